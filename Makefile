@@ -1,0 +1,45 @@
+# The commands of this project. Each sets up what it needs and is quick the second time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DATA ?=
+
+.PHONY: demo test lint bench soak clean
+.DEFAULT_GOAL := demo
+
+$(STAMP): pyproject.toml
+	@echo "==> setting up $(VENV) (first run, or pyproject.toml changed)"
+	@$(PYTHON) -c 'import sys; sys.exit("Everlong needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+demo: $(STAMP)  ## play a long agent session in a small window
+	@$(BIN)/everlong demo
+
+lint: $(STAMP)  ## style, types and layers
+	@echo "==> ruff"
+	@$(BIN)/ruff check --quiet src tests bench
+	@$(BIN)/ruff format --quiet --check src tests bench || { echo "run: $(BIN)/ruff format src tests bench"; exit 1; }
+	@echo "==> mypy --strict"
+	@$(BIN)/mypy --no-error-summary
+	@echo "==> import-linter"
+	@$(BIN)/lint-imports --no-logo > $(VENV)/layers.log 2>&1 || { cat $(VENV)/layers.log; exit 1; }
+
+test: lint  ## everything that CI runs
+	@echo "==> pytest"
+	@$(BIN)/pytest -q -n auto
+
+bench: $(STAMP)  ## measure; ratios against a floor in the same run
+	@$(BIN)/python -m bench.planning
+	@$(BIN)/python -m bench.throughput
+	@$(BIN)/python -m bench.startup
+	@$(BIN)/python -m bench.estimator
+
+soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
+	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

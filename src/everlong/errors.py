@@ -1,0 +1,64 @@
+"""Every error that Everlong raises on purpose.
+
+    EverlongError
+    ├── MessageError        a value that is not a list of chat messages
+    ├── TranscriptError     a file that cannot be read as a conversation
+    ├── ConfigError         a setting that is unknown, out of range or of the wrong type
+    ├── TargetUnreachable   a ``target_tokens`` smaller than the least a conversation can become
+    └── SummarizerError     a summarizer that failed; the compressor falls back and reports it
+
+Each message names the thing, the value, what is allowed and what to do next. This module knows nothing else of
+the package.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "EverlongError",
+    "MessageError",
+    "SummarizerError",
+    "TargetUnreachable",
+    "TranscriptError",
+]
+
+
+class EverlongError(Exception):
+    """The root of all errors of this package."""
+
+
+class MessageError(EverlongError):
+    """A value was given as a message list that is none; ``index`` says which entry, if one."""
+
+    def __init__(self, problem: str, index: int | None = None) -> None:
+        self.index = index
+        where = "the message list" if index is None else f"message {index}"
+        super().__init__(f"{where}: {problem}")
+
+
+class TranscriptError(EverlongError):
+    """A file or stream could not be read as a conversation."""
+
+
+class ConfigError(EverlongError):
+    """A setting is unknown, out of range or of the wrong type; ``key`` is its dotted name."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        self.key = key
+        super().__init__(message)
+
+
+class TargetUnreachable(EverlongError):  # noqa: N818 - reads as the fact that it states
+    """No valid compaction fits ``target`` tokens; ``least`` is the smallest that does."""
+
+    def __init__(self, target: int, least: int) -> None:
+        self.target = target
+        self.least = least
+        super().__init__(
+            f"cannot compact to {target:,} tokens: the system prompt, the latest user message and the summary's "
+            f"frame alone need {least:,}; ask for at least {least}"
+        )
+
+
+class SummarizerError(EverlongError):
+    """A summarizer gave nothing usable: network, quota, refusal, empty or broken output."""

@@ -1,0 +1,49 @@
+"""Messages, content, groups and identity: pure values that know no database, no client and no clock."""
+
+from everlong.model.content import (
+    Part,
+    is_image,
+    is_reasoning,
+    part_text,
+    parts_of,
+    text_of,
+    with_content,
+    with_part_appended,
+)
+from everlong.model.groups import Answer, Group, Grouping, find_groups
+from everlong.model.identity import Block, HashChain, Node, blocks_of
+from everlong.model.message import (
+    SYSTEM_ROLES,
+    Message,
+    ToolCall,
+    calls_of,
+    checked_messages,
+    is_system,
+    leading_system_count,
+)
+
+__all__ = [
+    "SYSTEM_ROLES",
+    "Answer",
+    "Block",
+    "Group",
+    "Grouping",
+    "HashChain",
+    "Message",
+    "Node",
+    "Part",
+    "ToolCall",
+    "blocks_of",
+    "calls_of",
+    "checked_messages",
+    "find_groups",
+    "is_image",
+    "is_reasoning",
+    "is_system",
+    "leading_system_count",
+    "part_text",
+    "parts_of",
+    "text_of",
+    "with_content",
+    "with_part_appended",
+]

@@ -1,0 +1,65 @@
+"""The content of a message: a string, a list of parts, or nothing.
+
+Reads text out of any of the three and makes changed copies. Never changes a message in place, and leaves parts it
+does not know (audio, files, a provider's own) as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from everlong.model.message import Message
+
+Part: TypeAlias = dict[str, Any]
+
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
+_IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
+_REASONING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
+
+
+def parts_of(message: Message) -> list[Part]:
+    """The content as a list of parts; a string is one text part, empty content is none."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    if isinstance(content, list):
+        return [part if isinstance(part, dict) else {"type": "text", "text": str(part)} for part in content]
+    return []
+
+
+def part_text(part: Part) -> str:
+    """The words of one part; empty for images, audio and reasoning."""
+    if part.get("type", "text") not in _TEXT_TYPES:
+        return ""
+    text = part.get("text", part.get("refusal"))
+    return text if isinstance(text, str) else ""
+
+
+def text_of(message: Message) -> str:
+    """All words of a message's content, parts joined by line breaks."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not content:
+        return ""
+    return "\n".join(text for text in map(part_text, parts_of(message)) if text)
+
+
+def is_image(part: Part) -> bool:
+    """Whether a part is a picture."""
+    return part.get("type") in _IMAGE_TYPES
+
+
+def is_reasoning(part: Part) -> bool:
+    """Whether a part holds the model's own thinking."""
+    return part.get("type") in _REASONING_TYPES
+
+
+def with_content(message: Message, content: str | list[Part] | None) -> Message:
+    """A copy of a message with other content."""
+    return {**message, "content": content}
+
+
+def with_part_appended(message: Message, text: str) -> Message:
+    """A copy of a message with one more text part, the existing content kept as a part of its own."""
+    return with_content(message, [*parts_of(message), {"type": "text", "text": text}])

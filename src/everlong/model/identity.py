@@ -1,0 +1,175 @@
+"""Identity: what makes two messages the same one, and the hash chain over a conversation.
+
+    id_0 = H("everlong/1")                          H = BLAKE2b of 16 bytes, keyed per tenant
+    id_k = H(id_(k-1) ‖ side ‖ H(block_k))          side: a = assistant, u = user or tool result
+
+Clients re-send their history with small changes: cache markers move, a string becomes a one-block list, reminders
+and thinking vanish, keys change order, messages split or merge. So identity is taken over *blocks* in a canonical form
+that leaves such things out, and sampled at message ends. System prompts are attributes of a turn, not part of the
+chain. This module knows no storage; it only derives ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from everlong.model.content import is_image, is_reasoning, part_text, parts_of
+from everlong.model.message import SYSTEM_ROLES, Message, calls_of
+
+Side = Literal["a", "u"]
+
+_REMINDER = re.compile(r"\s*<(system-reminder|system_reminder)>.*</\1>\s*", re.DOTALL)
+_LEFT_OUT = frozenset({"cache_control", "index"})
+
+
+class Block(NamedTuple):
+    """One block of a conversation in canonical form: who said it, and the bytes that identify it."""
+
+    side: Side
+    identity: bytes
+
+
+class Node(NamedTuple):
+    """The chain at the end of a message: its id and how many blocks led to it."""
+
+    id: bytes
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class HashChain:
+    """Derives node ids for one tenant; equal texts of two tenants have unrelated ids."""
+
+    tenant: str = "local"
+
+    def root(self) -> Node:
+        """The node before any message."""
+        return Node(self._hash(b"everlong/1"), 0)
+
+    def extend(self, node: Node, message: Message) -> Node:
+        """The node after one more message; the same node for a message that has no identity."""
+        chain, depth = node
+        for side, identity in blocks_of(message):
+            chain = self._hash(chain + side.encode() + self._hash(identity))
+            depth += 1
+        return Node(chain, depth)
+
+    def nodes(self, messages: Iterable[Message], start: Node | None = None) -> list[Node]:
+        """The node at the end of each message."""
+        node = start or self.root()
+        nodes: list[Node] = []
+        for message in messages:
+            node = self.extend(node, message)
+            nodes.append(node)
+        return nodes
+
+    def _hash(self, data: bytes) -> bytes:
+        return hashlib.blake2b(data, digest_size=16, key=_tenant_key(self.tenant)).digest()
+
+
+@lru_cache(maxsize=1024)
+def _tenant_key(tenant: str) -> bytes:
+    return hashlib.blake2b(tenant.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+
+
+def blocks_of(message: Message) -> list[Block]:
+    """The identifying blocks of a message in order; none for system messages, reminders, thinking and empty text."""
+    role = message.get("role")
+    if role in SYSTEM_ROLES:
+        return []
+    side: Side = "a" if role == "assistant" else "u"
+    parts = list(_identities(parts_of(message)))
+    if role == "tool":
+        return [Block("u", _result_identity(message.get("tool_call_id"), parts, is_error=False))]
+    calls = [_call_identity(call.id, call.name, call.arguments) for call in calls_of(message)]
+    return [Block(side, identity) for identity in [*parts, *calls]]
+
+
+def _identities(parts: Sequence[dict[str, Any]]) -> Iterable[bytes]:
+    for part in parts:
+        kind = part.get("type", "text")
+        if is_reasoning(part):
+            continue
+        if text := part_text(part).rstrip():
+            if not _REMINDER.fullmatch(text):
+                yield b"text:" + text.encode("utf-8", "surrogatepass")
+        elif kind == "tool_use":
+            yield _call_identity(part.get("id"), part.get("name"), part.get("input"))
+        elif kind == "tool_result":
+            inner = list(_identities(parts_of(part)))
+            yield _result_identity(part.get("tool_use_id"), inner, is_error=bool(part.get("is_error")))
+        elif is_image(part):
+            yield b"media:" + _media_digest(part)
+        elif kind != "text":
+            yield b"other:" + _canonical(part)
+
+
+def _call_identity(call_id: object, name: object, arguments: object) -> bytes:
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is identified by its text
+            arguments = json.loads(arguments)
+    return b"call:" + _canonical([call_id or "", name or "", arguments])
+
+
+def _result_identity(call_id: object, blocks: Iterable[bytes], *, is_error: bool) -> bytes:
+    digests = [hashlib.blake2b(block, digest_size=16).hexdigest() for block in blocks]
+    return b"result:" + _canonical([call_id or "", digests, *(["error"] if is_error else [])])
+
+
+def _media_digest(part: dict[str, Any]) -> bytes:
+    """A digest of the picture itself, whichever of the wire formats carries it."""
+    source = part.get("source") or part.get("image_url") or part
+    if isinstance(source, dict):
+        reference = source.get("data") or source.get("url") or source.get("file_id") or _canonical(source)
+    else:
+        reference = source
+    raw = reference if isinstance(reference, bytes) else str(reference).encode("utf-8", "surrogatepass")
+    if raw.startswith(b"data:"):
+        raw = raw.partition(b",")[2]
+    return hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def _canonical(value: object) -> bytes:
+    """JSON with sorted keys and no spaces, without nulls, markers and private keys."""
+    try:
+        text = json.dumps(_cleaned(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    except RecursionError:  # nested deeper than the interpreter's stack
+        text = _flattened(value)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _cleaned(item) for key, item in value.items() if not _is_noise(str(key), item)}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    return value
+
+
+def _is_noise(key: str, item: object) -> bool:
+    return item is None or key in _LEFT_OUT or key.startswith("_") or (key == "is_error" and item is False)
+
+
+def _flattened(value: object) -> str:
+    """Every leaf of a structure with its depth and key, made without recursion."""
+    leaves: list[str] = []
+    stack: list[tuple[int, str, object]] = [(0, "", value)]
+    while stack:
+        depth, name, item = stack.pop()
+        if isinstance(item, dict):
+            children = sorted(
+                ((str(key), child) for key, child in item.items() if not _is_noise(str(key), child)),
+                key=lambda pair: pair[0],
+            )
+            stack.extend((depth + 1, key, child) for key, child in reversed(children))
+        elif isinstance(item, list | tuple):
+            stack.extend((depth + 1, str(place), item[place]) for place in range(len(item) - 1, -1, -1))
+        leaves.append(f"{depth}:{name}:{'' if isinstance(item, dict | list | tuple) else repr(item)}")
+    return "\n".join(leaves)

@@ -1,0 +1,79 @@
+"""Chat messages in the OpenAI format, read safely.
+
+A message is the plain ``dict`` that the OpenAI SDK sends and receives, so that any client's list can be passed in and
+handed on as it is. This module reads such dicts and checks their outer shape; it does not know about tokens,
+compaction or any provider's client library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from everlong.errors import MessageError
+
+Message: TypeAlias = dict[str, Any]
+"""One chat message: ``role``, ``content`` and, by role, ``tool_calls``, ``tool_call_id``, ``name`` and others."""
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+"""Roles that instruct the model rather than take part in the conversation."""
+
+
+class ToolCall(NamedTuple):
+    """One call of an assistant message; ``arguments`` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+def calls_of(message: Message) -> list[ToolCall]:
+    """The tool calls of a message, in order; malformed entries are read as far as they go."""
+    raw = message.get("tool_calls")
+    if not isinstance(raw, list):
+        return []
+    return [_call(entry) for entry in raw if isinstance(entry, dict)]
+
+
+def _call(entry: dict[str, Any]) -> ToolCall:
+    # Besides "function", the API has "custom" tools, whose one free-text argument is called "input".
+    body = entry.get("function") or entry.get("custom")
+    if not isinstance(body, dict):
+        body = {}
+    arguments = body.get("arguments", body.get("input"))
+    if not isinstance(arguments, str):
+        arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False, default=str)
+    return ToolCall(str(entry.get("id") or ""), str(body.get("name") or ""), arguments)
+
+
+def is_system(message: Message) -> bool:
+    """Whether a message instructs the model (``system`` or ``developer``)."""
+    return message.get("role") in SYSTEM_ROLES
+
+
+def leading_system_count(messages: Sequence[Message]) -> int:
+    """How many system messages stand at the start of a list."""
+    count = 0
+    while count < len(messages) and is_system(messages[count]):
+        count += 1
+    return count
+
+
+def checked_messages(value: Iterable[Any]) -> list[Message]:
+    """The same messages as a new list, or a `MessageError` that names the first entry that is none."""
+    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
+        raise MessageError(f"expected a list of messages, got {type(value).__name__}")
+    messages = list(value)
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise MessageError(f"expected a dict with a role, got {type(message).__name__}", index)
+        role = message.get("role")
+        if not isinstance(role, str) or not role:
+            raise MessageError(f"'role' must be a non-empty string, got {role!r}", index)
+        content = message.get("content")
+        if content is not None and not isinstance(content, str | list):
+            raise MessageError(
+                f"'content' must be a string, a list of parts or null, got {type(content).__name__}", index
+            )
+    return messages

@@ -1,0 +1,37 @@
+"""What all tests share: nobody's own configuration, and the check that tests and contract name each other."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PARTS: dict[str, dict[str, object]] = tomllib.loads(
+    (Path(__file__).parent / "spec_parts.toml").read_text(encoding="utf-8")
+)["parts"]
+
+
+@pytest.fixture(autouse=True)
+def _nobodys_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name in list(os.environ):
+        if name.startswith("EVERLONG_") and not name.startswith("EVERLONG_TEST_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse unknown parts always, and parts without a test when the whole suite is collected."""
+    named = {str(part) for item in items for mark in item.iter_markers("spec") for part in mark.args}
+    unknown = sorted(named - PARTS.keys())
+    if unknown:
+        raise pytest.UsageError(f"tests name parts of the contract that do not exist: {', '.join(unknown)}")
+    if config.args != config.getini("testpaths") or config.option.keyword or config.option.markexpr:
+        return
+    untested = sorted(part for part, entry in PARTS.items() if not entry.get("later") and part not in named)
+    early = sorted(part for part in named if PARTS[part].get("later"))
+    if untested:
+        raise pytest.UsageError(f"parts of the contract without a test: {', '.join(untested)} (tests/spec_parts.toml)")
+    if early:
+        raise pytest.UsageError(f"parts marked `later` that have tests: {', '.join(early)}; remove the mark")

@@ -1,0 +1,65 @@
+"""Messages are read safely, whatever a client put into them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everlong import MessageError
+from everlong.model import ToolCall, calls_of, checked_messages, parts_of, text_of, with_part_appended
+
+
+def test_text_is_read_from_strings_parts_and_nothing() -> None:
+    assert text_of({"role": "user", "content": "hello"}) == "hello"
+    assert text_of({"role": "user", "content": None}) == ""
+    assert text_of({"role": "user"}) == ""
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}, "b"]
+    assert text_of({"role": "user", "content": parts}) == "a\nb"
+
+
+def test_thinking_is_no_text() -> None:
+    assert text_of({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "text": "hm"}]}) == ""
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"id": "a", "function": {"name": "f", "arguments": '{"x": 1}'}}, ToolCall("a", "f", '{"x": 1}')),
+        ({"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}, ToolCall("a", "f", '{"x": 1}')),
+        ({"id": None, "function": {"name": "f"}}, ToolCall("", "f", "")),
+        ({"id": "a", "custom": {"name": "f", "input": "free text"}}, ToolCall("a", "f", "free text")),
+        ({"id": "a"}, ToolCall("a", "", "")),
+    ],
+)
+def test_calls_are_read_as_far_as_they_go(entry: dict[str, Any], expected: ToolCall) -> None:
+    assert calls_of({"role": "assistant", "tool_calls": [entry, "nonsense"]}) == [expected]
+
+
+def test_appending_a_part_keeps_the_old_content_as_a_part_of_its_own() -> None:
+    message = {"role": "system", "content": "be kind"}
+    assert with_part_appended(message, "note") == {
+        "role": "system",
+        "content": [{"type": "text", "text": "be kind"}, {"type": "text", "text": "note"}],
+    }
+    assert message == {"role": "system", "content": "be kind"}
+
+
+def test_empty_content_has_no_parts() -> None:
+    assert parts_of({"role": "user", "content": ""}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("hello", "expected a list of messages, got str"),
+        ({"role": "user"}, "expected a list of messages, got dict"),
+        (None, "expected a list of messages, got NoneType"),
+        ([1], "message 0: expected a dict"),
+        ([{"role": "user"}, {"content": "x"}], "message 1: 'role' must be a non-empty string, got None"),
+        ([{"role": "user", "content": 5}], "message 0: 'content' must be a string, a list of parts or null, got int"),
+    ],
+)
+def test_what_is_no_message_list_is_refused_with_the_place_and_the_reason(value: Any, words: str) -> None:
+    with pytest.raises(MessageError, match=words.replace("(", r"\(")):
+        checked_messages(value)
