@@ -1,0 +1,1 @@
+"""Benchmarks: each module is run with ``python -m bench.<name>`` and prints what it measured."""

@@ -1,0 +1,24 @@
+"""Counting tokens: exact where a vocabulary is bundled, estimated elsewhere, calibrated by what an API reports.
+
+Knows messages and text. Knows no network and no provider's client; importing it loads nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from everlong.tokens.calibration import Calibration
+from everlong.tokens.choose import counter_for
+from everlong.tokens.counter import TokenCounter
+from everlong.tokens.estimate import EstimatingCounter
+from everlong.tokens.exact import VOCABULARIES, ExactCounter, vocabulary_for
+from everlong.tokens.messages import MessageCounter
+
+__all__ = [
+    "VOCABULARIES",
+    "Calibration",
+    "EstimatingCounter",
+    "ExactCounter",
+    "MessageCounter",
+    "TokenCounter",
+    "counter_for",
+    "vocabulary_for",
+]

@@ -1,0 +1,152 @@
+"""Better counts from what an API reported, learned per model as a conversation goes.
+
+A reported figure covers exactly the messages that were sent. When the next request begins with the same messages,
+that figure is taken as it is and only what came after is counted, times the ratio of reported to counted tokens seen
+so far. Knows no API: someone hands in the figures. Keeps fingerprints and numbers, never a message.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple
+
+from everlong.model.content import part_text
+from everlong.model.message import Message
+from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
+
+LEAST_SCALE = 0.3
+GREATEST_SCALE = 3.5
+"""No vocabulary in use is further from another on a whole conversation; what is beyond is a wrong report."""
+
+_REPORTS_KEPT = 512  # per model: enough for the conversations that are open at a time
+_FADE = 0.8  # how much of what was learned before a report still counts after it
+_ENOUGH_TOKENS = 200  # fewer say nothing about the ratio; rounding and frames outweigh them
+_HIDDEN_TOKENS = 5_000  # instructions of its own that a provider may put in front and count
+
+
+class _Report(NamedTuple):
+    reported: int
+    counted: int
+    tools: int
+
+
+@dataclass
+class _Learned:
+    reported: float = 0.0
+    counted: float = 0.0
+    reports: OrderedDict[int, _Report] = field(default_factory=OrderedDict)
+
+    def scale(self) -> float:
+        if self.counted <= 0:
+            return 1.0
+        return min(GREATEST_SCALE, max(LEAST_SCALE, self.reported / self.counted))
+
+
+class Calibration:
+    """Learns from reported usage, per model, and estimates the prompt tokens of the next request."""
+
+    def __init__(self, counter: MessageCounter | None = None) -> None:
+        self.counter = counter if counter is not None else MessageCounter()
+        self._models: dict[str, _Learned] = {}
+        self._lock = Lock()
+
+    def observe(
+        self,
+        messages: Sequence[Message],
+        prompt_tokens: int | None,
+        model: str = "",
+        tools: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        """Learn from the prompt tokens that an API reported for a request; a figure that cannot be is ignored."""
+        if isinstance(prompt_tokens, bool) or not isinstance(prompt_tokens, int | float):
+            return
+        schema = self.counter.count_tools(tools)
+        counted = sum(self.counter.counts(messages)) + schema + REPLY_PRIMING
+        if not LEAST_SCALE * counted <= prompt_tokens <= GREATEST_SCALE * counted + _HIDDEN_TOKENS:
+            return
+        report = _Report(int(prompt_tokens), counted, schema)
+        prints = list(_fingerprints(messages))
+        with self._lock:
+            learned = self._models.setdefault(model, _Learned())
+            self._learn(learned, _latest(learned, prints[:-1])[1], report)
+            if prints:
+                learned.reports[prints[-1]] = report
+                learned.reports.move_to_end(prints[-1])
+                if len(learned.reports) > _REPORTS_KEPT:
+                    learned.reports.popitem(last=False)
+
+    @staticmethod
+    def _learn(learned: _Learned, before: _Report | None, now: _Report) -> None:
+        reported, counted = now.reported, now.counted
+        if before is not None and before.tools == now.tools:
+            # What was added tells more of what will be added next, and is free of what a provider puts in front.
+            reported -= before.reported
+            counted -= before.counted
+        if counted < _ENOUGH_TOKENS or not LEAST_SCALE * counted <= reported <= GREATEST_SCALE * counted:
+            return
+        learned.reported = learned.reported * _FADE + reported
+        learned.counted = learned.counted * _FADE + counted
+
+    def scale(self, model: str = "") -> float:
+        """Reported tokens per counted token of a model; 1.0 until something was reported."""
+        with self._lock:
+            learned = self._models.get(model)
+            return learned.scale() if learned else 1.0
+
+    def estimate(
+        self, messages: Sequence[Message], model: str = "", tools: Sequence[dict[str, Any]] | None = None
+    ) -> int:
+        """The best figure for the prompt tokens of a request: reported as far as it goes, counted beyond."""
+        schema = self.counter.count_tools(tools)
+        prints = list(_fingerprints(messages)) if model in self._models else []
+        with self._lock:
+            learned = self._models.get(model)
+            scale = learned.scale() if learned else 1.0
+            length, report = _latest(learned, prints) if learned else (0, None)
+        if report is None:
+            return round((sum(self.counter.counts(messages)) + schema + REPLY_PRIMING) * scale)
+        added = sum(self.counter.counts(messages[length:])) + schema - report.tools
+        return max(1, report.reported + round(added * scale))
+
+
+def _latest(learned: _Learned, prints: list[int]) -> tuple[int, _Report | None]:
+    """The longest beginning of a list for which there is a report, and that report."""
+    reports = learned.reports
+    length, found = 0, None
+    for index, print_ in enumerate(prints, 1):
+        if print_ in reports:
+            length, found = index, reports[print_]
+    return length, found
+
+
+def _fingerprints(messages: Sequence[Message]) -> Iterator[int]:
+    """For each beginning of a list, a number that depends on all words and calls in it, and on nothing else.
+
+    Marks for a provider's cache and the spelling of plain text as a part do not change it: they do not change what
+    the model reads.
+    """
+    rolling = 0
+    for message in messages:
+        if type(message) is not dict:
+            rolling = hash((rolling, repr(message)))
+        else:
+            content = message.get("content")
+            words = content if type(content) is str else _words(content)
+            calls = message.get("tool_calls")
+            rolling = hash((rolling, str(message.get("role")), words, repr(calls) if calls else None))
+        yield rolling
+
+
+def _words(content: Any) -> str:
+    if not content:
+        return ""
+    if not isinstance(content, list):
+        return repr(content)
+    texts = []
+    for part in content:
+        text = part_text(part) if isinstance(part, dict) else str(part)
+        texts.append(text or repr(part))
+    return "\n".join(texts)

@@ -1,0 +1,211 @@
+"""Tokens of whole messages and requests, with each text counted only once.
+
+Adds up everything of a message that a model reads: text, pictures, tool calls, names, reasoning, and the few tokens
+that frame it. Remembers counts by a text's 64-bit hash, never the text itself. Does not know what an API reports; see
+`everlong.tokens.calibration` for that. Reads any shape without raising, since a count is asked for before a list is
+checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from everlong.model.message import Message
+from everlong.tokens.counter import TokenCounter
+from everlong.tokens.estimate import EstimatingCounter
+from everlong.tokens.media import media_tokens, payload_tokens
+
+MESSAGE_OVERHEAD = 4
+"""Tokens that frame one message: its borders and its role."""
+
+CALL_OVERHEAD = 6
+"""Tokens that frame one tool call."""
+
+NAME_OVERHEAD = 1
+
+# An id of a call is random letters and digits, so its length says all; 3 tokens for 5 characters in every vocabulary.
+# Written out where it is used, as looking up each id would double the cost of counting what is known already.
+REPLY_PRIMING = 3
+"""Tokens after the last message that begin the reply."""
+
+# The same thinking under the names of different providers; a message that has several has it several times.
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
+_EXTRA_FIELDS = frozenset({"name", "refusal", "function_call", "audio", *_REASONING_FIELDS})
+
+_SEALED_CHARS_PER_TOKEN = 6  # encrypted thinking: base64 of text of about 4.3 characters per token
+_UNSPOKEN = frozenset({"type", "cache_control", "signature", "id", "index", "format", "citations"})
+_PAYLOAD_CHARS = 1000  # a data URL that long is a payload, not a mention of one
+
+
+class MessageCounter:
+    """Counts messages with one counter and remembers what it counted.
+
+    Args:
+        counter: What counts a text; the estimator if none is given.
+        capacity: How many counts are remembered; when full, the older half is forgotten.
+    """
+
+    def __init__(self, counter: TokenCounter | None = None, capacity: int = 500_000) -> None:
+        self.counter: TokenCounter = counter if counter is not None else EstimatingCounter()
+        self._capacity = max(2, capacity)
+        self._cache: dict[int, int] = {}
+
+    def count_text(self, text: str) -> int:
+        """The tokens of a bare text."""
+        count = self._cache.get(hash(text))
+        return self._learn(text) if count is None else count
+
+    def count(self, message: Message) -> int:
+        """The tokens of one message, its frame included."""
+        return self.counts((message,))[0]
+
+    def counts(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of each message; costs a lookup where a text was counted before."""
+        # Written out in one loop with next to no calls: this runs over whole conversations on every turn.
+        known = self._cache.get
+        found: list[int] = []
+        append = found.append
+        for message in messages:
+            if type(message) is not dict:
+                append(MESSAGE_OVERHEAD + self._any(message))
+                continue
+            get = message.get
+            content = get("content")
+            if type(content) is str:
+                tokens = known(hash(content))
+                if tokens is None:
+                    tokens = self._learn(content)
+                if len(message) == 2:
+                    append(tokens + MESSAGE_OVERHEAD)
+                    continue
+                fields = 2
+            else:
+                tokens = 0 if content is None else self._any(content)
+                fields = 2 if "content" in message else 1
+            calls = get("tool_calls")
+            if calls is not None:
+                tokens += self._calls(calls)
+                fields += 1
+            answered = get("tool_call_id")
+            if answered is not None:
+                tokens += len(answered) * 3 // 5 if type(answered) is str else self._any(answered)
+                fields += 1
+            if len(message) > fields:
+                tokens += self._extras(message)
+            append(tokens + MESSAGE_OVERHEAD)
+        return found
+
+    def total(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None = None) -> int:
+        """The tokens of a whole request: all messages, the tools' schemas and the beginning of the reply."""
+        return sum(self.counts(messages)) + self.count_tools(tools) + REPLY_PRIMING
+
+    def count_tools(self, tools: Sequence[dict[str, Any]] | None) -> int:
+        """The tokens of tool schemas, as the JSON that is sent."""
+        return self.count_text(_as_text(list(tools))) if tools else 0
+
+    def _learn(self, text: str) -> int:
+        return self._remember(hash(text), self.counter.count_text(text))
+
+    def _remember(self, key: int, count: int) -> int:
+        cache = self._cache
+        if len(cache) >= self._capacity:
+            # A dict keeps the order of insertion, so its first half is the older one.
+            for old in list(islice(cache, len(cache) // 2)):
+                cache.pop(old, None)
+        cache[key] = count
+        return count
+
+    def _calls(self, calls: Any) -> int:
+        if not isinstance(calls, list | tuple):
+            return self._any(calls)
+        known = self._cache.get
+        tokens = 0
+        for call in calls:
+            try:
+                body = call["function"]
+                key = hash((body["name"], body["arguments"]))
+                tokens += CALL_OVERHEAD + len(call["id"]) * 3 // 5
+            except (KeyError, TypeError):  # not the usual shape, or arguments that are not text yet
+                tokens += self._call(call)
+                continue
+            count = known(key)
+            tokens += self._remember(key, self._call_body(body)) if count is None else count
+        return tokens
+
+    def _call(self, call: Any) -> int:
+        if not isinstance(call, Mapping):
+            return self._any(call)
+        ident = call.get("id")
+        tokens = CALL_OVERHEAD + (len(ident) * 3 // 5 if isinstance(ident, str) else self._any(ident))
+        body = call.get("function") or call.get("custom") or call
+        return tokens + (self._call_body(body) if isinstance(body, Mapping) else self._any(body))
+
+    def _call_body(self, body: Mapping[str, Any]) -> int:
+        arguments = body.get("arguments", body.get("input"))
+        return self._any(body.get("name")) + (0 if arguments is None else self.count_text(_as_text(arguments)))
+
+    def _extras(self, message: Message) -> int:
+        tokens = 0
+        reasoning = 0
+        for field in _EXTRA_FIELDS & message.keys():
+            value = message[field]
+            if value is None:
+                continue
+            if field in _REASONING_FIELDS:
+                reasoning = max(reasoning, self._any(value))
+            elif field == "function_call":
+                tokens += self._call(value)
+            else:
+                tokens += self._any(value) + NAME_OVERHEAD
+        return tokens + reasoning
+
+    def _any(self, value: Any) -> int:
+        """The tokens of content of any shape: text, a part, a list of parts, or something else written out."""
+        tokens = 0
+        waiting = [value]
+        while waiting:  # a stack, so that no depth of nesting can exhaust the interpreter's
+            item = waiting.pop()
+            if isinstance(item, str):
+                tokens += self._text(item)
+            elif isinstance(item, list | tuple):
+                waiting.extend(item)
+            elif isinstance(item, Mapping):
+                tokens += self._part(item, waiting)
+            elif item is not None:
+                tokens += self.count_text(_as_text(item))
+        return tokens
+
+    def _part(self, part: Mapping[Any, Any], waiting: list[Any]) -> int:
+        kind = part.get("type")
+        if not isinstance(kind, str):
+            kind = ""
+        media = media_tokens(part) if kind else None
+        if media is not None:
+            return media
+        if kind == "tool_use":
+            return self._call(part)
+        if kind in {"redacted_thinking", "reasoning.encrypted"} and isinstance(part.get("data"), str):
+            return len(part["data"]) // _SEALED_CHARS_PER_TOKEN
+        waiting.extend(item for key, item in part.items() if key not in _UNSPOKEN)
+        return 0
+
+    def _text(self, text: str) -> int:
+        if len(text) > _PAYLOAD_CHARS and text.startswith("data:"):
+            return payload_tokens(len(text))
+        return self.count_text(text)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # odd keys, a circle, or nested too deep
+        pass
+    try:
+        return str(value)
+    except RecursionError:
+        return ""

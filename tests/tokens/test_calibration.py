@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.tokens import Calibration, ExactCounter, MessageCounter
+
+SAMPLES = Path(__file__).parent / "samples"
+TOOLS = [{"type": "function", "function": {"name": "read_file", "description": "Reads a file.", "parameters": {}}}]
+
+
+def conversation(kinds: list[str], turns: int = 40) -> list[dict[str, Any]]:
+    """A session that reads pieces of several kinds of text, as an agent does."""
+    rng = random.Random(11)
+    texts = [(SAMPLES / f"{kind}.txt").read_text(encoding="utf-8") for kind in kinds]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": texts[0][:1500]}]
+    for turn in range(turns):
+        text = rng.choice(texts)
+        start = rng.randrange(len(text) // 2)
+        call = {"name": "read_file", "arguments": f'{{"path": "src/part_{turn}.txt"}}'}
+        messages += [
+            {"role": "user", "content": f"Look at part {turn} and tell me what stands out."},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": f"call_{turn}", "type": "function", "function": call}],
+            },
+            {"role": "tool", "tool_call_id": f"call_{turn}", "content": text[start : start + 1200]},
+            {"role": "assistant", "content": f"Part {turn} repeats what the one before it said."},
+        ]
+    return messages
+
+
+@pytest.mark.parametrize("vocabulary", ["llama3", "qwen3", "gemma3", "cl100k_base", "mistral_v3", "llama2"])
+@pytest.mark.parametrize("kinds", [["english", "python", "json", "logs"], ["chinese", "russian", "python"]])
+def test_after_one_report_the_next_turns_are_within_2_percent(vocabulary: str, kinds: list[str]) -> None:
+    messages = conversation(kinds)
+    truth = MessageCounter(ExactCounter(vocabulary))
+    calibration = Calibration()
+    sent = len(messages) * 3 // 4
+    calibration.observe(messages[:sent], truth.total(messages[:sent]), "some-model")
+    for end in range(sent + 1, sent + 17, 2):
+        true = truth.total(messages[:end])
+        assert calibration.estimate(messages[:end], "some-model") == pytest.approx(true, rel=0.02)
+
+
+def test_what_was_reported_is_returned_as_it_is() -> None:
+    calibration = Calibration()
+    messages = conversation(["english"], 3)
+    calibration.observe(messages, 777, "m")
+    assert calibration.estimate(messages, "m") == 777
+
+
+def test_the_same_words_are_recognised_in_other_objects_and_with_cache_markers() -> None:
+    calibration = Calibration()
+    messages = conversation(["english"], 3)
+    calibration.observe(messages, 777, "m")
+    again = copy.deepcopy(messages)
+    again[0]["content"] = [{"type": "text", "text": again[0]["content"], "cache_control": {"type": "ephemeral"}}]
+    assert calibration.estimate(again, "m") == 777
+
+
+def test_a_list_that_differs_in_one_word_is_counted_afresh() -> None:
+    calibration = Calibration()
+    messages = conversation(["english"], 3)
+    counted = calibration.counter.total(messages)
+    calibration.observe(messages, counted * 2, "m")
+    changed = [{**messages[0], "content": "Other instructions."}, *messages[1:]]
+    assert calibration.estimate(changed, "m") == round(calibration.counter.total(changed) * calibration.scale("m"))
+
+
+def test_tools_added_after_a_report_are_counted_on_top() -> None:
+    calibration = Calibration()
+    messages = conversation(["english"], 3)
+    calibration.observe(messages, calibration.counter.total(messages), "m")
+    more = calibration.estimate(messages, "m", TOOLS) - calibration.estimate(messages, "m")
+    assert more == calibration.counter.count_tools(TOOLS)
+
+
+def test_each_model_learns_for_itself() -> None:
+    calibration = Calibration()
+    messages = conversation(["english"], 10)
+    counted = calibration.counter.total(messages)
+    calibration.observe(messages, counted * 2, "heavy")
+    assert calibration.scale("heavy") == pytest.approx(2)
+    assert calibration.scale("other") == 1.0
+    assert calibration.estimate(messages, "other") == counted
+
+
+def test_before_any_report_it_is_a_plain_count() -> None:
+    messages = conversation(["python"], 5)
+    assert Calibration().estimate(messages, tools=TOOLS) == MessageCounter().total(messages, TOOLS)
+
+
+@pytest.mark.parametrize("report", [0, -5, None, True, float("nan"), float("inf"), 10**12, "12"])
+def test_a_report_that_cannot_be_is_ignored(report: Any) -> None:
+    calibration = Calibration()
+    messages = conversation(["english"], 10)
+    calibration.observe(messages, report, "m")
+    assert calibration.scale("m") == 1.0
+    assert calibration.estimate(messages, "m") == calibration.counter.total(messages)
+
+
+def test_the_scale_never_leaves_its_bounds() -> None:
+    calibration = Calibration()
+    for turns, factor in ((5, 3.4), (9, 3.49), (13, 0.31), (17, 0.3001), (20, 50)):
+        messages = conversation(["english"], turns)[1:]
+        calibration.observe(messages, round(calibration.counter.total(messages) * factor), "m")
+        assert 0.3 <= calibration.scale("m") <= 3.5
+
+
+def test_a_providers_own_instructions_do_not_inflate_the_scale() -> None:
+    calibration = Calibration()
+    messages = conversation(["english", "python"])
+    hidden = 400
+    for end in range(2, len(messages), 4):
+        calibration.observe(messages[:end], calibration.counter.total(messages[:end]) + hidden, "m")
+    assert calibration.scale("m") == pytest.approx(1.0, abs=0.03)
+    assert calibration.estimate(messages, "m") == pytest.approx(calibration.counter.total(messages) + hidden, rel=0.01)
+
+
+def test_odd_messages_do_not_raise() -> None:
+    calibration = Calibration()
+    odd: list[Any] = [{}, {"role": 5, "content": 7}, "text", {"role": "user", "content": [None, {"type": 3}]}]
+    calibration.observe(odd, 40, "m")
+    assert calibration.estimate([*odd, {"role": "user", "content": "more"}], "m") > 0
+    assert calibration.estimate([], "m") >= 0

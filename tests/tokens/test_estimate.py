@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.tokens import EstimatingCounter, ExactCounter
+
+SAMPLES = Path(__file__).parent / "samples"
+COUNTER = EstimatingCounter()
+TRUTH = ExactCounter("o200k_base")
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=300)  # lone surrogates included
+
+
+def error(text: str) -> float:
+    return COUNTER.count_text(text) / TRUTH.count_text(text) - 1
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / f"{name}.txt").read_bytes().decode()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["english", "python", "json", "logs", "hex", "base64", "table", "chinese", "japanese", "korean", "russian"],
+)
+def test_common_kinds_of_text_are_estimated_within_15_percent(kind: str) -> None:
+    assert abs(error(sample(kind))) < 0.15
+
+
+@pytest.mark.parametrize("kind", ["arabic", "hindi", "thai", "emoji", "french", "german", "spanish"])
+def test_other_languages_and_emoji_are_estimated_within_25_percent(kind: str) -> None:
+    assert abs(error(sample(kind))) < 0.25
+
+
+def test_a_mix_of_all_samples_is_estimated_within_5_percent() -> None:
+    assert abs(error("\n".join(path.read_text(encoding="utf-8") for path in sorted(SAMPLES.glob("*.txt"))))) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("spaces", " " * 100_000),
+        ("line breaks", "\n" * 100_000),
+        ("tabs", "\t" * 10_000),
+        ("one capital", "A" * 1_000_000),
+        ("one small letter", "b" * 1_000_000),
+        ("a ruler", "=" * 10_000),
+        ("nulls", "\0" * 10_000),
+        ("digits", "".join(random.Random(1).choices("0123456789", k=100_000))),
+        ("random letters", "".join(random.Random(2).choices("abcdefghijklmnopqrstuvwxyz", k=100_000))),
+        ("random punctuation", "".join(random.Random(3).choices("!@#$%^&*(){}[]", k=100_000))),
+        ("a sequence of bases", "".join(random.Random(4).choices("ACGT", k=100_000))),
+        ("minified code", "function a(b,c){return b?c.map(d=>d.e+1):[]}var f=a(!0,[{e:1}]);" * 500),
+    ],
+)
+def test_degenerate_text_stays_near_a_factor_of_two(name: str, text: str) -> None:
+    assert 0.45 < COUNTER.count_text(text) / TRUTH.count_text(text) < 2.2, name
+
+
+def test_the_empty_text_has_no_tokens() -> None:
+    assert COUNTER.count_text("") == 0
+
+
+@given(any_text)
+def test_any_text_has_at_least_one_token_and_never_raises(text: str) -> None:
+    assert COUNTER.count_text(text) >= (1 if text else 0)
+
+
+@given(any_text)
+def test_no_text_has_many_more_tokens_than_bytes(text: str) -> None:
+    assert COUNTER.count_text(text) <= 3 * len(text.encode("utf-8", "surrogatepass"))
+
+
+@given(any_text)
+def test_the_same_text_always_has_the_same_count(text: str) -> None:
+    assert COUNTER.count_text(text) == EstimatingCounter().count_text("".join(list(text)))
+
+
+@given(any_text, any_text)
+def test_a_text_counts_about_as_much_as_its_two_halves(first: str, second: str) -> None:
+    apart = COUNTER.count_text(first) + COUNTER.count_text(second)
+    assert abs(COUNTER.count_text(first + second) - apart) <= 6 + apart // 2
+
+
+@pytest.mark.parametrize("kind", ["english", "python", "json", "russian", "chinese"])
+def test_a_long_text_counts_as_much_as_its_repetitions(kind: str) -> None:
+    text = sample(kind)
+    assert COUNTER.count_text(text * 50) == pytest.approx(50 * COUNTER.count_text(text), rel=0.02)
+
+
+def test_a_lone_surrogate_counts_as_a_character() -> None:
+    assert COUNTER.count_text("before \ud800 after") >= 2
+
+
+def test_it_says_that_it_estimates() -> None:
+    assert (COUNTER.name, COUNTER.exact) == ("estimate", False)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlong.errors import ConfigError
+from everlong.tokens import VOCABULARIES, EstimatingCounter, ExactCounter, choose, counter_for, vocabulary_for
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_every_bundled_vocabulary_counts(vocabulary: str) -> None:
+    counter = ExactCounter(vocabulary)
+    assert (counter.name, counter.exact) == (vocabulary, True)
+    assert counter.count_text("") == 0
+    assert 2 <= counter.count_text("Hello, world") <= 8
+
+
+def test_known_counts_are_exact() -> None:
+    assert ExactCounter("o200k_base").count_text("Hello, world!") == 4
+    assert ExactCounter("cl100k_base").count_text("tiktoken is great!") == 6
+
+
+def test_special_tokens_in_a_text_count_as_plain_text() -> None:
+    assert ExactCounter("o200k_base").count_text("<|endoftext|>") > 1
+
+
+def test_an_unknown_vocabulary_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"'klingon'.*o200k_base"):
+        ExactCounter("klingon")
+
+
+@settings(max_examples=50)
+@given(st.text(st.characters(exclude_categories=()), max_size=200))
+def test_no_text_makes_it_raise(text: str) -> None:
+    assert ExactCounter("o200k_base").count_text(text) >= (1 if text else 0)
+
+
+def test_a_long_text_is_counted_in_pieces_without_changing_the_count() -> None:
+    line = "The 3 quick brown foxes jump over the lazy dog.\n"
+    counter = ExactCounter("o200k_base")
+    assert counter.count_text(line * 60_000) == 60_000 * counter.count_text(line)
+
+
+def test_a_long_text_without_a_break_is_counted_too() -> None:
+    assert ExactCounter("o200k_base").count_text("A" * 2_500_000) == pytest.approx(312_500, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("model", "vocabulary"),
+    [
+        ("gpt-4", "cl100k_base"),
+        ("gpt-4-turbo-2024-04-09", "cl100k_base"),
+        ("gpt-3.5-turbo", "cl100k_base"),
+        ("openai/gpt-4o-mini", "o200k_base"),
+        ("openai:gpt-4.1", "o200k_base"),
+        ("gpt-5.1-codex", "o200k_base"),
+        ("o1", "o200k_base"),
+        ("openai/o3-mini", "o200k_base"),
+        ("o4-mini-high", "o200k_base"),
+        ("openai/gpt-oss-120b:free", "o200k_base"),
+        ("openrouter:meta-llama/llama-3.1-70b", "llama3"),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", "llama3"),
+        ("ollama/llama3.2:3b", "llama3"),
+        ("llama-2-7b-chat", "llama2"),
+        ("CodeLlama-34b", "codellama"),
+        ("qwen/qwen3-235b-a22b", "qwen3"),
+        ("Qwen2.5-Coder-32B-Instruct", "qwen3"),
+        ("deepseek-chat", "deepseek_v3"),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek_v3"),
+        ("deepseek/deepseek-r1-distill-llama-70b", "llama3"),
+        ("google/gemma-2-9b-it", "gemma2"),
+        ("gemma-3-27b-it", "gemma3"),
+        ("z-ai/glm-4.6", "glm4"),
+        ("moonshotai/kimi-k2", "kimi_k2"),
+        ("mistral-large-latest", "mistral_v3"),
+        ("mistralai/mixtral-8x7b-instruct", "mistral_v1"),
+        ("codestral-latest", "mistral_v3"),
+        ("microsoft/phi-4", "phi4"),
+    ],
+)
+def test_a_model_is_recognised_with_and_without_its_provider(model: str, vocabulary: str) -> None:
+    assert vocabulary_for(model) == vocabulary
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["claude-sonnet-4-5", "anthropic/claude-3.5-sonnet", "google/gemini-2.5-pro", "llama-4-scout", "my-model", ""],
+)
+def test_a_model_without_a_bundled_vocabulary_has_none(model: str) -> None:
+    assert vocabulary_for(model) is None
+
+
+def test_the_best_counter_is_exact_where_a_vocabulary_fits() -> None:
+    assert counter_for("gpt-4o").name == "o200k_base"
+    assert counter_for("claude-opus-4").name == "estimate"
+    assert isinstance(counter_for(), EstimatingCounter)
+
+
+def test_without_the_tokenizer_package_every_model_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "_vocabularies_installed", lambda: False)
+    assert counter_for("gpt-4o").name == "estimate"
+
+
+def test_importing_and_estimating_does_not_load_the_tokenizer() -> None:
+    code = (
+        "import sys; from everlong.tokens import ExactCounter, MessageCounter, counter_for;"
+        "MessageCounter().count_text('hi'); counter_for('gpt-4o'); ExactCounter('gemma3');"
+        "sys.exit('splintr' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
