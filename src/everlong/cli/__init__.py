@@ -1,0 +1,1 @@
+"""The command line. Each command is a module; heavy imports wait until a command runs."""

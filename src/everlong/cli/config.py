@@ -1,0 +1,127 @@
+"""``everlong config``: show the effective settings, set one in a file, tell where the files are.
+
+Data goes to stdout, what was done to stderr. The rules of settings are in `everlong.config`; this module only prints
+and asks it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from everlong.config import LoadedSettings
+
+__all__ = ["config_group"]
+
+
+@click.group("config")
+def config_group() -> None:
+    """Show or change settings."""
+
+
+@config_group.command("show")
+@click.option("--origin", is_flag=True, help="Also tell where each value comes from.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(origin: bool, as_json: bool) -> None:
+    """Print every setting with the value in effect."""
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    loaded = load_settings()
+    if as_json:
+        values = loaded.settings.model_dump()
+        if origin:
+            values = {
+                ".".join(path): {"value": value, "origin": str(loaded.origins[".".join(path)])}
+                for path, value in _leaves(values)
+            }
+        click.echo(json.dumps(values, ensure_ascii=False, indent=2, default=str))
+        return
+    click.echo("\n".join(_listing(loaded, origin)))
+
+
+@config_group.command("set")
+@click.argument("key")
+@click.argument("value")
+@click.option("--project", is_flag=True, help="Write the project's file instead of the user's.")
+def set_(key: str, value: str, project: bool) -> None:
+    """Set KEY (such as compression.threshold) to VALUE in a configuration file; comments in it are kept."""
+    from everlong.config import (  # noqa: PLC0415 - keeps `everlong --help` quick
+        new_project_config_path,
+        project_config_path,
+        set_value,
+        user_config_path,
+    )
+
+    path = (project_config_path() or new_project_config_path()) if project else user_config_path()
+    understood = set_value(path, key, value)
+    click.echo(f"{key} is now {json.dumps(understood, ensure_ascii=False, default=str)} in {path}", err=True)
+    _warn_if_overridden(key, str(path))
+
+
+@config_group.command("path")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def path_(as_json: bool) -> None:
+    """Print where the configuration files are and whether they exist."""
+    from everlong.config import (  # noqa: PLC0415 - keeps `everlong --help` quick
+        new_project_config_path,
+        project_config_path,
+        user_config_path,
+    )
+
+    user = user_config_path()
+    found = project_config_path()
+    files = {
+        "user": {"path": str(user), "exists": user.is_file()},
+        "project": {"path": str(found or new_project_config_path()), "exists": found is not None},
+    }
+    if as_json:
+        click.echo(json.dumps(files, ensure_ascii=False, indent=2))
+        return
+    for name, file in files.items():
+        click.echo(f"{name + ':':<9}{file['path']}{'' if file['exists'] else '  (does not exist)'}")
+
+
+def _warn_if_overridden(key: str, path: str) -> None:
+    """Say so when the value just written is not the one in effect."""
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.errors import ConfigError  # noqa: PLC0415
+
+    try:
+        where = load_settings().origins.get(key)
+    except ConfigError as error:
+        click.echo(f"note: it has no effect yet, because {error}", err=True)
+        return
+    if where is not None and where.kind != "default" and where.name != path:
+        click.echo(f"note: {where} overrides it", err=True)
+
+
+def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every setting as a path and its value; what plugins nest below their own keys stays whole."""
+    for name, value in values.items():
+        path = (*above, str(name))
+        if isinstance(value, dict) and value and len(path) < 3:
+            yield from _leaves(value, path)
+        else:
+            yield path, value
+
+
+def _listing(loaded: LoadedSettings, with_origin: bool) -> list[str]:
+    """The settings as YAML; with origins in an aligned column of comments."""
+    from everlong.config.splice import scalar_text  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    rows: list[tuple[str, str]] = []
+    open_sections: tuple[str, ...] = ()
+    for path, value in _leaves(loaded.settings.model_dump()):
+        above = path[:-1]
+        for depth, name in enumerate(above):
+            if open_sections[: depth + 1] != above[: depth + 1]:
+                rows.append((f"{'  ' * depth}{scalar_text(name)}:", ""))
+        open_sections = above
+        text = f"{'  ' * len(above)}{scalar_text(path[-1])}: {scalar_text(value)}"
+        rows.append((text, str(loaded.origins[".".join(path)])))
+    width = max(len(text) for text, where in rows if where)
+    return [f"{text:<{width}}  # {where}" if with_origin and where else text for text, where in rows]

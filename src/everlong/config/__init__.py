@@ -1,0 +1,73 @@
+"""Settings: typed models, where their values come from, and how a file of them is changed.
+
+Importing this package loads plain values only; the models that check them, and the reading and writing of files, are
+loaded when first used. It knows nothing of what the settings are used for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from everlong.config.paths import config_home, new_project_config_path, project_config_path, user_config_path
+from everlong.config.values import CompressionValues
+
+if TYPE_CHECKING:
+    from everlong.config.edit import set_value
+    from everlong.config.listing import SettingInfo, catalog
+    from everlong.config.load import LoadedSettings, Origin, load_settings
+    from everlong.config.settings import (
+        AuxiliaryCompressionSettings,
+        AuxiliarySettings,
+        CompressionSettings,
+        ContextSettings,
+        MemorySettings,
+        PromptCachingSettings,
+        Settings,
+    )
+
+__all__ = [
+    "AuxiliaryCompressionSettings",
+    "AuxiliarySettings",
+    "CompressionSettings",
+    "CompressionValues",
+    "ContextSettings",
+    "LoadedSettings",
+    "MemorySettings",
+    "Origin",
+    "PromptCachingSettings",
+    "SettingInfo",
+    "Settings",
+    "catalog",
+    "config_home",
+    "load_settings",
+    "new_project_config_path",
+    "project_config_path",
+    "set_value",
+    "user_config_path",
+]
+
+_LATER = {
+    "AuxiliaryCompressionSettings": "settings",
+    "AuxiliarySettings": "settings",
+    "CompressionSettings": "settings",
+    "ContextSettings": "settings",
+    "MemorySettings": "settings",
+    "PromptCachingSettings": "settings",
+    "Settings": "settings",
+    "LoadedSettings": "load",
+    "Origin": "load",
+    "SettingInfo": "listing",
+    "catalog": "listing",
+    "load_settings": "load",
+    "set_value": "edit",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only needed here
+
+    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value  # from now on found without this function
+    return value

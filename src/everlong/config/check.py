@@ -1,0 +1,96 @@
+"""Whether a mapping of values may be a configuration, and if not, every reason why, in words.
+
+Each source (flags, environment, a file) is checked on its own, so that a problem can name the place it comes from
+even where another source would have won. This module reads no file and no environment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from everlong.config.listing import PLUGINS, catalog, nearest, sections
+from everlong.config.settings import Settings
+from everlong.errors import ConfigError
+
+__all__ = ["Problem", "problems_in", "raise_problems", "shown"]
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, as a whole sentence; ``key`` is the dotted setting it is about."""
+
+    key: str
+    sentence: str
+
+
+def problems_in(values: dict[str, Any], place: Callable[[str], str], remedy: str) -> list[Problem]:
+    """Every problem of one source; ``place(key)`` says where a key stands, ``remedy`` what a person can do."""
+    try:
+        Settings.model_validate(values)
+    except ValidationError as error:
+        found: dict[str, Problem] = {}
+        for detail in error.errors(include_url=False, include_context=False):
+            key = _key_of(detail["loc"])
+            # A union reports one error for each of its members; the first is enough.
+            found.setdefault(key, Problem(key, _sentence(key, detail, place(key), remedy)))
+        return list(found.values())
+    return []
+
+
+def raise_problems(problems: Iterable[Problem]) -> None:
+    """Raise one `ConfigError` that tells all problems; return if there are none."""
+    listed = list(problems)
+    if len(listed) == 1:
+        raise ConfigError(listed[0].sentence, listed[0].key)
+    if listed:
+        lines = "\n".join(f"  - {problem.sentence}" for problem in listed)
+        raise ConfigError(f"the configuration has {len(listed)} problems:\n{lines}", listed[0].key)
+
+
+def unknown_setting(key: str, place: str) -> Problem:
+    """The problem of a key that is no setting, with the name that was probably meant."""
+    meant = nearest(key, catalog() if "." in key else [*sections(), *catalog()])
+    advice = f"did you mean {meant}?" if meant else "everlong config show lists all settings"
+    return Problem(key, f"{key} ({place}) is not a setting; {advice}")
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """A value as it would be written in a file, shortened; long numbers and odd characters do no harm."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        text = f"a {type(value).__name__}"
+    text = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _key_of(location: tuple[int | str, ...]) -> str:
+    known = {*catalog(), *sections()}
+    parts: list[str] = []
+    for step in location:
+        parts.append(str(step))
+        key = ".".join(parts)
+        if key in catalog() and key != PLUGINS:
+            return key  # what follows names the member of a union that was tried
+        if key not in known:
+            return key
+    return ".".join(parts)
+
+
+def _is_plugin(key: str) -> bool:
+    return key.startswith(f"{PLUGINS}.")
+
+
+def _sentence(key: str, detail: Any, place: str, remedy: str) -> str:
+    if detail["type"] == "extra_forbidden" or not (key in sections() or key in catalog() or _is_plugin(key)):
+        return unknown_setting(key, place).sentence
+    value = shown(detail["input"])
+    if key in sections() and key != PLUGINS:
+        return f"{key} ({place}) is {value}, but must be a section with settings of its own; {remedy}"
+    info = catalog().get(key)
+    if info is None:  # a plugin whose name is no text
+        return f"{key} ({place}) is not a name for a plugin's section; write the name as text; {remedy}"
+    return f"{key} ({place}) is {value}, but must be {info.allowed}; {remedy}"

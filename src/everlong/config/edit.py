@@ -1,0 +1,131 @@
+"""Setting one value in a ``config.yaml``, with its comments, order and quotes kept.
+
+The whole result is checked before anything is written, and the file is replaced in one step, so that a reader never
+sees half of it and a refused value leaves it untouched. This module does not decide which file that is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from everlong.config.check import problems_in, raise_problems, shown, unknown_setting
+from everlong.config.document import BYTE_ORDER_MARK, parse_document, parse_value, read_text
+from everlong.config.listing import PLUGINS, catalog, sections
+from everlong.config.load import without_empty_sections
+from everlong.config.settings import Settings
+from everlong.config.splice import rewritten, spliced
+from everlong.errors import ConfigError
+
+__all__ = ["set_value"]
+
+
+def set_value(path: Path, key: str, value: str) -> Any:
+    """Set a dotted key in a file, which is created if absent; returns the value as it was understood."""
+    steps = _steps(key)
+    understood = _understood(steps, value)
+    text = read_text(path) or ""
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    body = text.removeprefix(BYTE_ORDER_MARK)
+    wanted = _with(parse_document(body, str(path)).values, steps, understood, path)
+    _check(wanted, path)
+    _write(path, mark + _changed(body, steps, understood, wanted, path))
+    return understood
+
+
+def _steps(key: str) -> list[str]:
+    steps = key.split(".")
+    if key in catalog() and key != PLUGINS:
+        return steps
+    if steps[0] == PLUGINS and len(steps) > 1 and all(steps):
+        return steps
+    if key in sections():
+        inside = [name for name in catalog() if name.startswith(f"{key}.")] or [f"{PLUGINS}.NAME.KEY"]
+        raise ConfigError(f"{key} is a section, not a setting; set one of {', '.join(inside)}", key)
+    problem = unknown_setting(key, "command line")
+    raise ConfigError(problem.sentence, key)
+
+
+def _understood(steps: list[str], text: str) -> Any:
+    """The value that a text means for a setting: as YAML reads it, or, where that does not fit, the text itself."""
+    parsed = parse_value(text)
+    if steps[0] == PLUGINS:
+        return parsed
+    problems = problems_in(_nested(steps, parsed), lambda _: "command line", "give another value")
+    # A model may be called "4" or "gpt: fast", which YAML takes for a number and a mapping.
+    if problems and text.strip() and not problems_in(_nested(steps, text), lambda _: "", ""):
+        parsed, problems = text, []
+    raise_problems(problems)
+    found: Any = Settings.model_validate(_nested(steps, parsed))
+    for name in steps:
+        found = getattr(found, name)
+    return found
+
+
+def _nested(steps: list[str], value: Any) -> dict[str, Any]:
+    for name in reversed(steps):
+        value = {name: value}
+    return dict(value)
+
+
+def _with(values: dict[str, Any], steps: list[str], value: Any, path: Path) -> dict[str, Any]:
+    # Only the mappings on the way are copied: what a YAML alias shares must not change in two places.
+    result = inner = dict(values)
+    for depth, name in enumerate(steps[:-1], start=1):
+        below = inner.get(name)
+        if not isinstance(below, dict | None):
+            above = ".".join(steps[:depth])
+            raise ConfigError(
+                f"{'.'.join(steps)} cannot be set, because {above} in {path} is {shown(below)} and no section; "
+                f"remove {above} from the file first",
+                ".".join(steps),
+            )
+        inner[name] = dict(below or {})
+        inner = inner[name]
+    inner[steps[-1]] = value
+    return result
+
+
+def _check(values: dict[str, Any], path: Path) -> None:
+    problems = problems_in(without_empty_sections(values), lambda _: str(path), "correct the file, then set it again")
+    raise_problems(problems)
+
+
+def _changed(body: str, steps: list[str], value: Any, wanted: dict[str, Any], path: Path) -> str:
+    """The new text, proven to say what is wanted and nothing else."""
+    for change in (spliced, rewritten):
+        fresh = change(body, steps, value)
+        if fresh is None:
+            continue
+        try:
+            if parse_document(fresh, str(path)).values == wanted:
+                return fresh
+        except ConfigError:
+            continue
+    key = ".".join(steps)
+    raise ConfigError(f"{key} cannot be set in {path} without changing other values; edit the file by hand", key)
+
+
+def _write(path: Path, text: str) -> None:
+    target = path.resolve()  # a symbolic link stays one; what it points to is replaced
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".config-", suffix=".tmp", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))  # new files keep mkstemp's 0600
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"{path} cannot be written: {reason}; check the folder's permissions") from error

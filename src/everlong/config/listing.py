@@ -1,0 +1,70 @@
+"""The list of all settings: dotted key, default, what is allowed, what it means; and the nearest name to a typo.
+
+It is read off the models of `everlong.config.settings`, so nothing is named twice. It knows no file and no
+environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from everlong.config.settings import Settings
+
+__all__ = ["SettingInfo", "catalog", "nearest", "sections"]
+
+PLUGINS = "plugins"
+"""The one section whose keys are not ours to check."""
+
+
+@dataclass(frozen=True)
+class SettingInfo:
+    """One setting; ``allowed`` and ``description`` are sentences for people."""
+
+    key: str
+    default: Any
+    allowed: str
+    description: str
+
+
+@cache
+def catalog() -> dict[str, SettingInfo]:
+    """Every setting by its dotted key, in the order of the documentation; ``plugins`` is one of them."""
+    return {info.key: info for info in _walk(Settings, "")}
+
+
+@cache
+def sections() -> frozenset[str]:
+    """The dotted names that hold settings and are none themselves."""
+    return frozenset(key.rsplit(".", depth)[0] for key in catalog() for depth in range(1, key.count(".") + 1)) | {
+        PLUGINS
+    }
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that a typo most likely meant, or None if nothing is close."""
+    known = list(names)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return close[0]
+    # A setting named without its section, or with the wrong one: "threshold", "context.threshold".
+    leaf = name.rpartition(".")[2]
+    leaves = {key.rpartition(".")[2]: key for key in reversed(known)}
+    close = difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.8)
+    return leaves[close[0]] if close else None
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingInfo]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _walk(inner, f"{prefix}{name}.")
+            continue
+        extra = field.json_schema_extra
+        allowed = str(extra.get("allowed", "")) if isinstance(extra, dict) else ""
+        yield SettingInfo(f"{prefix}{name}", field.get_default(), allowed, field.description or "")

@@ -1,0 +1,199 @@
+"""The effective settings: flag over environment over project file over user file over default.
+
+Everything is checked, also what another source overrides, and all problems are told at once. For each key it is
+known where its value came from. This module does not know what any setting means.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from everlong.config.check import Problem, problems_in, raise_problems, shown, unknown_setting
+from everlong.config.document import parse_value, read_document
+from everlong.config.listing import PLUGINS, catalog, nearest, sections
+from everlong.config.paths import project_config_path, user_config_path
+from everlong.config.settings import Settings
+
+__all__ = ["LoadedSettings", "Origin", "load_settings"]
+
+PREFIX = "EVERLONG_"
+RESERVED = frozenset({"EVERLONG_HOME", "EVERLONG_SESSION_SOURCE", "EVERLONG_DEBUG"})
+"""Variables of this prefix that steer the program and are no settings."""
+
+DEPTH = 3
+"""Keys are at most this deep (auxiliary.compression.model, plugins.name.key); what is below has no own origin."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value came from; as text: ``flag``, ``env NAME``, ``path:line`` or ``default``."""
+
+    kind: Literal["flag", "env", "project", "user", "default"]
+    name: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "env":
+            return f"env {self.name}"
+        if self.kind in {"project", "user"}:
+            return self.name if self.line is None else f"{self.name}:{self.line}"
+        return self.kind
+
+
+@dataclass(frozen=True)
+class LoadedSettings:
+    """The effective settings, and for each dotted key where its value came from."""
+
+    settings: Settings
+    origins: dict[str, Origin]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One source: nested values, the origin of each dotted key, and what was wrong with it."""
+
+    values: dict[str, Any]
+    origins: dict[str, Origin]
+    problems: list[Problem]
+
+
+def load_settings(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> LoadedSettings:
+    """Read all sources; ``overrides`` are the flags, by dotted key or nested. Raises one `ConfigError` for all."""
+    env = os.environ if env is None else env
+    user = user_config_path(env)
+    project = project_config_path(cwd)
+    layers = [_file_layer(user, "user")]
+    if project is not None and project.resolve() != user.resolve():
+        layers.append(_file_layer(project, "project"))
+    layers.append(_env_layer(env))
+    layers.append(_flag_layer(overrides or {}))
+    raise_problems(problem for layer in reversed(layers) for problem in layer.problems)
+
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for layer in layers:
+        values = _merged(values, layer.values)
+        origins.update(layer.origins)
+    settings = Settings.model_validate(values)
+    # A mapping may have replaced a value of the same name or the other way round: only what is left has an origin.
+    left = _keys(settings.model_dump())
+    return LoadedSettings(settings, {key: origins.get(key, Origin("default")) for key in left})
+
+
+def _file_layer(path: Path, kind: Literal["project", "user"]) -> _Layer:
+    document = read_document(path)
+    if document is None:
+        return _Layer({}, {}, [])
+    values = without_empty_sections(document.values)
+
+    def place(key: str) -> str:
+        line = document.lines.get(key)
+        return str(path) if line is None else f"{path}, line {line}"
+
+    origins = {key: Origin(kind, str(path), document.lines.get(key)) for key in _keys(values)}
+    return _Layer(values, origins, problems_in(values, place, "correct the file"))
+
+
+def _env_layer(env: Mapping[str, str]) -> _Layer:
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    problems: list[Problem] = []
+    for variable in sorted(env):
+        # An empty variable means "not set", as in most programs; there is no setting that wants an empty text.
+        if not variable.startswith(PREFIX) or variable in RESERVED or not env[variable].strip():
+            continue
+        key = variable.removeprefix(PREFIX).lower().replace("__", ".")
+        if key in catalog() and key != PLUGINS:
+            value: Any = None if env[variable].strip() == "null" else env[variable]
+        elif key.startswith(f"{PLUGINS}.") and all(key.split(".")):
+            value = parse_value(env[variable])
+        else:
+            problems.append(_unknown_variable(variable, key))
+            continue
+        problems.extend(_put(values, key, value, f"env {variable}"))
+        origins[_shortened(key)] = Origin("env", variable)
+    place = {key: str(origin) for key, origin in origins.items()}
+    problems.extend(problems_in(values, lambda key: place.get(key, "env"), "change or unset the variable"))
+    return _Layer(values, origins, problems)
+
+
+def _flag_layer(overrides: Mapping[str, Any]) -> _Layer:
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key, value in overrides.items():
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+            values[key] = _merged(values[key], dict(value))
+        else:
+            problems.extend(_put(values, key, value, "flag"))
+    problems.extend(problems_in(values, lambda _: "flag", "give another value"))
+    return _Layer(values, {key: Origin("flag") for key in _keys(values)}, problems)
+
+
+def without_empty_sections(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The same values, without sections that have no content, as when all their lines are commented out."""
+    kept = {}
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if value is None and key in sections():
+            continue
+        inner = isinstance(value, dict) and key in sections() and key != PLUGINS
+        kept[name] = without_empty_sections(value, f"{key}.") if inner else value
+    return kept
+
+
+def _put(values: dict[str, Any], key: str, value: Any, place: str) -> list[Problem]:
+    *above, last = key.split(".")
+    inner = values
+    for name in above:
+        inner = inner.setdefault(name, {})
+        if not isinstance(inner, dict):
+            return [Problem(key, f"{key} ({place}) cannot be set, because {name} is {shown(inner)} and no section")]
+    inner[last] = value
+    return []
+
+
+def _merged(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
+    result = dict(lower)
+    for name, value in upper.items():
+        below = result.get(name)
+        if isinstance(value, dict) and isinstance(below, dict):
+            result[name] = _merged(below, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _keys(values: Mapping[Any, Any], prefix: str = "", depth: int = 1) -> Iterator[str]:
+    for name, value in values.items():
+        if depth < DEPTH and isinstance(value, dict) and value:
+            yield from _keys(value, f"{prefix}{name}.", depth + 1)
+        else:
+            yield f"{prefix}{name}"
+
+
+def _shortened(key: str) -> str:
+    return ".".join(key.split(".")[:DEPTH])
+
+
+def _variable(key: str) -> str:
+    return PREFIX + key.replace(".", "__").upper()
+
+
+def _unknown_variable(variable: str, key: str) -> Problem:
+    if key in sections():
+        example = next((_variable(name) for name in catalog() if name.startswith(f"{key}.")), f"{variable}__NAME__KEY")
+        return Problem(key, f"env {variable} names a section; set one of its keys, such as {example}")
+    meant = nearest(variable, [*map(_variable, catalog()), *RESERVED])
+    if meant is None:
+        sentence = unknown_setting(key, f"env {variable}").sentence
+        return Problem(key, f"{sentence}; unset the variable")
+    return Problem(key, f"env {variable} is not a setting; did you mean {meant}? Rename or unset the variable")

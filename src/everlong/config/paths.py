@@ -1,0 +1,58 @@
+"""Where configuration files are: the user's own, and the one of the project around a folder.
+
+This module finds paths; it does not read files and knows no setting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["config_home", "new_project_config_path", "project_config_path", "user_config_path"]
+
+FILE_NAME = "config.yaml"
+PROJECT_FOLDER = ".everlong"
+
+
+def config_home(env: Mapping[str, str] | None = None) -> Path:
+    """The folder of the user's configuration: ``EVERLONG_HOME``, else the system's usual place for it."""
+    chosen = (os.environ if env is None else env).get("EVERLONG_HOME", "").strip()
+    if chosen:
+        path = Path(chosen)
+        return path.expanduser() if chosen.startswith("~") else path.absolute()
+    import platformdirs  # noqa: PLC0415 - not needed where EVERLONG_HOME is set, nor for --help
+
+    return platformdirs.user_config_path("everlong", appauthor=False)
+
+
+def user_config_path(env: Mapping[str, str] | None = None) -> Path:
+    """The user's ``config.yaml``, whether or not it exists."""
+    return config_home(env) / FILE_NAME
+
+
+def project_config_path(cwd: Path | None = None) -> Path | None:
+    """The nearest ``.everlong/config.yaml`` at or above a folder, below the home directory; None if there is none."""
+    start = (Path.cwd() if cwd is None else cwd).absolute()
+    home = _home()
+    for folder in (start, *start.parents):
+        # The home directory itself is no project: what is there is meant for every project.
+        if folder == home:
+            return None
+        candidate = folder / PROJECT_FOLDER / FILE_NAME
+        # os.path, because Path.is_file raises for a folder that may not be looked into.
+        if os.path.isfile(candidate):  # noqa: PTH113
+            return candidate
+    return None
+
+
+def new_project_config_path(cwd: Path | None = None) -> Path:
+    """Where a project's first ``config.yaml`` goes: directly in the given folder."""
+    return (Path.cwd() if cwd is None else cwd).absolute() / PROJECT_FOLDER / FILE_NAME
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME and no account entry, as in bare containers
+        return None

@@ -1,0 +1,211 @@
+"""Every setting of ``config.yaml`` as typed, checked, frozen values, each with its default and its limits.
+
+The models here can be made directly (``CompressionSettings(threshold=0.7)``); whether a value was given or is
+the default stays visible in ``model_fields_set``. This module does not know where values come from: files,
+environment and flags are the business of `everlong.config.load`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from everlong.config.values import DEFAULTS, CompressionValues
+
+__all__ = [
+    "AuxiliaryCompressionSettings",
+    "AuxiliarySettings",
+    "CompressionSettings",
+    "ContextSettings",
+    "MemorySettings",
+    "PromptCachingSettings",
+    "Settings",
+]
+
+
+def _not_bool(value: object) -> object:
+    # Python counts True as 1, so without this "protect_last_n: true" would protect one message.
+    if isinstance(value, bool):
+        raise ValueError("a number is wanted, not true or false")  # noqa: TRY004 - pydantic collects ValueError only
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number is wanted")
+    return value
+
+
+def _not_number(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError("true or false is wanted, not a number")  # noqa: TRY004 - as above
+    return value
+
+
+def _name(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a name is wanted, not an empty text")
+    return value.strip()
+
+
+def _web_address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in value):
+        raise ValueError("an http or https address is wanted")
+    _ = parts.port  # raises ValueError for a port that is none
+    return value
+
+
+Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
+Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000_000)]
+Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
+Name: TypeAlias = Annotated[str, AfterValidator(_name)]
+WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
+Threshold: TypeAlias = Annotated[
+    Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | Literal["auto"], BeforeValidator(_not_bool)
+]
+
+
+def _setting(default: Any, allowed: str, description: str, **limits: Any) -> Any:
+    """A field that can say in words what it allows, for error messages and for ``config show``."""
+    return Field(default, description=description, json_schema_extra={"allowed": allowed}, **limits)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CompressionSettings(_Section):
+    """The built-in compressor: when it compacts, what it protects, how long its summary may be."""
+
+    enabled: Flag = _setting(DEFAULTS.enabled, "true or false", "Whether conversations are compacted at all.")
+    threshold: Threshold = _setting(
+        DEFAULTS.threshold,
+        "a number from 0.0 to 1.0, or auto",
+        "Share of the context window at which compaction starts; auto lets the engine choose.",
+    )
+    target_ratio: Ratio = _setting(
+        DEFAULTS.target_ratio,
+        "a number from 0.10 to 0.80",
+        "Share of the threshold that the newest messages may keep, unmodified, after a compaction.",
+        ge=0.10,
+        le=0.80,
+    )
+    protect_last_n: Whole = _setting(
+        DEFAULTS.protect_last_n,
+        "a whole number from 1 to 1,000,000,000",
+        "How many of the newest messages are kept even if they exceed the tail's token budget.",
+        ge=1,
+    )
+    protect_first_n: Whole = _setting(
+        DEFAULTS.protect_first_n,
+        "a whole number from 0 to 1,000,000,000",
+        "How many of the oldest messages are always kept; 3 means system prompt and first exchange.",
+        ge=0,
+    )
+    summary_ratio: Ratio = _setting(
+        DEFAULTS.summary_ratio,
+        "a number from 0.0 to 1.0",
+        "Share of the summarized tokens that the summary aims for.",
+        ge=0.0,
+        le=1.0,
+    )
+    summary_min_tokens: Whole = _setting(
+        DEFAULTS.summary_min_tokens,
+        "a whole number from 1 to 1,000,000,000",
+        "The least number of tokens that a summary aims for.",
+        ge=1,
+    )
+    summary_max_tokens: Whole = _setting(
+        DEFAULTS.summary_max_tokens,
+        "a whole number from 1 to 1,000,000,000",
+        "The most tokens that a summary may take, however large the window.",
+        ge=1,
+    )
+    prune_min_chars: Whole = _setting(
+        DEFAULTS.prune_min_chars,
+        "a whole number from 0 to 1,000,000,000",
+        "Old tool results longer than this many characters are cleared before summarizing.",
+        ge=0,
+    )
+    minimum_context_length: Whole = _setting(
+        DEFAULTS.minimum_context_length,
+        "a whole number from 0 to 1,000,000,000",
+        "Floor in tokens below which the default threshold does not fall on small windows.",
+        ge=0,
+    )
+    failure_cooldown_seconds: Whole = _setting(
+        DEFAULTS.failure_cooldown_seconds,
+        "a whole number from 0 to 1,000,000,000",
+        "How many seconds the summary model is left alone after it failed.",
+        ge=0,
+    )
+
+    def values(self) -> CompressionValues:
+        """The same settings as the plain values that the engine works with."""
+        return CompressionValues(**self.model_dump(), threshold_is_explicit="threshold" in self.model_fields_set)
+
+
+class AuxiliaryCompressionSettings(_Section):
+    """The model that writes summaries."""
+
+    model: Name | None = _setting(
+        None, "a model name, or null for automatic", "Name of the model that writes summaries."
+    )
+    provider: Name = _setting(
+        "auto",
+        "auto, main, openrouter, nous, anthropic, openai or another provider's name",
+        "Who serves the summary model; auto picks one, main uses the conversation's own.",
+    )
+    base_url: WebAddress | None = _setting(
+        None,
+        "an http:// or https:// address, or null",
+        "Address of an OpenAI-compatible endpoint to use instead of a named provider.",
+    )
+
+
+class AuxiliarySettings(_Section):
+    """Models that help the main one."""
+
+    compression: AuxiliaryCompressionSettings = AuxiliaryCompressionSettings()
+
+
+class PromptCachingSettings(_Section):
+    """Where cache breakpoints go and how long a provider keeps what they mark."""
+
+    cache_ttl: Literal["5m", "1h"] = _setting("5m", "5m or 1h", "How long the provider keeps a cached prompt.")
+    strategy: Literal["auto", "ledger", "system_and_3", "off"] = _setting(
+        "auto", "auto, ledger, system_and_3 or off", "How cache breakpoints are placed."
+    )
+
+
+class ContextSettings(_Section):
+    """Which context engine is active."""
+
+    engine: Name = _setting(
+        "compressor",
+        "compressor, or the name of an installed engine",
+        "Name of the context engine; an engine is active only if it is named here.",
+    )
+
+
+class MemorySettings(_Section):
+    """The memory provider besides the built-in one."""
+
+    provider: Name | None = _setting(
+        None, "the name of a memory provider, or null for none", "The one external memory provider to use."
+    )
+
+
+class Settings(_Section):
+    """The whole of ``config.yaml``."""
+
+    compression: CompressionSettings = CompressionSettings()
+    auxiliary: AuxiliarySettings = AuxiliarySettings()
+    prompt_caching: PromptCachingSettings = PromptCachingSettings()
+    context: ContextSettings = ContextSettings()
+    memory: MemorySettings = MemorySettings()
+    plugins: dict[str, Any] = _setting(
+        {},
+        "a mapping of plugin names to their own settings",
+        "Settings of plugins, one section per plugin name.",
+    )

@@ -1,0 +1,10 @@
+"""Conversations as files and streams hold them, and back.
+
+It knows formats, not what is done with the messages; nothing here touches a disk or a network.
+"""
+
+from __future__ import annotations
+
+from everlong.wire.transcript import Conversation, Transcript, TranscriptKind, read_transcript
+
+__all__ = ["Conversation", "Transcript", "TranscriptKind", "read_transcript"]

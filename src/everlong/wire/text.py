@@ -1,0 +1,179 @@
+"""From the bytes of a file to JSON values and back: encodings, positions, JSON's dark corners.
+
+Whatever is wrong with the input becomes a `TranscriptError` that says where. This module does not know what a
+conversation is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+from everlong.errors import TranscriptError
+
+__all__ = ["Layout", "decoded", "layout_of", "parse_json", "rendered"]
+
+_MARKS = (
+    # UTF-32 first: its little-endian mark begins with the one of UTF-16.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+_EXPECTED = {
+    "Expecting value": "a value was expected",
+    "Expecting ',' delimiter": "a comma or a closing bracket was expected",
+    "Expecting ':' delimiter": "a colon was expected",
+    "Expecting property name enclosed in double quotes": "a name in double quotes was expected",
+    "Unterminated string starting at": "the string that starts here never ends",
+    "Extra data": "the JSON value ends before this, and nothing more was expected",
+    "Illegal trailing comma before end of array": "a value was expected after the comma",
+    "Illegal trailing comma before end of object": "a name was expected after the comma",
+}
+
+
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<sign>[,:])(?P<gap>\s?)', re.DOTALL)
+"""Strings, which are passed over, and the commas and colons between them."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Layout(NamedTuple):
+    """How a JSON text is laid out: ``indent`` as `json.dumps` takes it, its separators and its line ends."""
+
+    indent: int | str | None = None
+    comma: str = ", "
+    colon: str = ": "
+    newline: str = "\n"
+
+
+def decoded(data: bytes | str) -> str:
+    """The text of a file, without byte order mark, in whichever Unicode encoding it is."""
+    if isinstance(data, str):
+        return data.removeprefix("\ufeff")
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guessed(data)
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise TranscriptError(
+            f"the input is not valid {encoding.upper()} text: byte {error.start} (line {line}) is wrong; "
+            "save it as UTF-8 and try again"
+        ) from error
+
+
+def _guessed(data: bytes) -> str:
+    # JSON begins with ASCII, so a zero byte beside the first or second character gives UTF-16 away.
+    if data[1:2] == b"\0" and data[:1] != b"\0":
+        return "utf-16-le"
+    if data[:1] == b"\0" and data[1:2] not in {b"\0", b""}:
+        return "utf-16-be"
+    return "utf-8"
+
+
+def parse_json(text: str, what: str, line: int = 1) -> Any:
+    """A JSON value; ``what`` names it in errors, ``line`` is where it starts in its file."""
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise TranscriptError(_syntax_problem(text, line, error)) from error
+    except RecursionError:
+        raise TranscriptError(
+            f"{what} is nested too deeply to be read (some {_depth(text):,} brackets inside each other); "
+            "real conversations are not: check how the file was made"
+        ) from None
+    except _ContentError as error:
+        raise TranscriptError(f"{what} contains {error}") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise TranscriptError(f"{what} contains a number that is too long; write it as text") from error
+
+
+def layout_of(text: str) -> Layout:
+    """How a JSON text is laid out, read off its first comma, colon and line break outside of strings."""
+    gaps: dict[str, str] = {}
+    for token in _TOKENS.finditer(text):
+        if token["sign"]:
+            gaps.setdefault(token["sign"], token["gap"])
+        if len(gaps) == 2:
+            break
+    colon = ": " if gaps.get(":", " ") else ":"
+    newline = "\r\n" if text.find("\r\n") == text.find("\n") - 1 else "\n"
+    broken = re.match(r"\s*[\[{]\r?\n([ \t]*)", text)
+    if broken:
+        space = broken[1]
+        return Layout(len(space) if space.isspace() and "\t" not in space else space, ",", colon, newline)
+    return Layout(None, ", " if gaps.get(",", " ") else ",", colon, newline)
+
+
+def rendered(value: Any, layout: Layout) -> str:
+    """JSON text in a layout, with a line end; escaped only where UTF-8 has no form for a character."""
+    try:
+        text = _encoder(layout).encode(value)
+    except RecursionError:
+        raise TranscriptError("a message is nested too deeply to be written as JSON") from None
+    if not text.isascii():
+        # Half of a surrogate pair, as truncated logs contain.
+        text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    if layout.newline != "\n":
+        text = text.replace("\n", layout.newline)  # breaks inside of strings are escaped, so these are the layout's
+    return text + layout.newline
+
+
+class _ContentError(Exception):
+    """The JSON is well-formed, but holds something that would not survive."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                break
+            seen.add(name)
+        raise _ContentError(f"the key {name!r} twice in one object, so that a value would be lost; remove one")
+    return result
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _ContentError(f"the number {text[:40]}, which JSON cannot hold; replace it by null or a plain number")
+    return number
+
+
+# Made once: json.loads makes a new decoder for every call that has hooks, which JSONL of many lines would feel.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
+
+
+@cache
+def _encoder(layout: Layout) -> json.JSONEncoder:
+    separators = (layout.comma, layout.colon)
+    return json.JSONEncoder(ensure_ascii=False, check_circular=False, indent=layout.indent, separators=separators)
+
+
+def _syntax_problem(text: str, line: int, error: json.JSONDecodeError) -> str:
+    where = f"line {line + error.lineno - 1}, column {error.colno}"
+    if error.msg.startswith("Invalid control character"):
+        problem = f"a raw control character ({ord(text[error.pos]):#04x}) stands in a string; write it as an escape"
+    elif error.pos < len(text) and text[error.pos] == "\0":
+        problem = "there is a NUL byte; the file is damaged or not text"
+    else:
+        problem = _EXPECTED.get(error.msg, error.msg[:1].lower() + error.msg[1:])
+    if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+        problem += "; the input seems to be cut off: get the whole file"
+    return f"the input is not valid JSON at {where}: {problem}"
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for bracket in re.finditer(r"[\[{]|[\]}]", text):
+        depth += 1 if bracket[0] in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from everlong.config import LoadedSettings, Origin, Settings, catalog, load_settings
+from everlong.errors import ConfigError
+
+Load = Callable[..., LoadedSettings]
+THRESHOLD = "EVERLONG_COMPRESSION__THRESHOLD"
+LAYERS = ("user", "project", "env", "flag")
+
+
+def refusal(load: Load, overrides: dict[str, object] | None = None, **env: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(overrides, **env)
+    return caught.value
+
+
+@pytest.mark.spec("3.1")
+def test_without_any_source_everything_is_default(load: Load) -> None:
+    loaded = load()
+    assert loaded.settings == Settings()
+    assert loaded.origins == {key: Origin("default") for key in catalog()}
+    assert "threshold" not in loaded.settings.compression.model_fields_set
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@given(given_values=st.dictionaries(st.sampled_from(LAYERS), st.integers(1, 500)))
+def test_the_highest_source_that_has_a_value_wins(
+    load: Load, user_file: Path, project_file: Path, given_values: dict[str, int]
+) -> None:
+    for name, path in (("user", user_file), ("project", project_file)):
+        path.write_text(f"compression: {{protect_last_n: {given_values[name]}}}" if name in given_values else "")
+    env = {"EVERLONG_COMPRESSION__PROTECT_LAST_N": str(given_values["env"])} if "env" in given_values else {}
+    flags = {"compression.protect_last_n": given_values["flag"]} if "flag" in given_values else {}
+    loaded = load(flags, **env)
+    winner = next((name for name in reversed(LAYERS) if name in given_values), "default")
+    assert loaded.settings.compression.protect_last_n == given_values.get(winner, 20)
+    assert loaded.origins["compression.protect_last_n"].kind == winner
+
+
+def test_sources_are_merged_key_by_key(load: Load, user_file: Path, project_file: Path) -> None:
+    user_file.write_text("compression:\n  threshold: 0.6\n  protect_last_n: 5\n")
+    project_file.write_text("compression:\n  protect_last_n: 9\nauxiliary:\n  compression:\n    model: small\n")
+    loaded = load(EVERLONG_AUXILIARY__COMPRESSION__PROVIDER="main")
+    assert loaded.settings.compression.threshold == 0.6
+    assert loaded.settings.compression.protect_last_n == 9
+    assert loaded.settings.auxiliary.compression.model == "small"
+    assert loaded.settings.auxiliary.compression.provider == "main"
+
+
+def test_each_value_knows_where_it_came_from(load: Load, user_file: Path, project_file: Path) -> None:
+    user_file.write_text("# mine\ncompression:\n  threshold: 0.6\n")
+    project_file.write_text("context: {engine: lcm}\n")
+    origins = load({"memory.provider": "notes"}, EVERLONG_PROMPT_CACHING__CACHE_TTL="1h").origins
+    assert str(origins["compression.threshold"]) == f"{user_file}:3"
+    assert str(origins["context.engine"]) == f"{project_file}:1"
+    assert str(origins["prompt_caching.cache_ttl"]) == "env EVERLONG_PROMPT_CACHING__CACHE_TTL"
+    assert str(origins["memory.provider"]) == "flag"
+    assert str(origins["compression.enabled"]) == "default"
+
+
+@pytest.mark.spec("3.4")
+def test_an_explicit_threshold_of_the_default_value_stays_explicit(load: Load, user_file: Path) -> None:
+    user_file.write_text("compression:\n  threshold: 0.50\n")
+    assert "threshold" in load().settings.compression.model_fields_set
+
+
+def test_flags_may_be_nested_too(load: Load) -> None:
+    loaded = load({"compression": {"threshold": 0.7}, "compression.enabled": False})
+    assert loaded.settings.compression.threshold == 0.7
+    assert loaded.settings.compression.enabled is False
+
+
+@pytest.mark.parametrize("off", ["false", "no", "0", "off"])
+def test_environment_variables_are_texts_that_are_understood(load: Load, off: str) -> None:
+    assert load(EVERLONG_COMPRESSION__ENABLED=off).settings.compression.enabled is False
+    assert load(**{THRESHOLD: "auto"}).settings.compression.threshold == "auto"
+
+
+def test_an_empty_environment_variable_counts_as_not_set(load: Load) -> None:
+    assert load(**{THRESHOLD: ""}).settings.compression.threshold == 0.50
+
+
+def test_null_in_the_environment_takes_back_what_a_file_says(load: Load, user_file: Path) -> None:
+    user_file.write_text("auxiliary: {compression: {model: large}}\n")
+    assert load(EVERLONG_AUXILIARY__COMPRESSION__MODEL="null").settings.auxiliary.compression.model is None
+
+
+def test_variables_that_are_no_settings_are_left_alone(load: Load) -> None:
+    load(EVERLONG_DEBUG="1", EVERLONG_SESSION_SOURCE="tests", EVERLONGER="1")
+
+
+@pytest.mark.spec("3.2")
+def test_a_bad_value_is_named_with_its_key_place_and_what_is_allowed(load: Load, user_file: Path) -> None:
+    user_file.write_text("compression:\n  threshold: 1.5\n")
+    error = refusal(load)
+    assert error.key == "compression.threshold"
+    assert str(error) == (
+        f"compression.threshold ({user_file}, line 2) is 1.5, but must be a number from 0.0 to 1.0, or auto; "
+        "correct the file"
+    )
+
+
+@pytest.mark.spec("3.2")
+def test_a_bad_value_in_the_environment_names_the_variable(load: Load) -> None:
+    message = str(refusal(load, None, **{THRESHOLD: "high"}))
+    assert f"(env {THRESHOLD})" in message
+    assert '"high"' in message
+    assert "unset the variable" in message
+
+
+@pytest.mark.spec("3.2")
+def test_a_bad_flag_is_named(load: Load) -> None:
+    assert "(flag) is true" in str(refusal(load, {"compression.protect_last_n": True}))
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("compression: {treshold: 0.5}", "compression.threshold"),
+        ("compresion: {threshold: 0.5}", "compression"),
+        ("threshold: 0.5", "compression.threshold"),
+        ("context: {cache_ttl: 5m}", "prompt_caching.cache_ttl"),
+    ],
+)
+def test_an_unknown_key_comes_with_the_name_that_was_meant(load: Load, user_file: Path, text: str, meant: str) -> None:
+    user_file.write_text(text)
+    assert f"did you mean {meant}?" in str(refusal(load))
+
+
+@pytest.mark.spec("3.2")
+def test_an_unknown_key_like_nothing_else_points_to_the_list(load: Load, user_file: Path) -> None:
+    user_file.write_text("zzz: 1")
+    assert str(refusal(load)) == f"zzz ({user_file}, line 1) is not a setting; everlong config show lists all settings"
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("EVERLONG_COMPRESSION__TRESHOLD", f"did you mean {THRESHOLD}?"),
+        ("EVERLONG_COMPRESSION_THRESHOLD", f"did you mean {THRESHOLD}?"),
+        ("EVERLONG_HOMES", "did you mean EVERLONG_HOME?"),
+        ("EVERLONG_COMPRESSION", "names a section"),
+        ("EVERLONG_PLUGINS", "EVERLONG_PLUGINS__NAME__KEY"),
+        ("EVERLONG_QQQQ", "not a setting"),
+    ],
+)
+def test_an_unknown_variable_comes_with_the_name_that_was_meant(load: Load, variable: str, hint: str) -> None:
+    message = str(refusal(load, None, **{variable: "1"}))
+    assert variable in message
+    assert hint in message
+
+
+@pytest.mark.spec("3.2")
+def test_all_problems_of_all_sources_are_told_at_once(load: Load, user_file: Path, project_file: Path) -> None:
+    user_file.write_text("compression: {threshold: 2, protect_last_n: 0}\n")
+    project_file.write_text("contxt: {}\n")
+    message = str(refusal(load, {"compression.enabled": 7}, **{THRESHOLD: "9"}))
+    assert message.startswith("the configuration has 5 problems:\n")
+    for part in ("enabled (flag)", f"env {THRESHOLD}", "contxt", "threshold", "protect_last_n"):
+        assert part in message
+
+
+@pytest.mark.spec("3.2")
+def test_a_bad_value_is_an_error_even_if_another_source_overrides_it(load: Load, user_file: Path) -> None:
+    user_file.write_text("compression: {threshold: 2}\n")
+    assert str(user_file) in str(refusal(load, {"compression.threshold": 0.5}))
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize("key", ["threshold", "enabled", "protect_last_n"])
+def test_null_is_no_value_for_a_key_that_needs_one(load: Load, user_file: Path, key: str) -> None:
+    user_file.write_text(f"compression:\n  {key}:\n")
+    assert f"compression.{key} ({user_file}, line 2) is null" in str(refusal(load))
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize("value", ["5", "text", "[1]"])
+def test_a_section_must_be_a_section(load: Load, user_file: Path, value: str) -> None:
+    user_file.write_text(f"compression: {value}\n")
+    assert "must be a section" in str(refusal(load))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n\n", "# only a comment\n", "compression:\n  # threshold: 0.5\n", "---\n", "auxiliary: {compression: }"],
+)
+def test_empty_files_and_empty_sections_change_nothing(load: Load, user_file: Path, text: str) -> None:
+    user_file.write_text(text)
+    assert load().settings == Settings()
+
+
+def test_a_file_with_byte_order_mark_and_windows_line_ends_is_read(load: Load, user_file: Path) -> None:
+    user_file.write_bytes("\ufeffcompression:\r\n  threshold: 0.7\r\n".encode())
+    assert load().settings.compression.threshold == 0.7
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"compression: [\n", "not valid YAML at line 2, column 1"),
+        (b"compression:\n\tthreshold: 1\n", "not valid YAML at line 2"),
+        (b"- a\n- b\n", "holds a list"),
+        (b"just words\n", "holds text"),
+        (b"memory: {}\ncontext: {}\nmemory: {}\n", 'duplicate key "memory" at line 3'),
+        (b"compression: {threshold: 0.1, threshold: 0.2}\n", 'duplicate key "threshold"'),
+        (b"a: \xff\n", "not UTF-8"),
+        (b"a: \x00\n", "not valid YAML"),
+        (b"a: !!python/object:os.system x\n", "not valid YAML at line 1"),
+        (b"a: 1\n---\nb: 2\n", "another document"),
+        (b"plugins: {x: 2024-99-99}\n", "cannot represent"),
+        (b"plugins: {x: &a [*a]}\n", "contains itself"),
+        (b"[" * 20_000, "nested too deeply"),
+        (b"plugins: {1: {}}\n", "write the name as text"),
+        (b"plugins: []\n", "must be a mapping of plugin names"),
+        (b"1: 2\n", "1 ("),
+    ],
+)
+def test_a_damaged_file_is_a_clear_error_that_names_it(load: Load, user_file: Path, content: bytes, part: str) -> None:
+    user_file.write_bytes(content)
+    message = str(refusal(load))
+    assert str(user_file) in message
+    assert part in message
+
+
+def test_a_file_that_cannot_be_read_is_a_clear_error(load: Load, user_file: Path) -> None:
+    user_file.mkdir()
+    assert f"{user_file} cannot be read" in str(refusal(load))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@given(content=st.text("abcompresin: {}[],-#&*!|>'\"\n%@`?~0123456789.\t\0", max_size=60).map(str.encode) | st.binary())
+def test_whatever_a_file_holds_it_is_read_or_refused_in_words(load: Load, user_file: Path, content: bytes) -> None:
+    user_file.write_bytes(content)
+    with suppress(ConfigError):
+        load()
+
+
+@pytest.mark.spec("3.2")
+def test_a_plugins_own_section_may_hold_anything(load: Load, user_file: Path) -> None:
+    user_file.write_text("plugins:\n  lcm:\n    depth: 3\n    names: [a, b]\n    deep: {er: {x: 1}}\n")
+    loaded = load(EVERLONG_PLUGINS__LCM__DEPTH="4", EVERLONG_PLUGINS__LCM__DEEP__ER__Y="[1, 2]")
+    assert loaded.settings.plugins == {"lcm": {"depth": 4, "names": ["a", "b"], "deep": {"er": {"x": 1, "y": [1, 2]}}}}
+    assert str(loaded.origins["plugins.lcm.names"]) == f"{user_file}:4"
+    assert loaded.origins["plugins.lcm.depth"].kind == "env"
+    assert "plugins" not in loaded.origins
+
+
+def test_a_plugin_value_that_replaces_a_section_leaves_no_stale_origin(
+    load: Load, user_file: Path, project_file: Path
+) -> None:
+    user_file.write_text("plugins: {a: {x: 1}, b: 2}\n")
+    project_file.write_text("plugins: {a: 3, b: {y: 4}}\n")
+    loaded = load()
+    assert loaded.settings.plugins == {"a": 3, "b": {"y": 4}}
+    assert {key for key in loaded.origins if key.startswith("plugins")} == {"plugins.a", "plugins.b.y"}
+
+
+def test_variables_that_contradict_each_other_are_refused(load: Load) -> None:
+    message = str(refusal(load, EVERLONG_PLUGINS__A="1", EVERLONG_PLUGINS__A__B="2"))
+    assert "plugins.a.b" in message
+
+
+def test_the_users_file_is_not_read_a_second_time_as_a_project_file(project: Path, project_file: Path) -> None:
+    project_file.write_text("context: {engine: lcm}\n")
+    loaded = load_settings(cwd=project, env={"EVERLONG_HOME": str(project_file.parent)})
+    assert loaded.origins["context.engine"].kind == "user"
+
+
+def test_by_default_the_process_environment_and_folder_are_used(
+    project: Path, project_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project_file.write_text("context: {engine: lcm}\n")
+    monkeypatch.chdir(project)
+    monkeypatch.setitem(os.environ, THRESHOLD, "0.9")
+    loaded = load_settings()
+    assert loaded.settings.context.engine == "lcm"
+    assert loaded.settings.compression.threshold == 0.9

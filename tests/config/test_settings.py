@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from everlong.config import (
+    AuxiliaryCompressionSettings,
+    CompressionSettings,
+    ContextSettings,
+    MemorySettings,
+    PromptCachingSettings,
+    Settings,
+    catalog,
+)
+
+
+@pytest.mark.spec("3.1")
+def test_the_defaults_are_those_of_the_contract() -> None:
+    assert Settings().model_dump() == {
+        "compression": {
+            "enabled": True,
+            "threshold": 0.50,
+            "target_ratio": 0.20,
+            "protect_last_n": 20,
+            "protect_first_n": 3,
+            "summary_ratio": 0.20,
+            "summary_min_tokens": 2_000,
+            "summary_max_tokens": 12_000,
+            "prune_min_chars": 200,
+            "minimum_context_length": 64_000,
+            "failure_cooldown_seconds": 600,
+        },
+        "auxiliary": {"compression": {"model": None, "provider": "auto", "base_url": None}},
+        "prompt_caching": {"cache_ttl": "5m", "strategy": "auto"},
+        "context": {"engine": "compressor"},
+        "memory": {"provider": None},
+        "plugins": {},
+    }
+
+
+@pytest.mark.spec("3.1")
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"threshold": 0.0},
+        {"threshold": 1.0},
+        {"threshold": 1},
+        {"threshold": "auto"},
+        {"threshold": "0.5"},
+        {"target_ratio": 0.10},
+        {"target_ratio": 0.80},
+        {"protect_last_n": 1},
+        {"protect_last_n": "7"},
+        {"protect_first_n": 0},
+        {"summary_ratio": 0},
+        {"failure_cooldown_seconds": 0},
+        {"enabled": False},
+        {"enabled": "no"},
+    ],
+)
+def test_the_ends_of_each_range_are_allowed(values: dict[str, Any]) -> None:
+    CompressionSettings(**values)
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"threshold": 1.01},
+        {"threshold": -0.01},
+        {"threshold": "often"},
+        {"threshold": float("nan")},
+        {"threshold": "nan"},
+        {"threshold": None},
+        {"target_ratio": 0.09},
+        {"target_ratio": 0.81},
+        {"target_ratio": float("inf")},
+        {"protect_last_n": 0},
+        {"protect_last_n": 2.5},
+        {"protect_last_n": 10**5_000},
+        {"protect_first_n": -1},
+        {"summary_ratio": 1.1},
+        {"summary_min_tokens": 0},
+        {"summary_max_tokens": 0},
+        {"prune_min_chars": -1},
+        {"minimum_context_length": -1},
+        {"failure_cooldown_seconds": -1},
+        {"enabled": "perhaps"},
+        {"treshold": 0.5},
+    ],
+)
+def test_a_value_out_of_range_or_an_unknown_key_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        CompressionSettings(**values)
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize("name", sorted(set(CompressionSettings.model_fields) - {"enabled"}))
+def test_true_is_not_a_number(name: str) -> None:
+    with pytest.raises(ValidationError):
+        CompressionSettings(**{name: True})
+
+
+@pytest.mark.spec("3.2")
+def test_a_number_is_not_true() -> None:
+    with pytest.raises(ValidationError):
+        CompressionSettings.model_validate({"enabled": 1})
+
+
+@pytest.mark.spec("3.1")
+@pytest.mark.parametrize("ttl", ["10m", "5M", "", None, 5])
+def test_a_cache_lives_five_minutes_or_one_hour_and_nothing_else(ttl: object) -> None:
+    assert PromptCachingSettings(cache_ttl="1h").cache_ttl == "1h"
+    with pytest.raises(ValidationError):
+        PromptCachingSettings.model_validate({"cache_ttl": ttl})
+
+
+@pytest.mark.spec("3.1")
+@pytest.mark.parametrize("strategy", ["auto", "ledger", "system_and_3", "off"])
+def test_the_four_cache_strategies_are_allowed(strategy: str) -> None:
+    assert PromptCachingSettings.model_validate({"strategy": strategy}).strategy == strategy
+
+
+@pytest.mark.spec("3.1")
+@pytest.mark.parametrize("address", ["http://localhost:8000/v1", "https://models.example/v1", "http://[::1]:80"])
+def test_a_base_url_is_a_web_address(address: str) -> None:
+    assert AuxiliaryCompressionSettings(base_url=address).base_url == address
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize(
+    "address", ["models.example", "ftp://models.example", "http://", "http://a:b", "http://[", "http://a b", ""]
+)
+def test_what_is_no_web_address_is_refused(address: str) -> None:
+    with pytest.raises(ValidationError):
+        AuxiliaryCompressionSettings(base_url=address)
+
+
+@pytest.mark.spec("3.1")
+def test_any_provider_may_be_named_but_not_an_empty_one() -> None:
+    assert AuxiliaryCompressionSettings(provider="some-gateway").provider == "some-gateway"
+    with pytest.raises(ValidationError):
+        AuxiliaryCompressionSettings(provider="  ")
+    with pytest.raises(ValidationError):
+        ContextSettings(engine="")
+    with pytest.raises(ValidationError):
+        MemorySettings(provider="")
+
+
+@pytest.mark.spec("3.4")
+def test_an_explicit_threshold_can_be_told_from_the_default_of_the_same_value() -> None:
+    assert "threshold" not in Settings().compression.model_fields_set
+    assert "threshold" in CompressionSettings(threshold=0.50).model_fields_set
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    with pytest.raises(ValidationError):
+        Settings().compression.threshold = 0.9
+
+
+def test_every_setting_says_in_words_what_it_is_and_what_it_allows() -> None:
+    for info in catalog().values():
+        assert info.description.endswith("."), info.key
+        assert info.allowed, info.key
+
+
+def test_importing_the_settings_loads_no_yaml_and_no_platform_lookup() -> None:
+    code = (
+        "import sys, everlong.config.settings as s; s.Settings();"
+        "print([m for m in ('ruamel.yaml', 'platformdirs', 'pydantic_settings') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

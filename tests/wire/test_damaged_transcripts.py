@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.errors import TranscriptError
+from everlong.wire import read_transcript
+
+USER = '{"role": "user", "content": "hello"}'
+
+
+def refusal(data: bytes | str) -> str:
+    with pytest.raises(TranscriptError) as caught:
+        read_transcript(data)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", "", "\n\n", " \r\n ", b"\xef\xbb\xbf", b"\xff\xfe"])
+def test_an_empty_file_is_named_so_with_what_is_accepted(data: bytes | str) -> None:
+    message = refusal(data)
+    assert message.startswith("the input is empty. Accepted are OpenAI-format conversations")
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ('[{"role": "us', "line 1, column 11", "never ends"),
+        (f"[{USER},", "line 1, column 39", "a value was expected"),
+        (f"[{USER}", "line 1, column 38", "a comma or a closing bracket was expected"),
+        ('[\n  {"role"', "line 2, column 10", "a colon was expected"),
+        ('[\n  {"role": "user",', "line 2, column 19", "a name in double quotes was expected"),
+    ],
+)
+def test_truncated_json_says_where_it_ends_and_what_was_expected(text: str, where: str, what: str) -> None:
+    message = refusal(text)
+    assert where in message
+    assert what in message
+    assert "cut off" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (f"[{USER},]", "a value was expected"),
+        (f"[{USER}] x", "nothing more was expected"),
+        ("[]\n[]", "line 2, column 1"),
+        ("{'role': 'user'}", "a name in double quotes was expected"),
+        ('[{"role": "user", "content": "a\nb"}]', "raw control character (0x0a)"),
+    ],
+)
+def test_malformed_json_says_what_was_expected(text: str, part: str) -> None:
+    message = refusal(text)
+    assert part in message
+    assert "cut off" not in message
+
+
+def test_a_truncated_last_line_is_named_with_how_to_drop_it() -> None:
+    message = refusal(f'{USER}\n{USER}\n{{"role": "us')
+    assert "line 3" in message
+    assert "head -n 2 FILE" in message
+
+
+def test_a_last_line_of_nul_bytes_as_a_crash_leaves_it_can_be_dropped_too() -> None:
+    message = refusal(f"{USER}\n{USER}\n".encode() + b"\0" * 100)
+    assert "NUL byte" in message
+    assert "head -n 2 FILE" in message
+
+
+def test_a_damaged_line_in_the_middle_is_named_and_not_offered_to_be_dropped() -> None:
+    message = refusal(f"{USER}\n{USER[:20]}\n{USER}\n")
+    assert "line 2" in message
+    assert "head -n" not in message
+
+
+@pytest.mark.parametrize("data", [b"\0\0\0\0\0", '[{"role": "user", "content": "a\0b"}]'])
+def test_nul_bytes_are_refused(data: bytes | str) -> None:
+    refusal(data)
+
+
+def test_bytes_that_are_no_text_are_named_with_their_place() -> None:
+    message = refusal(b'[{"role":\n "\xe9"}]')
+    assert "not valid UTF-8 text: byte 12 (line 2)" in message
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_numbers_that_json_cannot_hold_are_refused(number: str) -> None:
+    assert f"the number {number}" in refusal(f'[{{"role": "user", "score": {number}}}]')
+
+
+def test_a_number_of_thousands_of_digits_is_refused() -> None:
+    assert "too long" in refusal(f'[{{"role": "user", "n": {"9" * 5_000}}}]')
+
+
+def test_a_key_that_occurs_twice_is_refused_because_one_value_would_be_lost() -> None:
+    assert "the key 'content' twice" in refusal('[{"role": "user", "content": "a", "content": "b"}]')
+    assert "line 2 contains the key 'a' twice" in refusal(f'{USER}\n{{"role": "user", "x": {{"a": 1, "a": 2}}}}\n')
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, f"{USER}\n" + '{"a":' * 100_000, "[" * 10**5 + "]" * 10**5]
+)
+def test_a_hundred_thousand_brackets_are_refused_in_words(text: str) -> None:
+    message = refusal(text)
+    assert "nested too deeply" in message
+    assert "100,000 brackets" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('["a", "b"]', "a list whose first entry is text"),
+        ("[1]", "a list whose first entry is a number"),
+        ("[[]]", "a list whose first entry is a list"),
+        ('"hello"', "found text"),
+        ("null", "found null"),
+        ("true", "found true or false"),
+        ("12", "found a number"),
+        ("{}", "an object without any keys"),
+        ('{"choices": [], "usage": {}}', "an object with the keys 'choices', 'usage'"),
+        (json.dumps(dict.fromkeys("abcdefgh", 1)), "and 2 more"),
+        ('{"messages": "hello"}', "no list of 'messages'"),
+        ('[{"messages": []}, 5]', "conversation 1 is a number"),
+        (f'{{"messages": []}}\n{USER}\n', "line 2 is an object with the keys 'role', 'content'"),
+        (f"{USER}\n5\n", "line 2 is a number"),
+        ('{"system": "Be brief.", "messages": []}', "Anthropic format (a top-level 'system')"),
+        ('{"anthropic_version": "x", "messages": []}', "Anthropic format"),
+        ('[{"role": "user", "content": [{"type": "tool_result"}]}]', "message 0 is in the Anthropic format"),
+    ],
+)
+def test_what_is_no_conversation_is_described_beside_what_is_accepted(text: str, found: str) -> None:
+    message = refusal(text)
+    assert found in message
+    assert "Accepted are OpenAI-format conversations" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (f'[{USER}, {{"content": "x"}}]', "message 1: 'role' must be"),
+        (f'{{"messages": [{USER}, {{"role": 5}}]}}', "the request, message 1: 'role' must be"),
+        (f'{USER}\n\n{{"content": "x"}}\n', "line 3: 'role' must be"),
+        (f'{{"messages": []}}\n{{"messages": [{USER}, 7]}}\n', "line 2, message 1: expected a dict"),
+        ('[{"role": "user", "content": 5}]', "message 0: 'content' must be"),
+    ],
+)
+def test_a_message_that_is_none_is_named_by_its_place(text: str, where: str) -> None:
+    assert refusal(text).startswith(where)
+
+
+@given(data=st.binary() | st.text('[]{}":,rolemsagc \n\0\\u', max_size=80).map(str.encode))
+def test_whatever_the_bytes_they_are_read_or_refused_in_words(data: bytes) -> None:
+    with suppress(TranscriptError):
+        read_transcript(data)
+
+
+def test_the_time_to_read_grows_with_the_file_and_not_faster() -> None:
+    def seconds(count: int) -> float:
+        data = "".join(f"{USER}\n" for _ in range(count)).encode()
+        best = float("inf")
+        for _ in range(3):
+            start = time.process_time()
+            transcript = read_transcript(data)
+            transcript.render([transcript.conversations[0].messages])
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert seconds(40_000) < 8 * seconds(10_000) + 0.05
