@@ -1,0 +1,71 @@
+"""Everlong keeps LLM agents going past the end of their context window.
+
+from everlong import ContextCompressor
+
+engine = ContextCompressor(context_length=128_000)
+if engine.should_compress_preflight(messages):
+    messages = engine.compress(messages)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from everlong.context import (
+    Boundaries,
+    CompactionReport,
+    Complete,
+    CompletionSummarizer,
+    ContextCompressor,
+    ContextEngine,
+    ExtractiveSummarizer,
+    Quality,
+    Summarizer,
+    SummarizerInput,
+    SummaryRequest,
+)
+from everlong.errors import (
+    ConfigError,
+    EverlongError,
+    MessageError,
+    SummarizerError,
+    TargetUnreachable,
+    TranscriptError,
+)
+from everlong.model import HashChain, Message
+from everlong.tokens import MessageCounter, TokenCounter, counter_for
+
+if TYPE_CHECKING:
+    from everlong.config import CompressionSettings
+
+__all__ = [
+    "Boundaries",
+    "CompactionReport",
+    "Complete",
+    "CompletionSummarizer",
+    "CompressionSettings",
+    "ConfigError",
+    "ContextCompressor",
+    "ContextEngine",
+    "EverlongError",
+    "ExtractiveSummarizer",
+    "HashChain",
+    "Message",
+    "MessageCounter",
+    "MessageError",
+    "Quality",
+    "Summarizer",
+    "SummarizerError",
+    "SummarizerInput",
+    "SummaryRequest",
+    "TargetUnreachable",
+    "TokenCounter",
+    "TranscriptError",
+    "counter_for",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CompressionSettings":  # its checks are costly to load, and the defaults do not need them
+        from everlong.config import CompressionSettings  # noqa: PLC0415 - see above
+
+        return CompressionSettings
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

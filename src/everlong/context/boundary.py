@@ -1,0 +1,246 @@
+"""Second stage: where the head ends and the tail begins.
+
+The head is the system prompt and the first exchange. The tail is walked back from the end until its budget is spent,
+in whole groups. What lies between is summarized. Where the result would still be too large, the parts yield in this
+order: the count of protected messages, the first exchange, the summary's size, the length of the tail's tool results,
+the tail itself. What never yields: the system prompt, the latest user message, a call that is still pending.
+
+Pure arithmetic over token counts; makes and changes no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from everlong.context.invariants import allows_cut, latest_user_index
+from everlong.context.literals import is_acknowledgement
+from everlong.context.prune import least_tail_tokens
+from everlong.model import Message, calls_of, leading_system_count
+
+LEAST_SUMMARY = 40
+"""Tokens that a summary's text gets at the very least."""
+
+_WITH_EXCHANGE = 3
+"""The protected count from which on it means the system prompt and a whole first exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What stands where in a list that satisfies the invariants."""
+
+    system_end: int
+    exchange_end: int
+    summaries: tuple[int, ...]
+    inserted: frozenset[int]
+    """Where earlier compactions put messages of their own: summaries and acknowledgements."""
+    body_start: int
+    latest_user: int | None
+    pending_start: int
+
+
+class Limits(NamedTuple):
+    """What a plan may spend, in tokens and messages."""
+
+    total: int
+    tail: int
+    keep_last: int
+    frame: int
+    summary: Callable[[int], int]
+    summary_takes_rest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decision: what is kept in front, where the tail starts and what the summary may take."""
+
+    head_end: int
+    tail_start: int
+    repeat_latest: bool
+    summary_tokens: int
+    tail_room: int | None = None
+    """Tokens to which the tail's results must be shortened; None where it fits as it is."""
+
+
+class Cut(NamedTuple):
+    """A place where the tail may start, and what the tail then costs."""
+
+    start: int
+    tokens: int
+
+
+class _Tail(NamedTuple):
+    """The tail's possible cuts from newest to oldest; the last is what budget and count ask for."""
+
+    cuts: list[Cut]
+    budget_place: int
+
+
+def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_first_n: int) -> Layout:
+    """Find the parts of a list whose summaries are known: system prompt, first exchange, body, the latest request."""
+    system_end = leading_system_count(messages)
+    # The system prompt is the first of the protected messages, whether or not the client sends one.
+    natural_end = min(len(messages), system_end + max(0, protect_first_n - 1))
+    beside = {index for summary in summaries for index in (summary - 1, summary + 1) if 0 <= index < len(messages)}
+    acknowledgements = (index for index in beside if is_acknowledgement(messages[index]))
+    pending_start = _pending_start(messages)
+    exchange_end = _exchange_end(messages, natural_end, min(pending_start, *summaries, len(messages)), protect_first_n)
+    exchange_end = max(system_end, exchange_end)
+    body_start = exchange_end
+    if summaries:
+        body_start = summaries[-1] + 1
+        if body_start < len(messages) and is_acknowledgement(messages[body_start]):
+            body_start += 1
+    return Layout(
+        system_end=system_end,
+        exchange_end=exchange_end,
+        summaries=summaries,
+        inserted=frozenset((*summaries, *acknowledgements)),
+        body_start=body_start,
+        latest_user=latest_user_index(messages),
+        pending_start=pending_start,
+    )
+
+
+def _exchange_end(messages: Sequence[Message], natural_end: int, stop: int, protect_first_n: int) -> int:
+    """Where the first exchange ends: after the answer to the first request, and after the results of its calls."""
+    end = min(natural_end, stop)
+    if protect_first_n >= _WITH_EXCHANGE:  # people send two messages in a row; an exchange has an answer
+        while 0 < end < stop and messages[end - 1]["role"] == "user":
+            end += 1
+    while end < stop and messages[end]["role"] in ("tool", "function"):
+        end += 1
+    return end
+
+
+def _pending_start(messages: Sequence[Message]) -> int:
+    """Where a last group with unanswered calls starts; the list's length where there is none."""
+    index = len(messages)
+    while index > 0 and messages[index - 1]["role"] == "tool":
+        index -= 1
+    if index == 0 or messages[index - 1]["role"] != "assistant":
+        return len(messages)
+    calls = len(calls_of(messages[index - 1]))
+    answered = len(messages) - index
+    return index - 1 if calls > answered else len(messages)
+
+
+def protected_start(messages: Sequence[Message], counts: Sequence[int], tail_tokens: int, keep_last: int) -> int:
+    """Where the newest messages begin that budget or count protect, wherever the head ends."""
+    index, tokens = len(counts), 0
+    while index > 0:
+        tokens += counts[index - 1]
+        if tokens > tail_tokens and len(counts) - index >= keep_last:
+            break
+        index -= 1
+    while not allows_cut(messages, index):
+        index -= 1
+    return index
+
+
+def plan_boundaries(
+    messages: Sequence[Message], counts: Sequence[int], layout: Layout, limits: Limits, exchange_tokens: int
+) -> Plan:
+    """Choose head and tail so that the result fits, keeping as much as the limits allow."""
+    return _Planner(messages, counts, layout, limits).plan(exchange_tokens)
+
+
+class _Planner:
+    """The state of one decision."""
+
+    def __init__(self, messages: Sequence[Message], counts: Sequence[int], layout: Layout, limits: Limits) -> None:
+        self.messages = messages
+        self.counts = counts
+        self.layout = layout
+        self.limits = limits
+        self.fixed = sum(counts[: layout.system_end]) + limits.frame
+        self.latest_tokens = 0 if layout.latest_user is None else counts[layout.latest_user]
+        self.tail = self._walk()
+
+    def plan(self, exchange_tokens: int) -> Plan:
+        oldest = self.tail.cuts[-1]
+        if oldest.start <= self.layout.body_start and sum(self.counts) <= self.limits.total:
+            # Everything new is in the tail and all of it fits: nothing to summarize.
+            return self._plan(oldest, exchange_tokens, LEAST_SUMMARY)
+        content = sum(self.counts[self.layout.exchange_end : self.tail.cuts[-1].start])
+        wanted = max(LEAST_SUMMARY, self.limits.summary(content))
+        attempts = [(exchange_tokens, wanted), (0, wanted), (0, LEAST_SUMMARY)]
+        for exchange, summary in attempts:
+            cut = self._longest_fitting(exchange, summary)
+            if cut is not None:
+                return self._plan(cut, exchange, wanted)
+        return self._shortened(wanted)
+
+    def _walk(self) -> _Tail:
+        """All cuts from the end back to where both the tail's budget and the protected count are reached."""
+        counts, end = self.counts, len(self.messages)
+        cuts = [Cut(end, 0)] if self.layout.pending_start == end else []
+        tokens, budget_end = 0, -1
+        for index in range(end - 1, self.layout.body_start - 1, -1):
+            if budget_end < 0 and tokens + counts[index] > self.limits.tail:
+                budget_end = index + 1
+            if cuts and cuts[-1].start <= budget_end and end - cuts[-1].start >= self.limits.keep_last:
+                break
+            tokens += counts[index]
+            at_floor = index == self.layout.body_start
+            if index <= self.layout.pending_start and (at_floor or allows_cut(self.messages, index)):
+                cuts.append(Cut(index, tokens))
+        if not cuts:
+            cuts.append(Cut(end, 0))
+        within = (place for place, cut in enumerate(cuts) if cut.start <= budget_end)
+        return _Tail(cuts, next(within, len(cuts) - 1))
+
+    def _room(self, cut: int, exchange: int, summary: int) -> int:
+        """Tokens left for a tail that starts at ``cut``."""
+        latest = self.layout.latest_user
+        repeated = self.latest_tokens if latest is not None and latest < cut else 0
+        return self.limits.total - self.fixed - exchange - summary - repeated
+
+    def _longest_fitting(self, exchange: int, summary: int) -> Cut | None:
+        cuts, budget_place = self.tail
+        if cuts[-1].tokens <= self._room(cuts[-1].start, exchange, summary):
+            return cuts[-1]
+        # Once the protected count has yielded, leave air: a result at the threshold would compact again at once.
+        airy = [cut for cut in cuts if 0 < cut.tokens <= self._room(cut.start, exchange, summary) - self.limits.tail]
+        within_budget = [
+            cut for cut in cuts[: budget_place + 1] if 0 < cut.tokens <= self._room(cut.start, exchange, summary)
+        ]
+        if airy or within_budget:
+            return max([*airy, *within_budget], key=lambda cut: cut.tokens)
+        newest = next((cut for cut in cuts if cut.tokens > 0), None)
+        fits = newest is not None and newest.tokens <= self._room(newest.start, exchange, summary)
+        return newest if fits else None
+
+    def _plan(self, cut: Cut, exchange: int, wanted: int) -> Plan:
+        room = self._room(cut.start, exchange, 0) - cut.tokens
+        if self.limits.summary_takes_rest:
+            wanted = max(wanted, sum(self.counts[self.layout.exchange_end : cut.start]))
+        return Plan(
+            head_end=self.layout.exchange_end if exchange else self.layout.system_end,
+            tail_start=cut.start,
+            repeat_latest=self._is_repeated(cut.start),
+            summary_tokens=max(LEAST_SUMMARY, min(wanted, room)),
+        )
+
+    def _shortened(self, wanted: int) -> Plan:
+        """The last group with its results shortened, or, where even that is too large, no tail at all."""
+        newest = next((cut for cut in self.tail.cuts if cut.tokens > 0), None)
+        last = self.tail.cuts[0]
+        for summary in (wanted, LEAST_SUMMARY):
+            if newest is None:
+                break
+            room = self._room(newest.start, 0, summary)
+            tail = slice(newest.start, len(self.messages))
+            if least_tail_tokens(self.messages[tail], self.counts[tail]) <= room:
+                return Plan(
+                    self.layout.system_end, newest.start, self._is_repeated(newest.start), summary, tail_room=room
+                )
+        room = self._room(last.start, 0, LEAST_SUMMARY)
+        plan = self._plan(Cut(last.start, 0), 0, LEAST_SUMMARY)
+        if last.start < len(self.messages):
+            return Plan(plan.head_end, last.start, plan.repeat_latest, LEAST_SUMMARY, tail_room=max(0, room))
+        return plan
+
+    def _is_repeated(self, cut: int) -> bool:
+        return self.layout.latest_user is not None and self.layout.latest_user < cut

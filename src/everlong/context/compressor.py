@@ -1,0 +1,228 @@
+"""The default engine: prune, find boundaries, summarize, assemble, verify.
+
+Wires the stages together and keeps what must be remembered between them: reported usage, how well earlier compactions
+helped, the last report. Synchronous and without network; a summarizer that uses a model is handed in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from everlong.config import CompressionValues
+from everlong.context.budget import Budgets, Prices, cheapest_threshold, compute_budgets
+from everlong.context.compaction import Compaction, Request
+from everlong.context.engine import ContextEngine
+from everlong.context.report import CompactionReport
+from everlong.context.summarize import Summarizer, SummaryWriter
+from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.model import Message, checked_messages
+from everlong.tokens import Calibration, MessageCounter, counter_for
+
+if TYPE_CHECKING:
+    from everlong.config import CompressionSettings  # checks what users write; loaded only by those who use it
+
+DEFAULT_CONTEXT_LENGTH = 200_000
+_WORTHWHILE = 0.10
+"""A compaction that saves less than this share did not help."""
+_PATIENCE = 2
+"""So many unhelpful compactions in a row, and the next waits until the conversation has grown."""
+
+
+class ContextCompressor(ContextEngine):
+    """Keeps a conversation inside a window by summarizing its middle.
+
+    Without a ``summarizer`` it summarizes by itself, from the conversation's own words. ``settings`` are those of the
+    ``compression`` section of the configuration; ``model`` chooses how tokens are counted.
+    """
+
+    def __init__(
+        self,
+        context_length: int = DEFAULT_CONTEXT_LENGTH,
+        *,
+        settings: CompressionSettings | None = None,
+        summarizer: Summarizer | None = None,
+        model: str | None = None,
+        overhead_tokens: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = CompressionValues() if settings is None else settings.values()
+        self.overhead_tokens = overhead_tokens
+        """Tokens that every request carries besides its messages, such as the schemas of tools."""
+        self.last_report: CompactionReport | None = None
+        self.protect_first_n = self.settings.protect_first_n
+        self.protect_last_n = self.settings.protect_last_n
+        self._writer = SummaryWriter(summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, clock)
+        self._model = model or ""
+        self._counter = MessageCounter(counter_for(model))
+        self._calibration = Calibration(self._counter)
+        self._sent: list[Message] | None = None
+        self._growth: list[int] = []
+        self._unhelpful = 0
+        self._tokens_when_unhelpful = 0
+        self._set_window(context_length)
+
+    @property
+    def name(self) -> str:
+        """The engine's name in ``context.engine``."""
+        return "compressor"
+
+    @property
+    def budgets(self) -> Budgets:
+        """The computed numbers of SPEC 3.3 for the window in force."""
+        return self._budgets
+
+    @property
+    def counter(self) -> MessageCounter:
+        """Counts tokens for this engine."""
+        return self._counter
+
+    def _set_window(self, context_length: int) -> None:
+        self._budgets = compute_budgets(self.settings, context_length)
+        self.context_length = context_length
+        self.threshold_tokens = self._budgets.threshold_tokens
+        self.threshold_percent = self.threshold_tokens / context_length
+
+    # -- watching the conversation ---------------------------------------------------------------------------------
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        """Take in reported usage; with the list of the preceding pre-flight check it also calibrates the counter."""
+        prompt = _tokens(usage, "prompt_tokens")
+        if prompt and self.last_prompt_tokens and prompt > self.last_prompt_tokens:
+            self._growth = [*self._growth[-31:], prompt - self.last_prompt_tokens]
+        self.last_prompt_tokens = prompt
+        self.last_completion_tokens = _tokens(usage, "completion_tokens")
+        self.last_total_tokens = _tokens(usage, "total_tokens") or prompt + self.last_completion_tokens
+        if self._sent is not None and prompt:
+            self._calibration.observe(self._sent, max(1, prompt - self.overhead_tokens), self._model)
+            self._sent = None
+        if self.settings.threshold == "auto" and self._growth:
+            self._adapt_threshold()
+
+    def _adapt_threshold(self) -> None:
+        growth = sum(self._growth) / len(self._growth)
+        self.threshold_tokens = cheapest_threshold(self._budgets, self.overhead_tokens, growth, Prices())
+        self.threshold_percent = self.threshold_tokens / self.context_length
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        """Whether the threshold is reached, and compacting is not known to be in vain."""
+        if not self.settings.enabled:
+            return False
+        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
+        if tokens < self.threshold_tokens:
+            return False
+        if self._unhelpful >= _PATIENCE:
+            return tokens >= self._tokens_when_unhelpful + self._budgets.tail_tokens
+        return True
+
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
+        """Whether a request about to be sent is over the threshold, by what is known of its tokens."""
+        self._sent = list(messages)
+        return self.should_compress(self.estimate_tokens(messages))
+
+    def estimate_tokens(self, messages: Sequence[Message]) -> int:
+        """The prompt tokens of a request with these messages, as well as they can be known."""
+        return self._calibration.estimate(messages, self._model) + self.overhead_tokens
+
+    def has_content_to_compress(self, messages: list[Message]) -> bool:
+        """Whether there is anything between head and tail that is not already a summary."""
+        return Compaction(self.request_for(checked_messages(messages))).has_new_turns
+
+    # -- compacting ------------------------------------------------------------------------------------------------
+
+    def compress(
+        self,
+        messages: list[Message],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        *,
+        force: bool = False,
+        memory_context: str | None = None,
+        target_tokens: int | None = None,
+    ) -> list[Message]:
+        """Compact a conversation; messages that stay as they were are the very same objects.
+
+        Args:
+            messages: the whole conversation; it is left as it is.
+            current_tokens: what the provider reported for it, if known; used for reports.
+            focus_topic: what the summary should put first.
+            force: ask the summarizer even while it is cooling down after a failure.
+            memory_context: what a memory provider wants the summary to keep.
+            target_tokens: make the result fit this many tokens, whatever the settings say.
+
+        Raises:
+            MessageError: ``messages`` is not a list of messages.
+            TargetUnreachable: ``target_tokens`` is less than the least possible.
+        """
+        request = self.request_for(
+            checked_messages(messages),
+            focus_topic=focus_topic,
+            force=force,
+            memory_context=memory_context,
+            target_tokens=target_tokens,
+        )
+        result, report = Compaction(request).run(current_tokens)
+        self.last_report = report
+        self.last_prompt_tokens = self.estimate_tokens(result)
+        self._sent = None
+        if report.outcome != "unchanged":
+            self.compression_count += 1
+        self._remember_help(report)
+        return result
+
+    def request_for(self, messages: list[Message], **wishes: Any) -> Request:
+        """What a compaction of these messages depends on, as this engine stands now."""
+        return Request(
+            messages=messages,
+            settings=self.settings,
+            budgets=self._budgets,
+            limit_tokens=max(0, self.threshold_tokens - self.overhead_tokens),
+            scale=self._calibration.scale(self._model),
+            counter=self._counter,
+            writer=self._writer,
+            **wishes,
+        )
+
+    def _remember_help(self, report: CompactionReport) -> None:
+        if report.saved_share >= _WORTHWHILE:
+            self._unhelpful = 0
+            return
+        self._unhelpful += 1
+        self._tokens_when_unhelpful = self.last_prompt_tokens
+
+    # -- life cycle ------------------------------------------------------------------------------------------------
+
+    def on_session_reset(self) -> None:
+        """Forget the conversation: counters, failures, growth."""
+        super().on_session_reset()
+        self._writer.reset()
+        self._sent = None
+        self._growth = []
+        self._unhelpful = 0
+        self.last_report = None
+        self._set_window(self.context_length)
+
+    def update_model(
+        self,
+        model: str,
+        context_length: int,
+        base_url: str = "",
+        api_key: str = "",
+        provider: str = "",
+        **kwargs: Any,
+    ) -> None:
+        """Go on with another model: its window, its vocabulary, its calibration."""
+        super().update_model(model, context_length, base_url, api_key, provider, **kwargs)
+        if model != self._model:
+            self._model = model
+            self._counter = MessageCounter(counter_for(model))
+            self._calibration = Calibration(self._counter)
+            self._sent = None
+        self._unhelpful = 0
+        self._set_window(context_length)
+
+
+def _tokens(usage: dict[str, Any], key: str) -> int:
+    value = usage.get(key)
+    return int(value) if isinstance(value, int | float) and value > 0 else 0

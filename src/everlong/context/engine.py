@@ -1,0 +1,110 @@
+"""The contract between a host and a context engine.
+
+A host asks an engine after every response whether to compact, and hands it the message list when it should. An engine
+takes a list and returns a list; how it remembers, summarizes or retrieves is its own affair. This module knows no
+engine and no host.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any
+
+from everlong.model import Message
+
+
+class ContextEngine(ABC):
+    """Base of all context engines; a host may read the attributes below at any time."""
+
+    last_prompt_tokens: int = 0
+    last_completion_tokens: int = 0
+    last_total_tokens: int = 0
+    threshold_tokens: int = 0
+    context_length: int = 0
+    compression_count: int = 0
+    threshold_percent: float = 0.50
+    protect_first_n: int = 3
+    protect_last_n: int = 20
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The short name by which a user chooses the engine."""
+
+    @abstractmethod
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        """Take in the token usage that the provider reported for a response."""
+
+    @abstractmethod
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        """Whether the conversation should be compacted now; by default judged by the last reported usage."""
+
+    @abstractmethod
+    def compress(
+        self,
+        messages: list[Message],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+    ) -> list[Message]:
+        """A shorter list that is a valid message sequence; the input is left as it was."""
+
+    def on_session_start(self, session_id: str, **kwargs: Any) -> None:  # noqa: B027 - optional for engines
+        """A conversation begins or goes on under a new session id."""
+
+    def on_session_end(self, session_id: str, messages: list[Message]) -> None:  # noqa: B027 - optional for engines
+        """A conversation has really ended: exit, reset or expiry, never a single turn."""
+
+    def on_session_reset(self) -> None:
+        """Forget the counters of the conversation so far."""
+        self.last_prompt_tokens = 0
+        self.last_completion_tokens = 0
+        self.last_total_tokens = 0
+        self.compression_count = 0
+
+    def update_model(
+        self,
+        model: str,
+        context_length: int,
+        base_url: str = "",
+        api_key: str = "",
+        provider: str = "",
+        **kwargs: Any,
+    ) -> None:
+        """The conversation goes on with another model; recompute what depends on its window."""
+        del model, base_url, api_key, provider, kwargs
+        self.context_length = context_length
+        self.threshold_tokens = int(context_length * self.threshold_percent)
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """Tools that the engine offers to the agent."""
+        return []
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        """Answer a call of one of the engine's tools with a JSON text."""
+        del args, kwargs
+        return json.dumps({"error": f"Unknown tool: {name}"})
+
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
+        """Whether a request about to be sent is already too large, by a cheap estimate."""
+        del messages
+        return False
+
+    def has_content_to_compress(self, messages: list[Message]) -> bool:
+        """Whether a compaction would have anything to do."""
+        del messages
+        return True
+
+    def get_status(self) -> dict[str, Any]:
+        """The token and threshold figures, for display."""
+        used = self.last_prompt_tokens
+        return {
+            "engine": self.name,
+            "last_prompt_tokens": used,
+            "last_completion_tokens": self.last_completion_tokens,
+            "last_total_tokens": self.last_total_tokens,
+            "threshold_tokens": self.threshold_tokens,
+            "context_length": self.context_length,
+            "compression_count": self.compression_count,
+            "usage_percent": round(min(100.0, 100 * used / self.context_length), 1) if self.context_length else 0.0,
+        }

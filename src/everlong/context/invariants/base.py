@@ -1,0 +1,42 @@
+"""What an invariant of the message protocol is.
+
+Each rule lives in a file of its own and answers three questions: where may a list be cut, what is wrong with a list,
+and how is it mended. The boundary planner intersects the cut points of all rules; the compressor repairs its input
+with them and checks its output against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from everlong.model import Message
+
+
+class Violation(NamedTuple):
+    """One broken rule: which, at which message, and what is wrong in plain words."""
+
+    invariant: str
+    at: int
+    problem: str
+
+
+class Invariant(Protocol):
+    """One rule that every list of messages sent to a model must satisfy."""
+
+    @property
+    def name(self) -> str:
+        """The rule's name in reports."""
+        ...
+
+    def allows_cut(self, messages: Sequence[Message], index: int) -> bool:
+        """Whether everything before ``index`` may be taken away from a list that satisfies the rule."""
+        ...
+
+    def check(self, messages: Sequence[Message]) -> list[Violation]:
+        """Everything in the list that breaks the rule."""
+        ...
+
+    def repair(self, messages: list[Message]) -> list[Message]:
+        """A list that satisfies the rule; the very same list where nothing had to change."""
+        ...

@@ -1,0 +1,59 @@
+"""The latest user message reaches the model word for word, after any summary.
+
+A summary tells the model to answer only what comes after it, so the request in force must stand there. In a long
+autonomous run it may be hundreds of messages back; then it is repeated after the summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everlong.context.invariants.base import Violation
+from everlong.context.literals import is_acknowledgement, is_summary, summary_indices
+from everlong.model import Message
+
+
+class LatestUserTurn:
+    """Holds a list against the request that was in force in its source."""
+
+    name = "latest_user_turn"
+
+    def __init__(self, source: Sequence[Message]) -> None:
+        index = latest_user_index(source)
+        self._latest = None if index is None else source[index]
+
+    def allows_cut(self, messages: Sequence[Message], index: int) -> bool:  # noqa: ARG002 - part of the protocol
+        """Any cut is fine: what falls before it is repeated."""
+        return True
+
+    def check(self, messages: Sequence[Message]) -> list[Violation]:
+        """Whether the request is missing after the last summary."""
+        if self._latest is None:
+            return []
+        start = _after_summary(messages)
+        if any(message is self._latest or message == self._latest for message in reversed(messages[start:])):
+            return []
+        return [Violation(self.name, start, "the latest user message does not stand after the summary")]
+
+    def repair(self, messages: list[Message]) -> list[Message]:
+        """The request put back after the summary."""
+        if self._latest is None or not self.check(messages):
+            return messages
+        start = _after_summary(messages)
+        return [*messages[:start], self._latest, *messages[start:]]
+
+
+def latest_user_index(messages: Sequence[Message]) -> int | None:
+    """Where the newest message of a person stands; None where there is none."""
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index]["role"] == "user" and not is_summary(messages[index]):
+            return index
+    return None
+
+
+def _after_summary(messages: Sequence[Message]) -> int:
+    summaries = summary_indices(messages)
+    if not summaries:
+        return 0
+    after = summaries[-1] + 1
+    return after + 1 if after < len(messages) and is_acknowledgement(messages[after]) else after

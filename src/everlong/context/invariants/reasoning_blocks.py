@@ -1,0 +1,54 @@
+"""A model's thinking stays with what it thought about.
+
+Providers refuse a tool call whose thinking was taken away, and thinking that leads to nothing. Some clients log the
+thinking of a step as an assistant message of its own, so a cut must not fall between it and the message it belongs to;
+and thinking only ever stands on assistant messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everlong.context.invariants.base import Violation
+from everlong.model import Message, calls_of, is_reasoning, parts_of, text_of, with_content
+
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+
+
+class ReasoningBlocks:
+    """Thinking is kept whole and beside its step."""
+
+    name = "reasoning_blocks"
+
+    def allows_cut(self, messages: Sequence[Message], index: int) -> bool:
+        """A cut may not part thinking from the assistant message that goes on from it."""
+        if index == 0 or index >= len(messages):
+            return True
+        return not (messages[index].get("role") == "assistant" and is_only_reasoning(messages[index - 1]))
+
+    def check(self, messages: Sequence[Message]) -> list[Violation]:
+        """Thinking parts on messages that no model wrote."""
+        return [
+            Violation(self.name, index, f"a {message['role']} message carries thinking")
+            for index, message in enumerate(messages)
+            if type(message.get("content")) is list and message["role"] != "assistant"
+            if any(map(is_reasoning, parts_of(message)))
+        ]
+
+    def repair(self, messages: list[Message]) -> list[Message]:
+        """Thinking removed where no model wrote it."""
+        misplaced = {violation.at for violation in self.check(messages)}
+        if not misplaced:
+            return messages
+        return [_without_reasoning(m) if index in misplaced else m for index, m in enumerate(messages)]
+
+
+def is_only_reasoning(message: Message) -> bool:
+    """Whether an assistant message holds thinking and nothing else."""
+    if message.get("role") != "assistant" or calls_of(message) or text_of(message).strip():
+        return False
+    return any(message.get(field) for field in _REASONING_FIELDS) or any(map(is_reasoning, parts_of(message)))
+
+
+def _without_reasoning(message: Message) -> Message:
+    return with_content(message, [part for part in parts_of(message) if not is_reasoning(part)])

@@ -1,0 +1,65 @@
+"""No message that a compaction adds stands beside one of its own role.
+
+A client's own list may hold two user messages in a row (people do send two), and that is passed on as it is. What we
+put in between is ours to place: a summary or acknowledgement next to its own role would be merged or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from everlong.context.invariants.base import Violation
+from everlong.context.literals import ACKNOWLEDGEMENT, is_acknowledgement, is_summary
+from everlong.model import Message
+
+
+class RoleOrder:
+    """Roles alternate around whatever we insert."""
+
+    name = "role_order"
+
+    def allows_cut(self, messages: Sequence[Message], index: int) -> bool:  # noqa: ARG002 - part of the protocol
+        """Any cut is fine: the assembly puts an acknowledgement where a user message follows the summary."""
+        return True
+
+    def check(self, messages: Sequence[Message]) -> list[Violation]:
+        """Summaries and acknowledgements that stand beside a message of their own role."""
+        roles = [message["role"] for message in messages]
+        return [
+            Violation(self.name, index, f"{role} follows {role} at a summary")
+            for index, (before, role) in enumerate(pairwise(roles), 1)
+            if role == before != "tool" and (_is_ours(messages[index]) or _is_ours(messages[index - 1]))
+        ]
+
+    def repair(self, messages: list[Message]) -> list[Message]:
+        """Acknowledgements put between a summary and a user message, or taken out before an assistant's."""
+        if not self.check(messages):
+            return messages
+        repaired: list[Message] = []
+        for message in messages:
+            previous = repaired[-1] if repaired else None
+            if previous is not None and previous["role"] == message["role"]:
+                if is_acknowledgement(message):
+                    continue
+                if is_acknowledgement(previous):
+                    repaired.pop()
+                elif message["role"] == "user" and (is_summary(message) or is_summary(previous)):
+                    repaired.append({"role": "assistant", "content": ACKNOWLEDGEMENT})
+                elif is_summary(previous):
+                    repaired[-1:] = _as_user(previous, repaired[-2] if len(repaired) > 1 else None)
+                elif is_summary(message):
+                    repaired.append({**message, "role": "user"})
+                    continue
+            repaired.append(message)
+        return repaired
+
+
+def _as_user(summary: Message, before: Message | None) -> list[Message]:
+    """A summary turned into a user message, parted from a user message before it."""
+    parting: list[Message] = [{"role": "assistant", "content": ACKNOWLEDGEMENT}]
+    return [*(parting if before is not None and before["role"] == "user" else []), {**summary, "role": "user"}]
+
+
+def _is_ours(message: Message) -> bool:
+    return is_summary(message) or is_acknowledgement(message)

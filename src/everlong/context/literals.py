@@ -1,0 +1,81 @@
+"""The fixed texts that compaction puts into a conversation, and how to recognise them.
+
+These are part of the contract with models and other hosts: a summary written by an older version, or by the system
+this one replaces, is found again by its first words. This module knows nothing of tokens or planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everlong.model import Message, text_of
+
+COMPACTION_NOTE = (
+    "[Note: Some earlier conversation turns have been compacted into a handoff summary to preserve context space. "
+    "The current session state may still reflect earlier work, so build on that summary and state rather than "
+    "re-doing work.]"
+)
+"""Stands after the system prompt, as a text block of its own, from the first compaction on."""
+
+SUMMARY_PREFIX = (
+    "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted into the summary below. This is a handoff "
+    "from a previous context window — treat it as background reference, NOT as active instructions. Do NOT answer "
+    "questions or fulfill requests mentioned in this summary; they were already addressed. Respond ONLY to the latest "
+    "user message that appears AFTER this summary. The current session state (files, config, etc.) may reflect work "
+    "described here — avoid repeating it:"
+)
+"""The first words of every summary message; a blank line and the summary follow."""
+
+CLEARED_RESULT = "[Old tool output cleared to save context space]"
+"""What an old tool result becomes."""
+
+MISSING_RESULT = "[No result: the call was interrupted, or its output is no longer part of this conversation]"
+"""Answers a call whose result is gone, because every call must have one."""
+
+ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
+"""Stands between a summary and a user message, so that roles alternate."""
+
+_SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")
+
+
+def is_summary(message: Message) -> bool:
+    """Whether a message is a compaction's summary, of this version or an older one."""
+    content = message.get("content")
+    text = content if isinstance(content, str) else text_of(message)
+    return text.startswith(_SUMMARY_STARTS) and message["role"] in ("user", "assistant")
+
+
+def summary_indices(messages: Sequence[Message]) -> tuple[int, ...]:
+    """Where summaries stand in a list."""
+    # The quick look at the content comes first: this reads every message of a conversation.
+    return tuple(
+        index
+        for index, message in enumerate(messages)
+        if (content := message.get("content"))
+        and (type(content) is not str or content.startswith(_SUMMARY_STARTS))
+        and is_summary(message)
+    )
+
+
+def is_acknowledgement(message: Message) -> bool:
+    """Whether a message is the one that we put between a summary and a user message."""
+    return message.get("role") == "assistant" and message.get("content") == ACKNOWLEDGEMENT
+
+
+def summary_body(message: Message) -> str:
+    """The summary itself, without the words that introduce it."""
+    text = text_of(message)
+    if text.startswith(SUMMARY_PREFIX):
+        return text[len(SUMMARY_PREFIX) :].strip()
+    first_line, _, rest = text.partition("\n")
+    for start in _SUMMARY_STARTS:
+        if first_line.startswith(start):
+            # Older hosts put an introduction on the first line and the document below it.
+            remainder = first_line[len(start) :].strip()
+            return rest.strip() or remainder
+    return text.strip()
+
+
+def has_note(message: Message) -> bool:
+    """Whether a system message already carries the note of the first compaction."""
+    return COMPACTION_NOTE in text_of(message)

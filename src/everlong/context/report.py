@@ -1,0 +1,85 @@
+"""What a compaction did, as a value: for the person who watches, for the history, for tests."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["summarized", "cleared", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How good a compaction is, from 0 to 1, with the parts that the score is made of."""
+
+    score: float
+    entities_kept: float
+    """The share of names, paths, numbers and ids of the summarized turns (weighted by use) that still stand."""
+    invented: tuple[str, ...]
+    """Names, paths, numbers and ids that stand in the summary and nowhere in its source."""
+    sections: tuple[str, ...]
+    """The summary's headings that have content."""
+    latest_request_intact: bool
+    sampled: bool = False
+    """Whether a large source was measured on a sample of its turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """Where the parts were cut, as indices of the repaired input."""
+
+    head_end: int
+    tail_start: int
+    covered: tuple[int, int]
+    """The range of messages that the summary stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizerInput:
+    """What the summarizer was given."""
+
+    messages: int
+    tokens: int
+    previous_summary: bool
+    budget_tokens: int
+    focus_topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """Everything worth knowing about one compaction."""
+
+    outcome: Outcome
+    tokens_before: int
+    tokens_after: int
+    messages_before: int
+    messages_after: int
+    results_cleared: int
+    results_shortened: int
+    latest_user_repeated: bool
+    boundaries: Boundaries
+    counter: str
+    summarizer: str | None = None
+    summarizer_input: SummarizerInput | None = None
+    summary_tokens: int = 0
+    fallback_reason: str | None = None
+    """Why the extractive summary took the place of the chosen summarizer's; None where it did not."""
+    quality: Quality | None = None
+    repaired: bool = False
+    """Whether the input broke the message protocol and was mended."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds spent in each stage."""
+
+    @property
+    def tokens_saved(self) -> int:
+        """How many tokens the conversation lost."""
+        return self.tokens_before - self.tokens_after
+
+    @property
+    def saved_share(self) -> float:
+        """The saved tokens as a share of what was there before."""
+        return self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON-ready data."""
+        return {**asdict(self), "tokens_saved": self.tokens_saved, "saved_share": round(self.saved_share, 4)}

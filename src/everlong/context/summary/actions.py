@@ -1,0 +1,148 @@
+"""The action log: what a tool call did, and how it came out, read without a model.
+
+Recognises files and commands by the names that agents' tools give their arguments, and what a shell command writes by
+its syntax. Judges an outcome by the words of the result. Knows one call and one result at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from everlong.context.summary.text import clip
+from everlong.model import ToolCall
+
+ActionKind = Literal["read", "write", "edit", "run", "other"]
+
+_PATH_KEYS = ("path", "file_path", "filename", "file", "filepath", "target_file", "notebook_path", "absolute_path")
+_COMMAND_KEYS = ("command", "cmd", "script", "code", "bash_command")
+_WRITE_NAME = re.compile(r"write|create|save|put|new_?file", re.IGNORECASE)
+_EDIT_NAME = re.compile(r"edit|replace|patch|insert|update|modify|apply", re.IGNORECASE)
+_SHELL_WRITE = re.compile(r"(?:(?<![0-9&>])>{1,2}|\btee(?:\s+-a)?)\s*(?!/dev/)['\"]?([\w./~@+-]*[\w~])")
+_SHELL_EDIT = re.compile(r"\bsed\s+-[a-zA-Z]*i\S*\s+(?:-e\s+)?(?:'[^']*'|\"[^\"]*\"|\S+)\s+([\w./~@+-]+)")
+_SHELL_READ = re.compile(r"\b(?:cat|head|tail|less|nl|sed\s+-n\s+\S+)\s+(?:-\S+\s+)*([\w./~@+-]*[\w]\.\w+)")
+
+_FAILURE = re.compile(
+    r"\b(?:\w*error|\w*exception|traceback|failed|failure|fatal|denied|refused|not found|no such file|cannot|can't"
+    r"|unable|timed out"
+    r"|exit(?:ed)?(?: with)?(?: code)?:? [1-9]\d*|<returncode>[1-9])\b|错误|失败|异常|无法|找不到|超时",
+    re.IGNORECASE,
+)
+# Looking for plain words first spares most results the slow expression.
+_FAILURE_WORDS = (
+    *("error", "exception", "traceback", "fail", "fatal", "denied", "refused", "not found", "no such file", "cannot"),
+    *("can't", "unable", "timed out", "exit", "<returncode>", "错误", "失败", "异常", "无法", "找不到", "超时"),
+)
+_TEST_WORDS = (" passed", " failed", "failed (", "ran ")
+_SUCCESS = re.compile(
+    r"\b(?:0 (?:errors?|failures?|failed)|no (?:errors?|failures)|\d+ passed|ok|success\w*)\b|成功", re.IGNORECASE
+)
+_TEST_COUNTS = re.compile(
+    r"\b\d+ (?:passed|failed|errors?|skipped)\b.*|\bRan \d+ tests?.*|\bOK\b|\bFAILED \(.*\)", re.IGNORECASE
+)
+_STRUCTURE = re.compile(r"^\W*(?:</?\w+>)?\W*$")
+
+OUTCOME_LENGTH = 160
+_LOOK_AT = 6_000
+_LINES_LOOKED_AT = 24
+"""An outcome is told at the end of a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What one call did: its kind, the files it touched, and a line that names it."""
+
+    kind: ActionKind
+    title: str
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call came out: whether it failed, and the line that says it best."""
+
+    failed: bool
+    line: str
+
+
+def action_of(call: ToolCall) -> Action:
+    """What a tool call does, as far as its name and arguments tell."""
+    arguments = _arguments(call.arguments)
+    command = _first(arguments, _COMMAND_KEYS)
+    if command:
+        return _command_action(command)
+    path = _first(arguments, _PATH_KEYS)
+    if path:
+        kind: ActionKind = "read"
+        if _WRITE_NAME.search(call.name):
+            kind = "write"
+        elif _EDIT_NAME.search(call.name):
+            kind = "edit"
+        return Action(kind, path, (path,))
+    shown = ", ".join(f"{key}={clip(str(value), 60)}" for key, value in list(arguments.items())[:5])
+    return Action("other", clip(f"{call.name}({shown})", 200))
+
+
+def _command_action(command: str) -> Action:
+    written = tuple(dict.fromkeys(_SHELL_WRITE.findall(command)))
+    edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(command)))
+    title = clip(" ".join(_without_heredocs(command).split()), 200)
+    if written or edited:
+        return Action("write" if written else "edit", title, written + edited)
+    return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(command))))
+
+
+def _without_heredocs(command: str) -> str:
+    """The command without the text that it feeds to another program."""
+    lines, kept, ends = command.splitlines(), [], ""
+    for line in lines:
+        if ends:
+            if line.strip() == ends:
+                ends = ""
+            continue
+        kept.append(line)
+        opened = re.search(r"<<-?\s*['\"]?(\w+)", line)
+        if opened:
+            ends = opened[1]
+    return " ".join(kept)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {"arguments": clip(text, 120)}
+    return parsed if isinstance(parsed, dict) else {"arguments": parsed}
+
+
+def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        value = arguments.get(key)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
+
+
+def outcome_of(result: str) -> Outcome:
+    """How a call came out, judged by the beginning and the end of its result."""
+    looked_at = result if len(result) <= _LOOK_AT else result[: _LOOK_AT // 2] + "\n" + result[-_LOOK_AT // 2 :]
+    lines = [line for raw in looked_at.splitlines() if (line := raw.strip()) and not _STRUCTURE.match(line)]
+    if not lines:
+        return Outcome(failed=False, line="")
+    lowered = looked_at.lower()
+    newest_first = lines[: -_LINES_LOOKED_AT - 1 : -1]
+    if any(word in lowered for word in _TEST_WORDS):
+        counts = next((line for line in newest_first if _TEST_COUNTS.search(line)), "")
+        if counts:
+            failed = bool(re.search(r"\b[1-9]\d* (?:failed|errors?)\b|FAILED", counts))
+            return Outcome(failed, clip(counts.strip("= "), OUTCOME_LENGTH))
+    complaint = ""
+    if any(word in lowered for word in _FAILURE_WORDS):
+        complaint = next((line for line in newest_first if _FAILURE.search(line) and not _SUCCESS.search(line)), "")
+    # The last line of a traceback names the error; a shell's complaint is usually its only line.
+    certain = len(lines) <= 4 or complaint == lines[-1] or "traceback" in lowered or "<returncode>" in lowered
+    if complaint and certain:
+        return Outcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
+    return Outcome(failed=False, line=clip(lines[-1] if len(lines) < 12 else lines[0], OUTCOME_LENGTH))

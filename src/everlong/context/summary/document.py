@@ -1,0 +1,132 @@
+"""The summary as a document: fixed headings, items under them, a token budget.
+
+Reads the summaries of this and older versions back in, so that the next compaction can update instead of rewrite.
+Knows nothing of conversations; only of headings and items.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+PROGRESS = "Progress"
+PROGRESS_PARTS = ("Done", "In Progress", "Blocked")
+
+SECTIONS = (
+    "Goal",
+    "Constraints & Preferences",
+    *PROGRESS_PARTS,
+    "Key Decisions",
+    "Resolved Questions",
+    "Pending User Asks",
+    "Relevant Files",
+    "Next Steps",
+    "Critical Context",
+    "Tools & Patterns",
+)
+"""All places where an item can stand, in the order of the document."""
+
+_ALIASES = {
+    "remaining work": "Next Steps",
+    "constraints": "Constraints & Preferences",
+    "preferences": "Constraints & Preferences",
+    "constraints and preferences": "Constraints & Preferences",
+    "tools and patterns": "Tools & Patterns",
+    "completed": "Done",
+    "completed actions": "Done",
+    "progress": "Done",
+    "active task": "In Progress",
+    "active state": "In Progress",
+    "pending asks": "Pending User Asks",
+    "files": "Relevant Files",
+    "decisions": "Key Decisions",
+}
+_BY_NAME = {section.lower(): section for section in SECTIONS} | _ALIASES
+_HEADING = re.compile(r"(#{2,3})\s+(.*?)\s*:?\s*#*\s*$")
+_EMPTY_ITEM = re.compile(r"[-*•]?\s*(?:\(?(?:none|n/a|nothing|无|没有)[.。)]*)?\s*$", re.IGNORECASE)
+
+_OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Critical Context", "Relevant Files"})
+"""Sections in order of time: when room runs out, what is oldest goes first."""
+
+_SHARES = {
+    "Goal": 0.10,
+    "Constraints & Preferences": 0.14,
+    "Done": 0.24,
+    "In Progress": 0.06,
+    "Blocked": 0.07,
+    "Key Decisions": 0.11,
+    "Resolved Questions": 0.06,
+    "Pending User Asks": 0.08,
+    "Relevant Files": 0.14,
+    "Next Steps": 0.06,
+    "Critical Context": 0.22,
+    "Tools & Patterns": 0.03,
+}
+"""What each section may claim of the budget while another wants room; together more than one, since many are short."""
+
+
+@dataclass(slots=True)
+class SummaryDocument:
+    """Items by section; an item is one bullet, perhaps with continuation lines."""
+
+    items: dict[str, list[str]] = field(default_factory=lambda: {section: [] for section in SECTIONS})
+
+    @classmethod
+    def parse(cls, text: str) -> SummaryDocument:
+        """Read a summary; text under no known heading counts as critical context."""
+        document = cls()
+        section = "Critical Context"
+        for line in text.splitlines():
+            heading = _HEADING.match(line)
+            if heading:
+                section = _BY_NAME.get(heading[2].strip("*").lower(), "Critical Context")
+            elif _EMPTY_ITEM.match(line.strip()):
+                continue
+            elif line[:1].isspace() and document.items[section]:
+                document.items[section][-1] += "\n" + line.rstrip()
+            else:
+                document.items[section].append(line.strip())
+        return document
+
+    def render(self) -> str:
+        """The document as Markdown, in fixed order, empty headings left out."""
+        blocks: list[str] = []
+        for section in SECTIONS:
+            if section == PROGRESS_PARTS[0] and any(self.items[part] for part in PROGRESS_PARTS):
+                blocks.append(f"## {PROGRESS}")
+            if self.items[section]:
+                level = "###" if section in PROGRESS_PARTS else "##"
+                blocks.append("\n".join([f"{level} {section}", *self.items[section]]))
+        return "\n".join(block if block.startswith("###") else f"\n{block}" for block in blocks).strip()
+
+    def filled_sections(self) -> tuple[str, ...]:
+        """The sections that have items."""
+        return tuple(section for section in SECTIONS if self.items[section])
+
+    def is_empty(self) -> bool:
+        """Whether no section has an item."""
+        return not self.filled_sections()
+
+    def fit(self, budget: int, count: Callable[[str], int]) -> str:
+        """The rendered document within a budget; sections that take more than their share give items up first."""
+        costs = {section: [count(item) + 1 for item in self.items[section]] for section in SECTIONS}
+        heading = 6
+        text = self.render()
+        while count(text) > budget and not self.is_empty():
+            # Drop about as much as is too much before rendering again, so that the work stays linear.
+            over = max(1, count(text) - budget)
+            while over > 0 and not self.is_empty():
+                over -= self._drop_one(costs, budget)
+                over -= heading if not self.is_empty() and over > 0 else 0
+            text = self.render()
+        return text
+
+    def _drop_one(self, costs: dict[str, list[int]], budget: int) -> int:
+        fullest = max(
+            (section for section in SECTIONS if self.items[section]),
+            key=lambda section: sum(costs[section]) / (budget * _SHARES[section] + 1),
+        )
+        place = 0 if fullest in _OLDEST_FIRST else -1
+        self.items[fullest].pop(place)
+        return costs[fullest].pop(place)

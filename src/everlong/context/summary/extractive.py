@@ -1,0 +1,45 @@
+"""The summarizer that needs no model: structure taken from the conversation itself.
+
+Goal and asks from the user's turns, constraints, files, commands with their outcomes, errors, decisions, open items,
+and the lines with the facts that later work will need. Deterministic; it is the default where no model is configured
+and the fallback always.
+"""
+
+from __future__ import annotations
+
+from everlong.context.summarize import SummaryRequest
+from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.facts import FactsReader
+from everlong.context.summary.language import phrases_for
+from everlong.context.summary.outline import build_outline
+from everlong.context.summary.select import select
+from everlong.context.summary.text import clip
+from everlong.model import text_of
+
+_NOTHING = "## Critical Context\n- …"
+
+
+class ExtractiveSummarizer:
+    """Summarizes by choosing, never by inventing."""
+
+    name = "extractive"
+
+    def __init__(self) -> None:
+        self._reader = FactsReader()
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """A structured summary within the budget."""
+        facts = self._reader.read_all(request.turns)
+        spoken = [fact.said for fact in facts if fact.said]
+        previous = SummaryDocument.parse(request.previous) if request.previous else None
+        outline = build_outline(
+            facts,
+            previous,
+            phrases_for(spoken or [request.previous or ""]),
+            opening=text_of(request.opening) if request.opening else "",
+            latest=text_of(request.latest_user) if request.latest_user else "",
+        )
+        if request.memory_context:
+            outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
+        document = select(outline, request.budget_tokens, request.count, request.focus_topic)
+        return document.fit(request.budget_tokens, request.count) or _NOTHING

@@ -1,0 +1,111 @@
+"""The words by which sentences give themselves away, and the words we write, in each language we know.
+
+Headings stay as they are in every language; what stands under them is in the language of the conversation. To add a
+language, add a `Phrases`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What marks a sentence of each kind, and the labels used in a summary."""
+
+    constraint: re.Pattern[str]
+    decision: re.Pattern[str]
+    next_step: re.Pattern[str]
+    change_of_mind: re.Pattern[str]
+    user_said: str
+    wrote: str
+    edited: str
+    read: str
+    ran: str
+    failed: str
+    superseded: str
+    tools_used: str
+    answered: str
+
+
+ENGLISH = Phrases(
+    constraint=re.compile(
+        r"\b(?:never|always|must(?:n't)?|don't|do not|should(?:n't| not| always| never)?|only|prefer|avoid|make sure"
+        r"|ensure|at (?:most|least)|no more than|keep|required?|not allowed|stick to|instead of|without)\b",
+        re.IGNORECASE,
+    ),
+    decision=re.compile(
+        r"\b(?:decid\w+|going with|go with|we(?:'ll| will) use|I(?:'ll| will) use|chose|choose|switch(?:ed|ing)? to"
+        r"|because|root cause|turns out|the (?:problem|issue|cause|bug|fix) (?:is|was)|instead of|rather than)\b",
+        re.IGNORECASE,
+    ),
+    next_step=re.compile(
+        r"\b(?:next|remaining|todo|to do|still (?:need|have|to)|left to|then I(?:'ll| will)|after that|follow-?up)\b",
+        re.IGNORECASE,
+    ),
+    change_of_mind=re.compile(
+        r"\b(?:actually|instead|forget (?:about|the|that|it)|scrap|never ?mind|changed my mind|no longer"
+        r"|drop (?:the|that|it)|on second thought|cancel (?:the|that)|undo|revert|any ?more|rather than)\b",
+        re.IGNORECASE,
+    ),
+    user_said="User",
+    wrote="Wrote",
+    edited="Edited",
+    read="Read",
+    ran="Ran",
+    failed="failed",
+    superseded="superseded",
+    tools_used="Tools used",
+    answered="answered",
+)
+
+CHINESE = Phrases(
+    constraint=re.compile(
+        r"必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许"
+    ),
+    decision=re.compile(r"决定|采用|选择|改为|改用|因为|由于|原因是|根本原因|问题在于|问题是|于是|所以"),
+    next_step=re.compile(r"接下来|下一步|待办|还需要|剩下|然后我|之后|后续"),
+    change_of_mind=re.compile(r"算了|不用了|改成|换成|取消|改主意|不需要.*了|还是用|撤销|别做|先不"),
+    user_said="用户",
+    wrote="写入",
+    edited="修改",
+    read="读取",
+    ran="运行",
+    failed="失败",
+    superseded="已被取代",
+    tools_used="使用的工具",
+    answered="回答",
+)
+
+ALL = (ENGLISH, CHINESE)
+
+
+def phrases_for(texts: Iterable[str]) -> Phrases:
+    """The phrases of the language in which most of these texts are written."""
+    han = latin = 0
+    for text in texts:
+        sample = text[:2_000]
+        han += len(_HAN.findall(sample))
+        latin += len(_LATIN_WORD.findall(sample))
+    # A Chinese character carries about as much as two thirds of an English word.
+    return CHINESE if han * 2 > latin * 3 else ENGLISH
+
+
+def marks(kind: str, sentence: str) -> bool:
+    """Whether a sentence is of a kind (``constraint``, ``decision``, …) in any language."""
+    if getattr(ENGLISH, kind).search(sentence):
+        return True
+    return not sentence.isascii() and any(getattr(phrases, kind).search(sentence) for phrases in ALL[1:])
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(\[*_#-]|\d)|(?<=[。！？；])\s*|\n+")
+
+
+def sentences(text: str) -> list[str]:
+    """A text cut into sentences and lines, without empty ones."""
+    return [piece for raw in _SENTENCE_END.split(text) if (piece := raw.strip(" \t\r-*•>")) and len(piece) > 1]

@@ -1,0 +1,268 @@
+"""From facts to candidates: everything a summary could say, with its section, its place in time and its worth.
+
+Reads the facts of the turns in order and the summary they continue. Does not know the budget: choosing is the next
+step's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from everlong.context.summary.actions import Action, Outcome
+from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.entities import entities
+from everlong.context.summary.facts import Facts, Line
+from everlong.context.summary.language import Phrases, marks
+from everlong.context.summary.text import clip, one_line
+
+_COMMAND = re.compile(r"`([^`]+)`")
+_FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
+_TOOL_COUNT = re.compile(r"([\w.-]+) ×(\d+)")
+_LOOKING = re.compile(
+    r"^(?:cd \S+ && )?(?:ls|cat|head|tail|grep|rg|find|pwd|wc|nl|sed -n|git (?:status|log|diff|show))\b"
+)
+_GOAL = 20.0
+_INHERITED = 0.8
+"""What an item of the earlier summary is worth beside an equal one of the new turns."""
+
+
+class Candidate(NamedTuple):
+    """Something that could stand in the summary."""
+
+    section: str
+    order: int
+    text: str
+    worth: float
+
+
+class KeyLine(NamedTuple):
+    """A line that could stand under critical context, with who wrote it and when."""
+
+    order: int
+    line: Line
+    weight: float
+
+
+@dataclass(slots=True)
+class _File:
+    writes: int = 0
+    edits: int = 0
+    reads: int = 0
+    order: int = 0
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Outline:
+    """All candidates of a summary."""
+
+    phrases: Phrases
+    length: int
+    candidates: list[Candidate] = field(default_factory=list)
+    facts: Sequence[Facts] = ()
+    inherited_lines: list[KeyLine] = field(default_factory=list)
+    files: dict[str, _File] = field(default_factory=dict)
+    tools: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, tuple[int, Outcome]] = field(default_factory=dict)
+    succeeded: set[str] = field(default_factory=set)
+
+    def add(self, section: str, order: int, text: str, worth: float) -> None:
+        """One more candidate; newer ones are worth somewhat more."""
+        recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
+        self.candidates.append(Candidate(section, order, text, worth * recency))
+
+    def key_lines(self) -> Iterator[KeyLine]:
+        """Every line that could stand under critical context, oldest first; made anew, since there are very many."""
+        yield from self.inherited_lines
+        for order, fact in enumerate(self.facts):
+            weight = _LINE_WEIGHTS.get(fact.role, 1.0)
+            for line in fact.lines:
+                yield KeyLine(order, line, weight)
+
+
+_LINE_WEIGHTS = {"user": 3.0, "assistant": 2.0, "tool": 1.0}
+
+
+def build_outline(
+    facts: Sequence[Facts],
+    previous: SummaryDocument | None,
+    phrases: Phrases,
+    opening: str,
+    latest: str,
+) -> Outline:
+    """Everything that a summary of these turns, continuing an earlier one, could say."""
+    outline = Outline(phrases, len(facts), facts=facts)
+    if opening and not (previous and previous.items["Goal"]):
+        outline.add("Goal", -1, f"- {clip(one_line(opening), 480)}", _GOAL)
+    outcomes = _outcomes(facts)
+    for order, fact in enumerate(facts):
+        if fact.role == "user":
+            _user(outline, order, fact, facts, latest)
+        elif fact.role == "assistant":
+            _assistant(outline, order, fact, outcomes)
+    _end_state(outline, facts)
+    if latest:
+        outline.add("Pending User Asks", outline.length, f"- {clip(one_line(latest), 320)}", 6.0)
+    if previous is not None:
+        _inherit(outline, previous, has_next=any(c.section == "Next Steps" for c in outline.candidates))
+    _finish(outline)
+    return outline
+
+
+def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], Outcome]:
+    """The outcome of each call, by the order of its assistant message and its id."""
+    found: dict[tuple[int, str], Outcome] = {}
+    caller = -1
+    for order, fact in enumerate(facts):
+        if fact.actions:
+            caller = order
+        elif fact.outcome is not None:
+            found.setdefault((caller, fact.call_id), fact.outcome)
+    return found
+
+
+def _user(outline: Outline, order: int, fact: Facts, facts: Sequence[Facts], latest: str) -> None:
+    if not fact.said:
+        return
+    is_latest = bool(latest) and clip(one_line(latest), len(fact.said)).startswith(fact.said[:200])
+    if not is_latest and not fact.changes_mind:
+        outline.add("Done", order, f'- {outline.phrases.user_said}: "{fact.said}"', 1.45)
+    for sentence in fact.constraints:
+        outline.candidates.append(_requirement(order, f"- {sentence}"))
+    if fact.changes_mind:
+        outline.add("Key Decisions", order, f'- {outline.phrases.user_said}: "{fact.said}"', 3.5)
+    if fact.question:
+        answer = next((later.said for later in facts[order + 1 :][:40] if later.role == "assistant" and later.said), "")
+        if answer:
+            outline.add("Resolved Questions", order, f"- {fact.question} → {clip(answer, 160)}", 1.8)
+
+
+def _requirement(order: int, text: str) -> Candidate:
+    """A rule or a stated fact; it does not age: what was said in the first hour holds until it is taken back."""
+    values = len(entities(text)) + any(map(str.isdigit, text))
+    worth = 1.0 + marks("constraint", text) + 0.5 * min(4, values)
+    return Candidate("Constraints & Preferences", order, text, worth * 60 / (60 + len(text)))
+
+
+def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], Outcome]) -> None:
+    for sentence in fact.decisions:
+        outline.add("Key Decisions", order, f"- {sentence}", 1.6)
+    if order >= outline.length * 0.8 - 8:
+        for sentence in fact.next_steps:
+            outline.add("Next Steps", order, f"- {sentence}", 1.5)
+    for call_id, tool, action in fact.actions:
+        outline.tools[tool] += 1
+        _action(outline, order, action, outcomes.get((order, call_id)))
+
+
+def _action(outline: Outline, order: int, action: Action, outcome: Outcome | None) -> None:
+    for path in action.paths:
+        entry = outline.files.setdefault(path, _File())
+        entry.order = order
+        entry.writes += action.kind == "write"
+        entry.edits += action.kind == "edit"
+        entry.reads += action.kind in ("read", "run")
+    if action.kind == "read":
+        return
+    failed = outcome is not None and outcome.failed
+    # Looking for something and not finding it is no obstacle.
+    if outcome is not None and action.kind in ("run", "other") and not _LOOKING.match(action.title):
+        if failed:
+            outline.failures[action.title] = (order, outcome)
+            outline.succeeded.discard(action.title)
+        else:
+            outline.failures.pop(action.title, None)
+            outline.succeeded.add(action.title)
+    outline.add("Done", order, _action_line(outline.phrases, action, outcome), _action_worth(action, failed=failed))
+
+
+def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
+    verb = {"write": phrases.wrote, "edit": phrases.edited}.get(action.kind, phrases.ran)
+    came_out = f" → {outcome.line}" if outcome is not None and outcome.line else ""
+    if action.kind in ("write", "edit") and action.title in action.paths:
+        return f"- {verb} `{action.title}`{came_out if outcome is not None and outcome.failed else ''}"
+    return f"- {verb} `{clip(action.title, 140)}`{came_out}"
+
+
+def _action_worth(action: Action, *, failed: bool) -> float:
+    if action.kind in ("write", "edit"):
+        return 1.3
+    if _LOOKING.match(action.title):
+        return 0.5
+    return 1.4 if failed else 1.1
+
+
+def _end_state(outline: Outline, facts: Sequence[Facts]) -> None:
+    """What was under way and what stood in the way when the summarized turns ended."""
+    for fact in reversed(facts):
+        if fact.role == "assistant" and fact.said:
+            outline.add("In Progress", outline.length, f"- {fact.said}", 3.0)
+            break
+    for title, (order, outcome) in outline.failures.items():
+        if order >= outline.length * 0.5:
+            text = f"- `{clip(title, 120)}` {outline.phrases.failed}: {outcome.line}"
+            outline.add("Blocked", order, text, 2.0)
+
+
+def _inherit(outline: Outline, previous: SummaryDocument, *, has_next: bool) -> None:
+    """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
+    moved = {"In Progress": "Done", "Pending User Asks": "Done"}
+    worths = {
+        "Goal": _GOAL,
+        "Key Decisions": 2.0,
+        "Done": 1.3,
+        "Resolved Questions": 1.6,
+    }
+    for section, items in previous.items.items():
+        for place, item in enumerate(items):
+            order = place - len(items)
+            if section == "Relevant Files":
+                _inherit_file(outline, item, order)
+            elif section == "Tools & Patterns":
+                outline.tools.update({name: int(count) for name, count in _TOOL_COUNT.findall(item)})
+            elif section == "Critical Context":
+                names = tuple(dict.fromkeys(entities(item)))
+                outline.inherited_lines.append(KeyLine(order, Line(item.removeprefix("- "), names), 2.0))
+            elif section == "Constraints & Preferences":
+                outline.candidates.append(_requirement(order, item))
+            elif section == "Blocked":
+                command = _COMMAND.search(item)
+                if command is None or command[1] not in outline.succeeded:
+                    outline.candidates.append(Candidate("Blocked", order, item, 0.9))
+            elif section != "Next Steps" or not has_next:
+                kept = moved.get(section, section)
+                text = item if section != "Pending User Asks" else f"- {outline.phrases.user_said}: {item[2:]}"
+                outline.candidates.append(Candidate(kept, order, text, worths.get(kept, 1.5) * _INHERITED))
+
+
+def _inherit_file(outline: Outline, item: str, order: int) -> None:
+    match = _FILE_ITEM.match(item)
+    if match is None:
+        outline.candidates.append(Candidate("Relevant Files", order, item, 1.0))
+        return
+    entry = outline.files.setdefault(match[1], _File(order=order))
+    entry.note = match[2] or ""
+
+
+def _finish(outline: Outline) -> None:
+    phrases = outline.phrases
+    for path, entry in outline.files.items():
+        done = [
+            f"{verb}{f' ×{count}' if count > 1 else ''}"
+            for verb, count in (
+                (phrases.wrote, entry.writes),
+                (phrases.edited, entry.edits),
+                (phrases.read, entry.reads),
+            )
+            if count
+        ]
+        note = ", ".join(part.lower() for part in done) or entry.note
+        worth = 2.2 if entry.writes or entry.edits or phrases.wrote.lower() in entry.note else 1.0
+        outline.add("Relevant Files", entry.order, f"- `{path}`{f' — {note}' if note else ''}", worth)
+    if outline.tools:
+        used = ", ".join(f"{name} ×{count}" for name, count in outline.tools.most_common(12))
+        outline.add("Tools & Patterns", outline.length, f"- {phrases.tools_used}: {used}", 1.0)

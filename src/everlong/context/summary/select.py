@@ -1,0 +1,174 @@
+"""Choosing what a summary says: sections by their shares, key lines by what they add, until the budget is full.
+
+Key lines are a cover, not a list: a line is worth the entities on it that stand nowhere else yet, per token. Ties and
+orders are settled by position, so that the same input always gives the same summary.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from everlong.context.summary.document import SECTIONS, SummaryDocument
+from everlong.context.summary.entities import entities
+from everlong.context.summary.outline import Candidate, KeyLine, Outline
+from everlong.context.summary.text import clip
+
+_SHARES = {
+    "Goal": 0.10,
+    "Constraints & Preferences": 0.22,
+    "Done": 0.18,
+    "In Progress": 0.05,
+    "Blocked": 0.05,
+    "Key Decisions": 0.09,
+    "Resolved Questions": 0.05,
+    "Pending User Asks": 0.06,
+    "Relevant Files": 0.10,
+    "Next Steps": 0.04,
+    "Tools & Patterns": 0.02,
+}
+_FOCUS_SHARE = 0.65
+_MOST_CANDIDATES = 3_000
+"""Per section: what is worth less is not weighed, so that the choice stays linear in the conversation."""
+
+_WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
+_HEADING_TOKENS = 5
+_LEAST_ALLOWANCE = 24
+_ESSENTIAL = 3.5
+"""What is worth this much is cut short rather than left out."""
+
+
+def select(outline: Outline, budget: int, count: Callable[[str], int], focus: str | None) -> SummaryDocument:
+    """The document that makes the most of a budget."""
+    selection = _Selection(budget, count, focus)
+    pools = _pools(outline.candidates)
+    if focus:
+        related = [c for pool in pools.values() for c in pool if selection.relates(c.text)]
+        lines = [key_line for key_line in outline.key_lines() if selection.relates(key_line.line.text)]
+        selection.take(sorted(related, key=_by_worth), int(budget * _FOCUS_SHARE * 0.6))
+        selection.take_lines(lambda: lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
+    for section in SECTIONS:
+        if section in _SHARES:
+            selection.take(pools.get(section, ()), max(_LEAST_ALLOWANCE, int(budget * _SHARES[section])))
+    selection.take_lines(outline.key_lines, outline.length, budget - selection.spent)
+    selection.take(sorted((c for pool in pools.values() for c in pool), key=_by_worth), budget - selection.spent)
+    return selection.document()
+
+
+def _by_worth(candidate: Candidate) -> tuple[float, int]:
+    return (-candidate.worth, -candidate.order)
+
+
+def _pools(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+    by_section: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        by_section.setdefault(candidate.section, []).append(candidate)
+    return {section: heapq.nsmallest(_MOST_CANDIDATES, pool, key=_by_worth) for section, pool in by_section.items()}
+
+
+class _Selection:
+    """What has been chosen so far, and what it costs."""
+
+    def __init__(self, budget: int, count: Callable[[str], int], focus: str | None) -> None:
+        self.budget = budget
+        self.spent = 0
+        self._count = count
+        self._focus = set(_WORD.findall((focus or "").lower()))
+        self._chosen: dict[str, list[tuple[bool, int, str]]] = {section: [] for section in SECTIONS}
+        self._texts: set[str] = set()
+        self._covered: set[str] = set()
+
+    def relates(self, text: str) -> bool:
+        """Whether a text speaks of the focus topic."""
+        return bool(self._focus) and not self._focus.isdisjoint(_WORD.findall(text.lower()))
+
+    def take(self, candidates: Iterable[Candidate], allowance: int) -> None:
+        """Choose the first candidates that fit an allowance."""
+        left = min(allowance, self.budget - self.spent)
+        misses = 0
+        for candidate in candidates:
+            if left < 8 or misses > 24:
+                break
+            text = candidate.text
+            cost = self._cost(candidate.section, text)
+            if cost > left and candidate.worth >= _ESSENTIAL:
+                text = clip(text, left * 2)
+                cost = self._cost(candidate.section, text)
+            if self._is_new(candidate.text) and self._is_new(text) and cost <= left:
+                self._add(candidate.section, candidate.order, text, cost)
+                self._texts.add(candidate.text.casefold())
+                left -= cost
+            else:
+                misses += cost > left
+
+    def take_lines(self, key_lines: Callable[[], Iterable[KeyLine]], length: int, allowance: int) -> None:
+        """Choose lines greedily by the worth of the entities that each adds per token."""
+        left = min(allowance, self.budget - self.spent)
+        if left < 12:
+            return
+        worth = _entity_worth(key_lines())
+        size = max(1, length)
+        gains = (
+            (-_gain(key_line, worth, self._covered, size), -place, key_line)
+            for place, key_line in enumerate(key_lines())
+        )
+        heap = heapq.nsmallest(max(64, left), (entry for entry in gains if entry[0] < 0))
+        heapq.heapify(heap)
+        while heap and left >= 12:
+            _, tie, key_line = heapq.heappop(heap)
+            gain = _gain(key_line, worth, self._covered, size)
+            if gain <= 0:
+                continue
+            if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
+                heapq.heappush(heap, (-gain, tie, key_line))
+                continue
+            text = f"- {key_line.line.text}"
+            cost = self._cost("Critical Context", text)
+            if cost <= left and self._is_new(text):
+                self._add("Critical Context", key_line.order, text, cost)
+                left -= cost
+
+    def document(self) -> SummaryDocument:
+        """The chosen items in order of time, what relates to the focus first."""
+        document = SummaryDocument()
+        for section, chosen in self._chosen.items():
+            document.items[section] = [text for _, _, text in sorted(chosen, key=lambda entry: entry[:2])]
+        return document
+
+    def _cost(self, section: str, text: str) -> int:
+        return self._count(text) + 1 + (0 if self._chosen[section] else _HEADING_TOKENS)
+
+    def _is_new(self, text: str) -> bool:
+        return text.casefold() not in self._texts
+
+    def _add(self, section: str, order: int, text: str, cost: int) -> None:
+        self._chosen[section].append((not self.relates(text), order, text))
+        self._texts.add(text.casefold())
+        self._covered.update(entities(text))
+        self.spent += cost
+
+
+def _entity_worth(key_lines: Iterable[KeyLine]) -> dict[str, float]:
+    """What each entity is worth: more if a person or the assistant wrote it, and if it recurs."""
+    seen: Counter[str] = Counter()
+    best: dict[str, float] = {}
+    for _, line, weight in key_lines:
+        for name in line.entities:
+            seen[name] += 1
+            if weight > best.get(name, 0.0):
+                best[name] = weight
+    return {name: best[name] * (1.0 + math.log2(count)) * _telling(name) for name, count in seen.items()}
+
+
+def _telling(name: str) -> float:
+    """How much a name says by itself: 43 may be anything, 8437 hardly."""
+    return min(1.0, 0.1 * len(name) ** 1.5) if name.isdigit() else 1.0
+
+
+def _gain(key_line: KeyLine, worth: dict[str, float], covered: set[str], size: int) -> float:
+    added = sum(worth[name] for name in key_line.line.entities if name not in covered)
+    recency = 0.5 + 0.5 * max(0, key_line.order) / size
+    return added * recency / (len(key_line.line.text) + 16)

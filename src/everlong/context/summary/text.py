@@ -1,0 +1,26 @@
+"""Small helpers on text: one line out of many, cut between words and never inside a name."""
+
+from __future__ import annotations
+
+import re
+
+_SPACE = re.compile(r"\s+")
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space."""
+    return _SPACE.sub(" ", text).strip()
+
+
+def clip(text: str, length: int) -> str:
+    """At most about ``length`` characters, cut at a space where there is one, never inside a name."""
+    if len(text) <= length:
+        return text
+    cut = text.rfind(" ", length // 2, length)
+    if cut < 0:
+        cut = length
+        # No space near: step back out of the name that the cut would halve, unless it is all one name.
+        while cut > length // 2 and text[cut - 1].isascii() and text[cut - 1].isalnum() and text[cut].isalnum():
+            cut -= 1
+        cut = cut if cut > length // 2 else length
+    return text[:cut].rstrip(" ,;:") + " ..."

@@ -1,0 +1,97 @@
+"""Thresholds and budgets, number by number."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong import CompressionSettings, ConfigError, ContextCompressor
+from everlong.config import CompressionValues
+from everlong.context.budget import Prices, cheapest_threshold, compute_budgets
+
+
+@pytest.mark.spec("3.3")
+def test_the_computed_values_of_a_200k_window_at_defaults() -> None:
+    budgets = ContextCompressor(200_000).budgets
+    assert (budgets.threshold_tokens, budgets.tail_tokens, budgets.summary_cap) == (100_000, 20_000, 10_000)
+
+
+@pytest.mark.spec("3.3")
+def test_the_summary_cap_stops_at_twelve_thousand() -> None:
+    assert ContextCompressor(1_000_000).budgets.summary_cap == 12_000
+
+
+@pytest.mark.spec("3.4")
+@pytest.mark.parametrize(
+    ("window", "threshold"),
+    [(4_096, 3_072), (8_192, 6_144), (32_768, 24_576), (64_000, 48_000), (100_000, 64_000), (128_000, 64_000)],
+)
+def test_small_windows_have_a_floor_that_stays_under_three_quarters(window: int, threshold: int) -> None:
+    assert ContextCompressor(window).threshold_tokens == threshold
+
+
+@pytest.mark.spec("3.4")
+def test_a_threshold_that_the_user_chose_is_obeyed_without_the_floor() -> None:
+    chosen = ContextCompressor(32_768, settings=CompressionSettings(threshold=0.5))
+    assert chosen.threshold_tokens == 16_384
+    assert ContextCompressor(32_768, settings=CompressionSettings(protect_last_n=5)).threshold_tokens == 24_576
+
+
+@pytest.mark.spec("5.3")
+@pytest.mark.parametrize(("content", "budget"), [(0, 2_000), (10_000, 2_000), (30_000, 6_000), (900_000, 10_000)])
+def test_a_summary_may_take_a_fifth_of_its_content_between_floor_and_cap(content: int, budget: int) -> None:
+    assert ContextCompressor(200_000).budgets.summary_tokens(content) == budget
+
+
+@pytest.mark.spec("5.3")
+def test_the_summary_floor_yields_to_the_cap_of_a_small_window() -> None:
+    budgets = ContextCompressor(8_192).budgets
+    assert budgets.summary_tokens(100) == budgets.summary_tokens(1_000_000) == 409
+
+
+@pytest.mark.spec("9.4")
+def test_every_number_is_a_setting() -> None:
+    settings = CompressionSettings(
+        threshold=0.4, target_ratio=0.5, summary_ratio=0.1, summary_min_tokens=100, summary_max_tokens=300
+    )
+    budgets = ContextCompressor(100_000, settings=settings).budgets
+    assert (budgets.threshold_tokens, budgets.tail_tokens) == (40_000, 20_000)
+    assert [budgets.summary_tokens(content) for content in (10, 2_000, 99_999)] == [100, 200, 300]
+
+
+@pytest.mark.parametrize("window", [0, -5, True, 1.5, "200k", None])
+def test_a_window_that_is_none_is_refused_with_what_to_do(window: object) -> None:
+    with pytest.raises(ConfigError, match="context_length must be a whole number of tokens"):
+        ContextCompressor(window)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("9.2")
+def test_an_automatic_threshold_moves_with_the_growth_per_call() -> None:
+    def after(growth: int) -> int:
+        engine = ContextCompressor(200_000, settings=CompressionSettings(threshold="auto"))
+        assert engine.threshold_tokens == 100_000
+        for call in range(1, 9):
+            engine.update_from_response({"prompt_tokens": 20_000 + call * growth})
+        return engine.threshold_tokens
+
+    assert after(200) < after(2_000) < after(5_000) <= 170_000
+
+
+@pytest.mark.spec("9.2")
+def test_the_automatic_threshold_is_the_cheapest_of_all() -> None:
+    budgets = compute_budgets(CompressionValues(), 400_000)
+    prices, prefix, growth = Prices(), 10_000, 1_500
+
+    def cost_per_call(threshold: int) -> float:
+        start = prefix + budgets.summary_cap + budgets.tail_tokens
+        calls = max(1, (threshold - start) // growth)
+        reading = sum(prices.cache_read * (start + call * growth) for call in range(calls))
+        compacting = (
+            prices.cache_read * threshold
+            + prices.output * budgets.summary_cap
+            + (prices.cache_write - prices.cache_read) * (budgets.summary_cap + budgets.tail_tokens)
+        )
+        return (reading + compacting) / calls
+
+    best = cheapest_threshold(budgets, prefix, growth, prices)
+    others = range(70_000, 340_000, 5_000)
+    assert cost_per_call(best) <= min(map(cost_per_call, others)) * 1.02

@@ -1,0 +1,276 @@
+"""What holds for every conversation that a client could send, whatever the window and the settings."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.context import boundary, prune
+from everlong.context.invariants import check_all
+from everlong.context.literals import COMPACTION_NOTE, SUMMARY_PREFIX
+from everlong.errors import TargetUnreachable
+from everlong.model import Message, leading_system_count
+from everlong.testing.strategies import wild_conversations
+from tests.context import brute_force
+from tests.context.brute_force import least_possible
+from tests.context.engines import Setup, many_examples, repaired, setups
+from tests.context.protocol import (
+    latest_request,
+    looks_inserted,
+    looks_like_summary,
+    notes,
+    problems,
+    role_problems,
+    words,
+)
+
+conversation = wild_conversations()
+setup = setups()
+
+
+def tokens(engine_setup: Setup, messages: Sequence[Message]) -> int:
+    return sum(engine_setup.engine().counter.counts(messages))
+
+
+@pytest.mark.spec("1.1", "5.4", "5.9")
+@many_examples
+@given(conversation, setup)
+def test_a_result_satisfies_every_invariant(messages: list[Message], setup: Setup) -> None:
+    assert check_all(setup.compress(messages), repaired(messages)) == []
+
+
+@pytest.mark.spec("1.1", "5.4")
+@many_examples
+@given(conversation, setup)
+def test_a_result_is_valid_by_rules_written_independently(messages: list[Message], setup: Setup) -> None:
+    result = setup.compress(messages)
+    assert problems(result) == []
+    assert role_problems(result) == []
+
+
+@pytest.mark.spec("5.4")
+@many_examples
+@given(conversation)
+def test_a_repaired_list_is_valid_and_repairing_it_again_changes_nothing(messages: list[Message]) -> None:
+    mended = repaired(messages)
+    assert problems(mended) == []
+    assert role_problems(mended) == []
+    assert repaired(mended) == mended
+
+
+@pytest.mark.spec("5.2", "5.9")
+@many_examples
+@given(conversation, setup)
+def test_a_result_fits_the_threshold_or_is_the_least_possible(messages: list[Message], setup: Setup) -> None:
+    engine = setup.engine()
+    result = engine.compress(messages)
+    size = sum(engine.counter.counts(result))
+    assert size <= max(
+        engine.threshold_tokens, least_possible(repaired(messages), engine.counter, engine.protect_first_n)
+    )
+
+
+@pytest.mark.spec("5.9")
+@many_examples
+@given(conversation, setup)
+def test_a_result_is_no_larger_than_the_repaired_input(messages: list[Message], setup: Setup) -> None:
+    assert tokens(setup, setup.compress(messages)) <= tokens(setup, repaired(messages))
+
+
+@pytest.mark.spec("5.9")
+@many_examples
+@given(conversation, setup)
+def test_the_input_is_left_as_it_is(messages: list[Message], setup: Setup) -> None:
+    before, as_text = copy.deepcopy(messages), json.dumps(messages)
+    identities = [id(message) for message in messages]
+    setup.compress(messages)
+    assert messages == before
+    assert json.dumps(messages) == as_text
+    assert [id(message) for message in messages] == identities
+
+
+@pytest.mark.spec("5.9")
+@many_examples
+@given(conversation, setup)
+def test_a_result_can_be_changed_without_changing_the_list_of_the_input(messages: list[Message], setup: Setup) -> None:
+    before = list(messages)
+    setup.compress(messages).clear()
+    assert messages == before
+
+
+@pytest.mark.spec("5.9")
+@many_examples
+@given(conversation, setup)
+def test_equal_engines_give_equal_results(messages: list[Message], setup: Setup) -> None:
+    assert setup.compress(messages) == setup.compress(copy.deepcopy(messages))
+
+
+@pytest.mark.spec("5.5", "5.9")
+@many_examples
+@given(conversation, setup)
+def test_a_second_compaction_at_once_changes_nothing(messages: list[Message], setup: Setup) -> None:
+    engine = setup.engine()
+    once = engine.compress(messages, focus_topic=setup.focus)
+    assert engine.compress(once, focus_topic=setup.focus) == once
+    assert setup.compress(once) == once
+
+
+@pytest.mark.spec("5.2")
+@many_examples
+@given(conversation, setup)
+def test_the_latest_user_message_stands_word_for_word_after_the_summary(messages: list[Message], setup: Setup) -> None:
+    latest = latest_request(messages)
+    engine = setup.engine()
+    result = engine.compress(messages)
+    report = engine.last_report
+    assert report is not None
+    start = 0
+    if report.outcome == "summarized":
+        start = 1 + next(index for index, message in enumerate(result) if looks_like_summary(message))
+    assert latest is None or latest in result[start:]
+
+
+@pytest.mark.spec("5.4")
+@many_examples
+@given(conversation, setup)
+def test_the_system_prompt_keeps_its_words_and_gains_one_note(messages: list[Message], setup: Setup) -> None:
+    engine = setup.engine()
+    mended = repaired(messages)
+    system = mended[: leading_system_count(mended)]
+    result = engine.compress(messages)
+    kept = result[: len(system)]
+    assert [message["role"] for message in kept] == [message["role"] for message in system]
+    for was, now in zip(system, kept, strict=True):
+        assert words(now) in (words(was), "\n".join(filter(None, (words(was), COMPACTION_NOTE))))
+    report = engine.last_report
+    assert report is not None
+    if report.outcome == "summarized" and system:
+        assert notes(kept) == max(1, notes(system))
+    else:
+        assert notes(kept) == notes(system)
+
+
+@pytest.mark.spec("5.4", "5.5")
+@many_examples
+@given(conversation, setup)
+def test_a_summarized_conversation_has_one_summary_more_than_its_tail(messages: list[Message], setup: Setup) -> None:
+    engine = setup.engine()
+    result = engine.compress(messages)
+    report = engine.last_report
+    assert report is not None
+    if report.outcome == "summarized":
+        at = next(index for index, message in enumerate(result) if looks_like_summary(message))
+        assert words(result[at]).startswith(f"{SUMMARY_PREFIX}\n\n")
+        tail = repaired(messages)[report.boundaries.tail_start :]
+        assert sum(map(looks_like_summary, result)) == 1 + sum(map(looks_like_summary, tail))
+
+
+@pytest.mark.spec("5.2", "5.4")
+@many_examples
+@given(conversation, setup)
+def test_the_tail_is_the_inputs_own_messages_unless_results_were_shortened(
+    messages: list[Message], setup: Setup
+) -> None:
+    engine = setup.engine()
+    result = engine.compress(messages)
+    report = engine.last_report
+    assert report is not None
+    if report.outcome != "summarized":
+        return
+    tail = repaired(messages)[report.boundaries.tail_start :]
+    kept = result[len(result) - len(tail) :]
+    changed = [index for index, (was, now) in enumerate(zip(tail, kept, strict=True)) if was != now]
+    assert len(changed) == report.results_shortened
+    assert all(tail[index]["role"] == "tool" for index in changed)
+    if not report.repaired:
+        own = {id(message) for message in messages}
+        assert all(id(now) in own for index, now in enumerate(kept) if index not in changed)
+
+
+@pytest.mark.spec("5.2", "5.9")
+@many_examples
+@given(conversation, setup, st.sampled_from((0, 50, 200, 300, 500, 1_000, 3_000, 20_000)))
+def test_a_target_is_met_or_the_error_names_a_least_that_can_be_reached(
+    messages: list[Message], setup: Setup, target: int
+) -> None:
+    try:
+        result = setup.compress(messages, target_tokens=target)
+    except TargetUnreachable as error:
+        unreachable = error
+    else:
+        assert tokens(setup, result) <= target
+        assert check_all(result, repaired(messages)) == []
+        assert problems(result) == []
+        return
+    smallest = setup.compress(messages, target_tokens=unreachable.least)
+    assert target < unreachable.least
+    assert tokens(setup, smallest) <= unreachable.least
+    mended = repaired(messages)
+    latest = latest_request(mended)
+    never_yields = [*mended[: leading_system_count(mended)], *([] if latest is None else [latest])]
+    least = least_possible(mended, setup.engine().counter)
+    assert tokens(setup, never_yields) <= unreachable.least <= least * 1.1 + 20
+
+
+@pytest.mark.spec("5.4")
+@many_examples
+@given(conversation, setup)
+def test_every_summary_is_the_inputs_own_or_begins_with_all_the_words_of_the_contract(
+    messages: list[Message], setup: Setup
+) -> None:
+    own = [words(message) for message in messages]
+    for message in filter(looks_like_summary, setup.compress(messages)):
+        assert words(message) in own or words(message).startswith(f"{SUMMARY_PREFIX}\n\n")
+
+
+@pytest.mark.spec("5.4")
+@many_examples
+@given(conversation, setup)
+def test_what_is_kept_keeps_its_calls_and_its_thinking(messages: list[Message], setup: Setup) -> None:
+    kept_as_they_were = [bones(message) for message in repaired(messages)]
+    for message in setup.compress(messages):
+        if not looks_inserted(message):
+            assert bones(message) in kept_as_they_were
+
+
+def bones(message: Message) -> Message:
+    """A message without its words."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    thinking = [part for part in parts if isinstance(part, dict) and part.get("type") == "thinking"]
+    return {**message, "content": thinking}
+
+
+@pytest.mark.spec("5.9")
+def test_results_do_not_depend_on_how_python_hashes() -> None:
+    program = (
+        "import hashlib, json\n"
+        "from bench.conversations import conversation\n"
+        "from everlong import ContextCompressor\n"
+        "results = [ContextCompressor(w).compress(conversation(200, seed=s)) for w in (4000, 32000) for s in (1, 2)]\n"
+        "print(hashlib.sha256(json.dumps(results).encode()).hexdigest())\n"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+    assert len(digests) == 1
+
+
+def test_the_brute_force_reads_the_contract_with_the_same_numbers() -> None:
+    assert brute_force.LEAST_SUMMARY == boundary.LEAST_SUMMARY
+    assert brute_force.SHORTEST_RESULT == prune.SHORTEST_RESULT

@@ -1,0 +1,214 @@
+"""What is cleared, what is protected, where a conversation is cut."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from everlong import CompressionSettings, ContextCompressor, Message, SummaryRequest
+from everlong.context.literals import CLEARED_RESULT, is_acknowledgement
+from everlong.model import text_of
+from tests.context.builders import (
+    assistant,
+    long_session,
+    output,
+    step,
+    summaries,
+    system,
+    tokens,
+    user,
+)
+
+
+def place_of_summary(messages: list[Message]) -> int:
+    (summary,) = summaries(messages)
+    return messages.index(summary)
+
+
+@pytest.mark.spec("5.1")
+def test_a_long_tool_result_in_the_head_is_cleared_and_a_short_one_is_not() -> None:
+    session = [system(), user("Look around first."), *step(0, output(300))[:1]]
+    session[-1]["tool_calls"].append({"id": "call_b", "function": {"name": "pwd", "arguments": "{}"}})
+    session += [
+        {"role": "tool", "tool_call_id": "call_0", "content": output(300)},
+        {"role": "tool", "tool_call_id": "call_b", "content": "/home/mira"},
+        *long_session(80)[3:],
+    ]
+    result = ContextCompressor(8_000).compress(session)
+    assert [message["content"] for message in result[3:5]] == [CLEARED_RESULT, "/home/mira"]
+
+
+@pytest.mark.spec("5.1")
+def test_where_clearing_is_all_there_is_to_do_results_are_cleared_and_no_summary_is_made() -> None:
+    talk = [message for n in range(11) for message in (user(f"Question {n}?"), assistant(f"Answer {n}."))]
+    session = [system(), user("Read the log."), *step(0, output(9_000)), *talk]
+    engine = ContextCompressor(32_000)
+    result = engine.compress(session)
+    assert result == [*session[:3], {**session[3], "content": CLEARED_RESULT}, *talk]
+    assert engine.last_report is not None
+    assert (engine.last_report.outcome, engine.last_report.results_cleared) == ("cleared", 1)
+
+
+@pytest.mark.spec("5.1")
+def test_a_result_that_the_tail_protects_is_not_cleared_even_if_it_stands_in_the_head() -> None:
+    session = [system(), user("Read the log."), *step(0, output(2_000))]
+    assert ContextCompressor(32_000).compress(session) == session
+
+
+@pytest.mark.spec("5.1")
+def test_the_length_from_which_results_are_cleared_is_a_setting() -> None:
+    talk = [message for n in range(11) for message in (user(f"Question {n}?"), assistant(f"Answer {n}."))]
+    session = [system(), user("Read the log."), *step(0, output(9_000)), *talk]
+    settings = CompressionSettings(prune_min_chars=len(output(9_000)))
+    assert ContextCompressor(32_000, settings=settings).compress(session) == session
+
+
+@pytest.mark.spec("5.1")
+def test_the_summarizer_sees_the_words_of_a_result_and_not_the_placeholder() -> None:
+    seen: list[SummaryRequest] = []
+
+    class Watching:
+        name = "watching"
+
+        def summarize(self, request: SummaryRequest) -> str:
+            seen.append(request)
+            return "## Goal\n- Build."
+
+    session = [*long_session(20), *step(90, f"{output(300)}\nport 8437 is taken"), *long_session(60)[3:]]
+    ContextCompressor(8_000, summarizer=Watching()).compress(session)
+    texts = [text_of(turn) for turn in seen[0].turns]
+    assert any("port 8437 is taken" in text for text in texts)
+    assert CLEARED_RESULT not in texts
+
+
+@pytest.mark.spec("5.2")
+def test_the_head_is_system_prompt_and_first_exchange() -> None:
+    session = long_session(80)
+    result = ContextCompressor(8_000).compress(session)
+    assert result[1:3] == session[1:3]
+    assert place_of_summary(result) == 3
+
+
+@pytest.mark.spec("5.2")
+def test_the_head_moves_forward_past_the_results_of_its_calls() -> None:
+    session = [system(), user("Go."), *step(0, "ok"), *long_session(80)[3:]]
+    result = ContextCompressor(8_000).compress(session)
+    assert result[1:4] == session[1:4]
+    assert place_of_summary(result) == 4
+
+
+@pytest.mark.spec("5.2")
+def test_without_a_system_prompt_the_head_is_the_first_exchange() -> None:
+    session = long_session(80)[1:]
+    result = ContextCompressor(8_000).compress(session)
+    assert result[:2] == session[:2]
+    assert place_of_summary(result) == 2
+
+
+@pytest.mark.spec("5.2")
+def test_an_oversized_first_exchange_is_shortened() -> None:
+    session = long_session(80)
+    session[1] = user("Please fix this log:\n" + output(6_000))
+    engine = ContextCompressor(32_000)
+    result = engine.compress([*session, user("Now the tests."), assistant("Running them.")])
+    assert result[1]["content"].startswith("Please fix this log:")
+    assert "characters left out" in result[1]["content"]
+    assert tokens(engine, result[1:2]) <= engine.budgets.tail_tokens
+
+
+@pytest.mark.spec("5.2")
+def test_the_tail_takes_its_budget_in_whole_groups_when_that_is_more_than_the_protected_count() -> None:
+    session = long_session(400, words=24)
+    engine = ContextCompressor(32_000)
+    result = engine.compress(session)
+    tail = result[place_of_summary(result) + 1 :]
+    tail = [message for message in tail if message in session[3:]]
+    assert len(tail) > 20
+    assert tokens(engine, tail) <= engine.budgets.tail_tokens
+    one_more = session[len(session) - len(tail) - 2 :]
+    assert tokens(engine, one_more) > engine.budgets.tail_tokens
+
+
+@pytest.mark.spec("5.2")
+def test_at_least_the_protected_count_of_messages_is_kept() -> None:
+    session = long_session(60, words=600)
+    result = ContextCompressor(64_000).compress(session)
+    assert result[-20:] == session[-20:]
+
+
+@pytest.mark.spec("5.2")
+def test_the_protected_count_yields_where_it_would_lift_the_result_over_the_threshold() -> None:
+    session = long_session(60, words=600)
+    engine = ContextCompressor(8_000)
+    result = engine.compress(session)
+    kept = [message for message in result if message in session[3:]]
+    assert 0 < len(kept) < 20
+    assert tokens(engine, result) <= engine.threshold_tokens
+
+
+@pytest.mark.spec("5.2")
+def test_a_last_group_that_is_too_large_has_its_largest_results_shortened() -> None:
+    session = [*long_session(30), *step(99, "BEGIN\n" + output(9_000) + "\nEND")]
+    engine = ContextCompressor(8_000)
+    result = engine.compress(session)
+    assert result[-1]["tool_call_id"] == "call_99"
+    content = result[-1]["content"]
+    assert content.startswith("BEGIN")
+    assert content.endswith("END")
+    assert tokens(engine, result) <= engine.threshold_tokens
+    assert engine.last_report is not None
+    assert engine.last_report.results_shortened == 1
+
+
+@pytest.mark.spec("5.2")
+def test_a_cut_never_parts_a_call_from_its_results() -> None:
+    session = long_session(10)
+    calls = [{"id": f"p{n}", "function": {"name": "read", "arguments": "{}"}} for n in range(30)]
+    session.append({"role": "assistant", "content": None, "tool_calls": calls})
+    session += [{"role": "tool", "tool_call_id": f"p{n}", "content": output(20)} for n in range(30)]
+    result = ContextCompressor(16_000, settings=CompressionSettings(protect_last_n=1)).compress(session)
+    assert result[-31:] == session[-31:]
+
+
+@pytest.mark.spec("5.2")
+def test_the_latest_request_is_repeated_after_the_summary_and_does_not_stretch_the_tail() -> None:
+    request = user("Port every handler to the new interface, one by one.")
+    session = [*long_session(5), request, *long_session(200)[3:]]
+    engine = ContextCompressor(16_000)
+    result = engine.compress(session)
+    after = place_of_summary(result) + 1
+    assert is_acknowledgement(result[after])
+    assert result[after + 1] is request
+    assert len(result) < 60
+    assert engine.last_report is not None
+    assert engine.last_report.latest_user_repeated
+
+
+@pytest.mark.spec("5.2")
+def test_the_latest_request_is_kept_word_for_word_however_long_it_is() -> None:
+    request = user("Use exactly this text:\n" + output(3_000, "word"))
+    session = [*long_session(5), request, *long_session(60)[3:]]
+    result = ContextCompressor(8_000).compress(session)
+    assert request in result[place_of_summary(result) :]
+
+
+@pytest.mark.spec("5.2")
+def test_the_protected_counts_are_settings() -> None:
+    session = long_session(120)
+    settings = CompressionSettings(protect_first_n=5, protect_last_n=4, target_ratio=0.1)
+    result = ContextCompressor(4_096, settings=settings).compress(session)
+    assert result[1:5] == [*session[1:4], {**session[4], "content": CLEARED_RESULT}]
+    assert result[-4:] == session[-4:]
+
+
+@pytest.mark.spec("5.2")
+def test_a_pending_call_at_the_end_is_kept_as_it_is() -> None:
+    arguments = json.dumps({"path": "big.txt", "content": output(2_000)})
+    pending: Message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "w", "function": {"name": "write", "arguments": arguments}}],
+    }
+    result = ContextCompressor(4_096).compress([*long_session(60), pending])
+    assert result[-1] is pending

@@ -1,0 +1,38 @@
+"""The long run in short: the shipped session and generated conversations at several windows and lengths."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import pytest
+from bench.conversations import conversation
+
+from everlong.cli.demo import load_session
+from tests.context.soak_checks import WINDOWS, check, cuts
+
+has_session = (files("everlong.cli") / "demo_session" / "session.jsonl").is_file()
+
+
+@pytest.mark.spec("5.2", "5.4", "5.9")
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_generated_conversations_compact_well_at_every_length(seed: int, window: int) -> None:
+    messages = conversation(120, seed=seed)
+    wrong = {cut: found for cut in cuts(messages) if (found := check(messages[:cut], window).problems)}
+    assert wrong == {}
+
+
+@pytest.mark.spec("5.2", "5.4", "5.9")
+@pytest.mark.skipif(not has_session, reason="the shipped session is not there")
+@pytest.mark.parametrize("window", WINDOWS)
+def test_the_shipped_session_compacts_well_at_many_lengths(window: int) -> None:
+    messages, _ = load_session()
+    lengths = list(cuts(messages))[::10]
+    wrong = {cut: found for cut in lengths if (found := check(messages[:cut], window).problems)}
+    assert wrong == {}
+
+
+def test_a_generated_conversation_is_the_same_every_time_and_as_long_as_asked() -> None:
+    assert conversation(500, seed=7) == conversation(500, seed=7)
+    assert conversation(500, seed=7) != conversation(500, seed=8)
+    assert [len(conversation(length)) for length in (1, 10, 333)] == [1, 10, 333]

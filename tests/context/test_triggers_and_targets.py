@@ -1,0 +1,173 @@
+"""When a compaction fires, when it is held back, and how an exact size is reached."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import pytest
+
+from everlong import CompressionSettings, ContextCompressor, TargetUnreachable
+from everlong.context.changes import changes
+from everlong.context.invariants import check_all
+from tests.context.builders import assistant, long_session, output, summaries, system, tokens, user
+
+
+@pytest.mark.spec("4.1")
+def test_it_fires_at_the_threshold_and_not_before() -> None:
+    engine = ContextCompressor(200_000)
+    assert [engine.should_compress(n) for n in (99_999, 100_000, 100_001)] == [False, True, True]
+
+
+@pytest.mark.spec("4.1")
+def test_it_goes_by_the_prompt_tokens_that_the_api_reported_last() -> None:
+    engine = ContextCompressor(200_000)
+    assert engine.should_compress() is False
+    engine.update_from_response({"prompt_tokens": 120_000, "completion_tokens": 10, "total_tokens": 120_010})
+    assert engine.should_compress() is True
+
+
+@pytest.mark.spec("3.1")
+def test_switched_off_it_never_fires_but_still_compacts_by_hand() -> None:
+    engine = ContextCompressor(8_000, settings=CompressionSettings(enabled=False))
+    assert engine.should_compress(1_000_000) is False
+    assert len(summaries(engine.compress(long_session(60)))) == 1
+
+
+@pytest.mark.spec("5.8")
+def test_two_compactions_that_did_not_help_hold_back_the_next_until_the_conversation_has_grown() -> None:
+    engine = ContextCompressor(8_000)
+    stuck = [system(output(9_000)), user("Go."), assistant("Yes.")]
+    for _ in range(2):
+        assert engine.should_compress(engine.estimate_tokens(stuck)) is True
+        engine.compress(stuck)
+    size = engine.estimate_tokens(stuck)
+    assert engine.should_compress(size) is False
+    assert engine.should_compress(size + engine.budgets.tail_tokens - 1) is False
+    assert engine.should_compress(size + engine.budgets.tail_tokens) is True
+
+
+@pytest.mark.spec("5.8")
+def test_a_compaction_that_helped_ends_the_holding_back() -> None:
+    engine = ContextCompressor(8_000)
+    for _ in range(3):
+        engine.compress([user("nothing to do")])
+    engine.compress(long_session(60))
+    assert engine.should_compress(engine.threshold_tokens) is True
+
+
+@pytest.mark.spec("5.8")
+def test_a_switch_to_another_model_ends_the_holding_back() -> None:
+    engine = ContextCompressor(8_000)
+    for _ in range(2):
+        engine.compress([user("nothing to do")])
+    engine.update_model("other", 4_096)
+    assert engine.should_compress(engine.threshold_tokens) is True
+
+
+def test_a_smaller_window_after_a_switch_is_respected() -> None:
+    engine = ContextCompressor(200_000)
+    session = long_session(60)
+    engine.update_model("gpt-4o", 8_000)
+    result = engine.compress(session)
+    assert engine.counter.counter.name == "o200k_base"
+    assert tokens(engine, result) <= engine.threshold_tokens == 6_000
+
+
+@pytest.mark.spec("5.2")
+@pytest.mark.parametrize("target", [300, 500, 1_000, 3_000, 9_000, 20_000])
+def test_a_target_is_reached_and_used(target: int) -> None:
+    session = [*long_session(100), user("Now release it."), assistant("Releasing.")]
+    engine = ContextCompressor(200_000)
+    result = engine.compress(session, target_tokens=target)
+    assert tokens(engine, result) <= target
+    assert tokens(engine, result) >= target * 0.5
+    assert check_all(result, session) == []
+
+
+@pytest.mark.spec("5.2")
+def test_a_conversation_that_already_fits_its_target_is_left_alone() -> None:
+    session = long_session(10)
+    engine = ContextCompressor(200_000)
+    assert engine.compress(session, target_tokens=tokens(engine, session)) == session
+    assert engine.last_report is not None
+    assert engine.last_report.outcome == "unchanged"
+
+
+@pytest.mark.spec("5.9")
+def test_an_impossible_target_is_an_error_that_names_the_least_possible() -> None:
+    engine = ContextCompressor(200_000)
+    session = long_session(100)
+    with pytest.raises(TargetUnreachable, match="ask for at least") as caught:
+        engine.compress(session, target_tokens=50)
+    least = caught.value.least
+    assert least > 50
+    assert tokens(engine, engine.compress(session, target_tokens=least)) <= least
+    with pytest.raises(TargetUnreachable):
+        engine.compress(session, target_tokens=least - 1)
+
+
+@pytest.mark.spec("5.9")
+def test_the_input_is_never_changed() -> None:
+    session = long_session(60)
+    before = copy.deepcopy(session)
+    ContextCompressor(8_000).compress(session)
+    assert session == before
+
+
+@pytest.mark.spec("9.1")
+def test_the_report_says_what_was_done_and_how_good_it_is() -> None:
+    engine = ContextCompressor(8_000)
+    session = long_session(60)
+    result = engine.compress(session, focus_topic="build")
+    report = engine.last_report
+    assert report is not None
+    assert (report.messages_before, report.messages_after) == (len(session), len(result))
+    assert report.tokens_before == tokens(engine, session)
+    assert report.tokens_after == tokens(engine, result)
+    assert report.tokens_saved == report.tokens_before - report.tokens_after
+    assert report.boundaries.covered == (report.boundaries.head_end, report.boundaries.tail_start)
+    assert report.summarizer_input is not None
+    assert report.summarizer_input.messages == report.boundaries.tail_start - report.boundaries.head_end
+    assert report.summarizer_input.focus_topic == "build"
+    assert {"repair", "count", "boundary", "summarize", "assemble", "verify"} <= report.stages.keys()
+    assert report.quality is not None
+    assert 0.0 <= report.quality.score <= 1.0
+    assert report.quality.latest_request_intact
+    assert "Goal" in report.quality.sections
+
+
+@pytest.mark.spec("9.1")
+def test_a_summary_that_invents_names_is_found_out_and_scores_lower() -> None:
+    class Says:
+        name = "says"
+
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def summarize(self, request: object) -> str:
+            del request
+            return self.text
+
+    honest = ContextCompressor(8_000, summarizer=Says("## Goal\n- make step-1"))
+    liar = ContextCompressor(8_000, summarizer=Says("## Goal\n- make step-1 in src/never_existed.py on port 9999"))
+    for engine in (honest, liar):
+        engine.compress(long_session(60))
+    assert honest.last_report is not None
+    assert liar.last_report is not None
+    assert honest.last_report.quality is not None
+    assert liar.last_report.quality is not None
+    assert honest.last_report.quality.invented == ()
+    assert liar.last_report.quality.invented == ("src/never_existed.py", "9999")
+    assert liar.last_report.quality.score < honest.last_report.quality.score
+
+
+def test_changes_tell_what_became_of_each_message() -> None:
+    session = long_session(60)
+    result = ContextCompressor(8_000).compress(session)
+    listed = changes(session, result)
+    places = [change.source for change in listed if change.fate not in ("added", "repeated")]
+    assert sorted(place for place in places if place is not None) == list(range(len(session)))
+    fates = Counter(change.fate for change in listed)
+    assert (fates["noted"], fates["repeated"], fates["added"]) == (1, 1, 2)
+    assert fates["kept"] + fates["noted"] + fates["repeated"] + fates["added"] == len(result)
