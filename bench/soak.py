@@ -1,0 +1,185 @@
+"""The long run: every conversation of a folder, cut at every tenth message, at four windows; then many properties.
+
+    python -m bench.soak [--data FOLDER] [--minutes N] [--examples N]
+
+Each compaction is held against every invariant, an independent reading of the protocol and a brute-force search for
+the least possible. Without a folder it uses the shipped session and generated conversations, and says so. Exits with
+1 if anything was wrong. Knows nothing of how compaction works; the checks live with the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.context.soak_checks import WINDOWS, Checked, check, cuts
+
+from bench.conversations import conversation
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARE = 20
+"""How many cuts of a conversation make one piece of work."""
+
+
+class Work(NamedTuple):
+    """Some cuts of one conversation at one window."""
+
+    name: str
+    messages: list[dict[str, Any]]
+    window: int
+    cuts: list[int]
+
+
+class Failure(NamedTuple):
+    """One compaction that went wrong."""
+
+    name: str
+    window: int
+    cut: int
+    problem: str
+
+
+class Tally(NamedTuple):
+    """What became of one piece of work."""
+
+    window: int
+    outcomes: Counter[str]
+    at_least_possible: int
+    failures: list[Failure]
+
+
+def main() -> int:
+    """Run everything and print a table."""
+    options = _options()
+    deadline = time.monotonic() + options.minutes * 60 if options.minutes else None
+    named = dict(_conversations(options.data))
+    if not named:
+        print(f"soak: no *.jsonl with conversations in {options.data}", file=sys.stderr)
+        return 1
+    tallies, complete = _run(list(_pieces(named)), deadline)
+    failures = [failure for tally in tallies for failure in tally.failures]
+    _print_table(named, tallies, complete)
+    for failure in failures[:50]:
+        print(f"FAILED {failure.name} window={failure.window} cut={failure.cut}: {failure.problem}")
+    properties_hold = _properties(options.examples) if options.examples else True
+    print("soak: " + ("all held" if properties_hold and not failures else "violations found"))
+    return 0 if properties_hold and not failures else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder of *.jsonl files, one object with 'messages' per line")
+    parser.add_argument("--minutes", type=float, default=0, help="stop the conversations after so long; 0: all of them")
+    parser.add_argument("--examples", type=int, default=2_000, help="examples per property test; 0: no property tests")
+    return parser.parse_args()
+
+
+# -- what to try -------------------------------------------------------------------------------------------------------
+
+
+def _conversations(data: Path | None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    if data is None:
+        print(
+            "soak: no folder of transcripts given (--data FOLDER); using the shipped session and generated ones",
+            file=sys.stderr,
+        )
+        yield from _built_in()
+        return
+    for path in sorted(data.glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                entry = json.loads(line) if line.strip() else {}
+                if isinstance(entry, dict) and isinstance(entry.get("messages"), list):
+                    yield f"{path.stem}:{entry.get('id', number)}", entry["messages"]
+
+
+def _built_in() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    from everlong.cli.demo import load_session  # noqa: PLC0415 - needed without data only
+
+    try:
+        yield "shipped session", load_session()[0]
+    except FileNotFoundError:
+        print("soak: this build ships no session", file=sys.stderr)
+    for seed in range(6):
+        yield f"generated {seed}", conversation(150 + 100 * seed, result_chars=400 * (1 + seed), seed=seed)
+
+
+def _pieces(named: dict[str, list[dict[str, Any]]]) -> Iterator[Work]:
+    for name, messages in named.items():
+        places = list(cuts(messages))
+        for window in WINDOWS:
+            for start in range(0, len(places), SHARE):
+                yield Work(name, messages, window, places[start : start + SHARE])
+
+
+# -- trying it ---------------------------------------------------------------------------------------------------------
+
+
+def _run(pieces: list[Work], deadline: float | None) -> tuple[list[Tally], bool]:
+    tallies: list[Tally] = []
+    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+        for done, tally in enumerate(pool.imap_unordered(_try, pieces), 1):
+            tallies.append(tally)
+            print(f"\rsoak: {done:,} of {len(pieces):,} pieces", end="", file=sys.stderr, flush=True)
+            if deadline is not None and time.monotonic() > deadline:
+                pool.terminate()
+                break
+    print(file=sys.stderr)
+    return tallies, len(tallies) == len(pieces)
+
+
+def _try(work: Work) -> Tally:
+    tally = Tally(work.window, Counter(), 0, [])
+    least = 0
+    for cut in work.cuts:
+        checked = _checked(work.messages[:cut], work.window)
+        tally.outcomes[checked.outcome] += 1
+        least += checked.at_least_possible
+        tally.failures.extend(Failure(work.name, work.window, cut, problem) for problem in checked.problems)
+    return tally._replace(at_least_possible=least)
+
+
+def _checked(messages: list[dict[str, Any]], window: int) -> Checked:
+    try:
+        return check(messages, window)
+    except Exception as error:  # noqa: BLE001 - an exception is a finding here, and the run goes on
+        return Checked([f"raised {type(error).__name__}: {error}"], at_least_possible=False, outcome="raised")
+
+
+# -- saying what came of it --------------------------------------------------------------------------------------------
+
+
+def _print_table(named: dict[str, list[dict[str, Any]]], tallies: list[Tally], complete: bool) -> None:
+    count = sum(map(len, named.values()))
+    print(f"{len(named):,} conversations, {count:,} messages{'' if complete else ' (stopped before the end)'}")
+    print("  window  compactions  summarized  cleared  unchanged  at least  wrong")
+    for window in WINDOWS:
+        mine = [tally for tally in tallies if tally.window == window]
+        outcomes = sum((tally.outcomes for tally in mine), Counter[str]())
+        wrong = len({failure[:3] for tally in mine for failure in tally.failures})
+        print(
+            f"{window:>8,} {outcomes.total():>12,} {outcomes['summarized']:>11,} {outcomes['cleared']:>8,} "
+            f"{outcomes['unchanged']:>10,} {sum(tally.at_least_possible for tally in mine):>9,} {wrong:>6,}"
+        )
+    print("at least: over the threshold, because the least possible is; wrong: any check failed")
+
+
+def _properties(examples: int) -> bool:
+    print(f"soak: property tests with {examples:,} examples each", file=sys.stderr)
+    files = ("tests/context/test_properties.py", "tests/context/test_properties_in_use.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *files]
+    environment = {**os.environ, "EVERLONG_TEST_EXAMPLES": str(examples)}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

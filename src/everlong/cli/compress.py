@@ -1,0 +1,155 @@
+"""``everlong compress``: compact anyone's own transcript, with no API key.
+
+The compacted conversation goes to stdout or a file, in the format that came in; the report goes to stderr, or to
+stdout as JSON. What compaction is, the context package knows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong.cli.files import read_input, write_output
+
+if TYPE_CHECKING:
+    from everlong.context import CompactionReport, ContextCompressor
+    from everlong.model import Message
+    from everlong.wire import Conversation, Transcript
+
+
+@click.command("compress")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--context-length", type=click.IntRange(min=1), help="The model's window in tokens.  [default: 200000]")
+@click.option("--threshold", help="Share of the window where compaction starts (0.0 to 1.0, or auto).")
+@click.option("--budget", type=click.IntRange(min=1), help="Make each conversation fit this many tokens.")
+@click.option("--focus", help="A topic that the summary puts first.")
+@click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
+@click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
+def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    file: str,
+    context_length: int | None,
+    threshold: str | None,
+    budget: int | None,
+    focus: str | None,
+    model: str | None,
+    output: str | None,
+    as_json: bool,
+    diff: bool,
+) -> None:
+    """Compact the conversation(s) in FILE, or in standard input for "-".
+
+    FILE is an OpenAI message list, a request body, or JSONL of messages or of conversations; what comes out has the
+    same format. Nothing is sent anywhere.
+    """
+    transcript = read_input(file)
+    compacted, reports = _compact(transcript, context_length, threshold, budget, focus, model)
+    if output:
+        write_output(output, transcript.render(compacted))
+        click.echo(f"everlong: wrote {output}", err=True)
+    if diff:
+        from everlong.cli.picture import print_changes  # noqa: PLC0415 - rich is only needed here
+
+        for conversation, messages in zip(transcript.conversations, compacted, strict=True):
+            print_changes(conversation.messages, messages)
+    if as_json:
+        click.echo(json.dumps(_json_report(transcript, reports), ensure_ascii=False, indent=2))
+    else:
+        _print_reports(transcript, reports)
+    if not (output or diff or as_json):
+        sys.stdout.write(transcript.render(compacted))
+
+
+def _compact(
+    transcript: Transcript,
+    context_length: int | None,
+    threshold: str | None,
+    budget: int | None,
+    focus: str | None,
+    model: str | None,
+) -> tuple[list[list[Message]], list[CompactionReport]]:
+    from everlong.cli.progress import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config import load_settings  # noqa: PLC0415 - as above
+
+    overrides = {} if threshold is None else {"compression.threshold": threshold}
+    settings = load_settings(overrides).settings.compression
+    results: list[list[Message]] = []
+    reports: list[CompactionReport] = []
+    engines: dict[str | None, ContextCompressor] = {}
+    for conversation in tracked(transcript.conversations, "compacting"):
+        chosen = model or conversation.model
+        if chosen not in engines:
+            engines[chosen] = _engine(context_length, settings, chosen)
+        engine = engines[chosen]
+        engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
+        target = None if budget is None else _target(budget, engine.overhead_tokens)
+        results.append(engine.compress(conversation.messages, focus_topic=focus, target_tokens=target))
+        assert engine.last_report is not None  # noqa: S101 - compress always leaves one
+        reports.append(engine.last_report)
+    return results, reports
+
+
+def _engine(context_length: int | None, settings: Any, model: str | None) -> ContextCompressor:
+    from everlong.context import ContextCompressor  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
+
+    return ContextCompressor(context_length or DEFAULT_CONTEXT_LENGTH, settings=settings, model=model)
+
+
+def _target(budget: int, overhead: int) -> int:
+    from everlong.errors import TargetUnreachable  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    if budget <= overhead:
+        raise TargetUnreachable(budget, overhead + 1)
+    return budget - overhead
+
+
+def _json_report(transcript: Transcript, reports: list[CompactionReport]) -> dict[str, Any]:
+    return {
+        "format": transcript.kind,
+        "tokens_before": sum(report.tokens_before for report in reports),
+        "tokens_after": sum(report.tokens_after for report in reports),
+        "conversations": [
+            {"id": conversation.id, **report.to_dict()}
+            for conversation, report in zip(transcript.conversations, reports, strict=True)
+        ],
+    }
+
+
+def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> None:
+    pairs = list(zip(transcript.conversations, reports, strict=True))
+    for conversation, report in pairs[:20]:
+        click.echo(f"everlong: {_name(conversation, len(pairs))}{describe(report)}", err=True)
+    if len(pairs) > 20:
+        before = sum(report.tokens_before for report in reports)
+        after = sum(report.tokens_after for report in reports)
+        click.echo(f"everlong: … {len(pairs) - 20} more; in all {before:,} → {after:,} tokens", err=True)
+    if all(report.outcome == "unchanged" for report in reports):
+        click.echo(
+            "everlong: nothing to compact: what is not protected is empty. A smaller --context-length, or --budget N "
+            "for an exact size, compacts more",
+            err=True,
+        )
+
+
+def _name(conversation: Conversation, total: int) -> str:
+    return f"{conversation.id or 'conversation'}: " if total > 1 else ""
+
+
+def describe(report: CompactionReport) -> str:
+    """One line for a person: what was done, before and after."""
+    if report.outcome == "unchanged":
+        return f"unchanged, {report.tokens_before:,} tokens in {report.messages_before} messages"
+    line = (
+        f"{report.outcome}, {report.tokens_before:,} → {report.tokens_after:,} tokens "
+        f"({report.saved_share:.0%} saved), {report.messages_before} → {report.messages_after} messages"
+    )
+    if report.quality is not None:
+        line += f", quality {report.quality.score:.2f}"
+    if report.fallback_reason:
+        line += f"; fell back to the extractive summary: {report.fallback_reason}"
+    return line

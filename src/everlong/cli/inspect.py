@@ -1,0 +1,131 @@
+"""``everlong inspect``: where a conversation's tokens go."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong.cli.files import read_input
+
+if TYPE_CHECKING:
+    from everlong.model import Message
+    from everlong.tokens import MessageCounter
+    from everlong.wire import Conversation
+
+
+@click.command("inspect")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
+@click.option("--largest", type=click.IntRange(min=0), default=8, show_default=True, help="How many messages to list.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -> None:
+    """Show where the tokens of the conversation(s) in FILE go: by role, by tool, the largest messages."""
+    from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    transcript = read_input(file)
+    figures: list[dict[str, Any]] = []
+    counters: dict[str | None, MessageCounter] = {}
+    for conversation in transcript.conversations:
+        chosen = model or conversation.model
+        counter = counters.setdefault(chosen, MessageCounter(counter_for(chosen)))
+        figures.append(inspect_conversation(conversation, counter, largest))
+    if as_json:
+        click.echo(json.dumps({"format": transcript.kind, "conversations": figures}, ensure_ascii=False, indent=2))
+        return
+    for figure in figures:
+        _print(figure)
+
+
+def inspect_conversation(conversation: Conversation, counter: MessageCounter, largest: int) -> dict[str, Any]:
+    """The figures of one conversation as JSON-ready data."""
+    from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.model import find_groups  # noqa: PLC0415 - as above
+
+    messages = conversation.messages
+    counts = counter.counts(messages)
+    roles: Counter[str] = Counter()
+    for message, tokens in zip(messages, counts, strict=True):
+        roles[message["role"]] += tokens
+    schemas = counter.count_tools(conversation.tools)
+    grouping = find_groups(messages)
+    order = sorted(range(len(messages)), key=lambda place: -counts[place])[:largest]
+    return {
+        "id": conversation.id,
+        "counter": counter.counter.name,
+        "messages": len(messages),
+        "tokens": sum(counts) + schemas,
+        "tool_schemas": schemas,
+        "by_role": dict(roles.most_common()),
+        "by_tool": {
+            name: {"calls": calls, "call_tokens": asked, "result_tokens": given}
+            for name, (calls, asked, given) in _by_tool(messages, counts, counter).items()
+        },
+        "unanswered_calls": sum(len(group.missing) for group in grouping.groups),
+        "orphaned_results": len(grouping.orphans),
+        "largest": [
+            {
+                "index": place,
+                "role": messages[place]["role"],
+                "tokens": counts[place],
+                "text": headline(messages[place])[:120],
+            }
+            for place in order
+        ],
+    }
+
+
+def _by_tool(messages: list[Message], counts: list[int], counter: MessageCounter) -> dict[str, tuple[int, int, int]]:
+    """For each tool: how often it was called, what the calls cost and what the results cost; the dearest first."""
+    from everlong.model import calls_of, find_groups  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    calls: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    for group in find_groups(messages).groups:
+        names = {}
+        for call in calls_of(messages[group.start]):
+            names[call.id] = call.name
+            calls[call.name] += 1
+            asked[call.name] += counter.count_text(call.arguments)
+        for answer in group.answers:
+            given[names.get(answer.call_id, "?")] += counts[answer.at]
+    ranked = sorted(calls, key=lambda name: -(asked[name] + given[name]))
+    return {name: (calls[name], asked[name], given[name]) for name in ranked}
+
+
+def _print(figure: dict[str, Any]) -> None:
+    from rich.text import Text  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    from everlong.cli.picture import bars, console  # noqa: PLC0415 - as above
+
+    out = console()
+    name = f"{figure['id']}: " if figure["id"] else ""
+    counted = "exact" if figure["counter"] != "estimate" else "estimated"
+    out.print(
+        Text(f"{name}{figure['tokens']:,} tokens in {figure['messages']:,} messages ({counted}: {figure['counter']})"),
+        style="bold",
+    )
+    roles = [(role, tokens, "") for role, tokens in figure["by_role"].items()]
+    if figure["tool_schemas"]:
+        roles.append(("tool schemas", figure["tool_schemas"], ""))
+    bars(roles, out, "\nby role")
+    tools = [
+        (
+            tool,
+            entry["call_tokens"] + entry["result_tokens"],
+            f"{entry['calls']} calls, results {entry['result_tokens']:,}",
+        )
+        for tool, entry in figure["by_tool"].items()
+    ]
+    if tools:
+        bars(tools[:15], out, "\nby tool (calls and results)")
+    largest = [(f"#{entry['index']} {entry['role']}", entry["tokens"], entry["text"]) for entry in figure["largest"]]
+    if largest:
+        bars(largest, out, "\nlargest messages")
+    for key, what in (("unanswered_calls", "calls without a result"), ("orphaned_results", "results without a call")):
+        if figure[key]:
+            out.print(f"{figure[key]} {what}", style="yellow")
+    out.print()

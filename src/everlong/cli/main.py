@@ -1,0 +1,63 @@
+"""The ``everlong`` program: its commands, and what a person sees when something goes wrong.
+
+Data goes to stdout, chatter and errors to stderr. Exit codes: 0 well, 1 the work could not be done, 2 a wrong call,
+130 interrupted. A traceback is shown only with ``--debug``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+
+import click
+
+from everlong.cli.compress import compress_command
+from everlong.cli.config import config_group
+from everlong.cli.demo import demo_command
+from everlong.cli.inspect import inspect_command
+from everlong.errors import EverlongError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
+@click.version_option(version("everlong"), prog_name="everlong")
+def cli(debug: bool) -> None:
+    """Keep LLM agents going past the end of their context window."""
+    if debug:
+        os.environ["EVERLONG_DEBUG"] = "1"
+
+
+cli.add_command(compress_command)
+cli.add_command(config_group)
+cli.add_command(demo_command)
+cli.add_command(inspect_command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the program and leave with its exit code."""
+    try:
+        cli.main(args=arguments, standalone_mode=False)
+    except click.exceptions.Exit as request:
+        sys.exit(request.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("everlong: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (EverlongError, OSError, MemoryError) as error:
+        if os.environ.get("EVERLONG_DEBUG"):
+            raise
+        click.echo(f"everlong: {_sentence(error)}", err=True)
+        sys.exit(1)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

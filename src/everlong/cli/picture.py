@@ -1,0 +1,95 @@
+"""Pictures for the terminal: bars, coloured listings and the curve of a context over time.
+
+Uses rich, so colours and widths fit the terminal and vanish in a pipe. Knows how to draw, not what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from everlong.context.changes import Fate, changes
+from everlong.model import Message, calls_of, is_image, parts_of, text_of
+
+_LOOK: dict[Fate, tuple[str, str]] = {
+    "kept": (" ", "default"),
+    "noted": ("~", "cyan"),
+    "cleared": ("~", "yellow"),
+    "repeated": ("+", "green"),
+    "summarized": ("-", "red"),
+    "added": ("+", "green"),
+}
+_LABEL_CELLS = 36
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that keeps long lines whole where nobody looks at them."""
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=max(100, made.width))
+
+
+def print_changes(before: Sequence[Message], after: Sequence[Message]) -> None:
+    """Every message on a line, with a mark and a colour for what became of it."""
+    out = console()
+    listed = changes(before, after)
+    for change in listed:
+        mark, style = _LOOK[change.fate]
+        place = "" if change.source is None else str(change.source)
+        head = f"{mark} {place:>5} {change.fate:<10} {change.message['role']:<9} "
+        out.print(Text(fit(head + headline(change.message), out.width), style=style))
+    totals = {fate: sum(change.fate == fate for change in listed) for fate in _LOOK}
+    out.print(Text(", ".join(f"{number} {fate}" for fate, number in totals.items() if number), style="bold"))
+
+
+def headline(message: Message) -> str:
+    """A message in one line."""
+    pieces = [" ".join(text_of(message).split())]
+    pieces += [f"{call.name}({' '.join(call.arguments.split())})" for call in calls_of(message)]
+    pieces += ["[image]" for part in parts_of(message) if is_image(part)]
+    return " ".join(piece for piece in pieces if piece) or "(empty)"
+
+
+def fit(text: str, width: int) -> str:
+    """A line cut to so many terminal cells; wide characters count as two."""
+    printable = "".join(character if character.isprintable() else "�" for character in text)
+    if cell_len(printable) <= width:
+        return printable
+    return set_cell_size(printable, max(1, width - 1)).rstrip() + "…"
+
+
+def bars(rows: Sequence[tuple[str, int, str]], out: Console, title: str) -> None:
+    """Labelled bars on a common scale; each row is a label, a value and a remark."""
+    most = max((value for _, value, _ in rows), default=0)
+    total = sum(value for _, value, _ in rows)
+    label_width = min(_LABEL_CELLS, max((cell_len(label) for label, _, _ in rows), default=0))
+    value_width = len(f"{most:,}")
+    room = max(8, min(40, (out.width - label_width - value_width) // 3))
+    out.print(Text(title, style="bold"))
+    for label, value, remark in rows:
+        length = value / most * room if most else 0
+        bar = ("█" * int(length) + ("▌" if length % 1 >= 0.5 else "")) or "▏"
+        shown = set_cell_size(fit(label, label_width), label_width)
+        line = Text(f"  {shown} {value:>{value_width},} {value / max(1, total):>4.0%} ")
+        line.append(f"{bar:<{room + 1}}", style="cyan")
+        line.append(fit(remark, max(1, out.width - line.cell_len - 1)), style="dim")
+        out.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def curve(values: Sequence[int], ceiling: int, height: int, width: int) -> list[str]:
+    """A filled curve of block characters, one string per line from the top; each column is the largest of its share."""
+    if not values:
+        return []
+    columns = min(width, len(values))
+    edges = [len(values) * column // columns for column in range(columns + 1)]
+    heights = [
+        max(values[edges[c] : max(edges[c + 1], edges[c] + 1)]) / max(1, ceiling) * height for c in range(columns)
+    ]
+    lines: list[str] = []
+    for level in range(height - 1, -1, -1):
+        line = "".join(_BLOCKS[max(0, min(8, round((value - level) * 8)))] for value in heights)
+        lines.append(line)
+    return lines

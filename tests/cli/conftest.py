@@ -1,0 +1,59 @@
+"""The program run as a person runs it, in this process, with its exit code and both streams."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong import Message
+from everlong.cli.main import main
+from tests.context.builders import assistant, long_session, user
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def runner(*arguments: str, stdin: bytes | None = None) -> Ran:
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = 0
+        try:
+            main(list(arguments))
+        except SystemExit as exit_request:
+            code = int(exit_request.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return runner
+
+
+@pytest.fixture
+def session() -> list[Message]:
+    return [*long_session(60), user("Now write the release notes."), assistant("Here they are.")]
+
+
+@pytest.fixture
+def session_file(tmp_path: Path, session: list[Message]) -> Path:
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps(session, indent=2), encoding="utf-8")
+    return path

@@ -1,0 +1,181 @@
+"""``everlong compress``: formats in and out, sizes, reports, and what a person reads when it cannot be done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from everlong import Message
+from everlong.context.invariants import check_all
+from everlong.context.literals import is_summary
+from tests.cli.conftest import Run
+
+SMALL = ("--context-length", "8000")
+
+
+@pytest.mark.spec("11")
+def test_a_message_list_goes_in_and_comes_out(run: Run, session_file: Path, session: list[Message]) -> None:
+    ran = run("compress", str(session_file), *SMALL)
+    result = json.loads(ran.out)
+    assert ran.code == 0
+    assert sum(map(is_summary, result)) == 1
+    assert check_all(result, session) == []
+    assert f"read {session_file} as an OpenAI message list of 125 messages" in ran.err
+    assert "summarized" in ran.err
+
+
+def test_it_reads_standard_input(run: Run, session_file: Path) -> None:
+    ran = run("compress", "-", *SMALL, stdin=session_file.read_bytes())
+    assert ran.code == 0
+    assert sum(map(is_summary, json.loads(ran.out))) == 1
+    assert "read standard input as" in ran.err
+
+
+def test_a_request_body_stays_one_with_all_its_fields(run: Run, tmp_path: Path, session: list[Message]) -> None:
+    path = tmp_path / "request.json"
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+    path.write_text(json.dumps({"model": "gpt-4o", "messages": session, "tools": tools, "temperature": 0.2}))
+    ran = run("compress", str(path), *SMALL)
+    body = json.loads(ran.out)
+    assert list(body) == ["model", "messages", "tools", "temperature"]
+    assert body["tools"] == tools
+    assert len(body["messages"]) < len(session)
+    assert "a chat-completions request for gpt-4o" in ran.err
+
+
+def test_jsonl_of_messages_stays_jsonl(run: Run, tmp_path: Path, session: list[Message]) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(message) + "\n" for message in session))
+    ran = run("compress", str(path), *SMALL)
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert sum(map(is_summary, lines)) == 1
+    assert len(lines) < len(session)
+
+
+def test_each_conversation_of_a_jsonl_is_compacted_by_itself(run: Run, tmp_path: Path, session: list[Message]) -> None:
+    path = tmp_path / "many.jsonl"
+    rows = [{"id": f"s{n}", "messages": session[: 125 - n], "licence": "MIT"} for n in (0, 1, 121)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    output = tmp_path / "out.jsonl"
+    ran = run("compress", str(path), *SMALL, "-o", str(output), "--json")
+    kept = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(row["id"], row["licence"]) for row in kept] == [("s0", "MIT"), ("s1", "MIT"), ("s121", "MIT")]
+    assert [c["outcome"] for c in ran.json["conversations"]] == ["summarized", "summarized", "unchanged"]
+    assert ran.json["format"] == "jsonl-conversations"
+
+
+def test_a_budget_is_kept(run: Run, session_file: Path) -> None:
+    ran = run("compress", str(session_file), "--budget", "2500", "--json")
+    assert ran.json["tokens_after"] <= 2_500
+
+
+def test_an_impossible_budget_is_an_error_that_names_the_least(run: Run, session_file: Path) -> None:
+    ran = run("compress", str(session_file), "--budget", "10")
+    assert (ran.code, ran.out) == (1, "")
+    least = int(ran.err.rsplit("at least ", 1)[1])
+    assert run("compress", str(session_file), "--budget", str(least)).code == 0
+
+
+def test_tool_schemas_count_towards_the_budget(run: Run, tmp_path: Path, session: list[Message]) -> None:
+    schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(300)}}
+    path = tmp_path / "request.json"
+    body = {"messages": session, "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
+    path.write_text(json.dumps(body))
+    ran = run("compress", str(path), "--budget", "1000")
+    assert ran.code == 1
+    assert "cannot compact to 1,000 tokens" in ran.err
+
+
+def test_the_report_is_json_on_request(run: Run, session_file: Path) -> None:
+    report = run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]
+    assert report["outcome"] == "summarized"
+    assert report["tokens_before"] - report["tokens_after"] == report["tokens_saved"] > 0
+    assert report["quality"]["latest_request_intact"] is True
+    assert set(report["stages"]) >= {"summarize", "verify"}
+
+
+def test_the_diff_shows_what_became_of_each_message(run: Run, session_file: Path) -> None:
+    lines = run("compress", str(session_file), *SMALL, "--diff").out.splitlines()
+    assert lines[0].startswith("~     0 noted      system")
+    assert lines[1].startswith("      1 kept       user      Build the project")
+    assert any(line.startswith("-     3 summarized") for line in lines)
+    assert any(line.startswith("+       added      user      [CONTEXT COMPACTION") for line in lines)
+    assert "kept" in lines[-1]
+    assert "summarized" in lines[-1]
+
+
+def test_focus_and_threshold_reach_the_engine(run: Run, session_file: Path) -> None:
+    ran = run("compress", str(session_file), *SMALL, "--threshold", "0.4", "--focus", "release", "--json")
+    report = ran.json["conversations"][0]
+    assert report["summarizer_input"]["focus_topic"] == "release"
+    assert report["tokens_after"] <= 3_200
+
+
+@pytest.mark.parametrize("threshold", ["1.5", "-1", "lots"])
+def test_a_bad_threshold_is_explained(run: Run, session_file: Path, threshold: str) -> None:
+    ran = run("compress", str(session_file), "--threshold", threshold)
+    assert (ran.code, ran.out) == (1, "")
+    assert "compression.threshold" in ran.err
+    assert threshold in ran.err
+    assert "a number from 0.0 to 1.0, or auto" in ran.err
+
+
+def test_the_settings_of_the_user_are_obeyed(run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERLONG_COMPRESSION__PROTECT_LAST_N", "1")
+    few = run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]["messages_after"]
+    monkeypatch.setenv("EVERLONG_COMPRESSION__PROTECT_LAST_N", "12")
+    assert run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]["messages_after"] > few
+
+
+def test_nothing_to_do_says_what_would_do_more(run: Run, session_file: Path) -> None:
+    ran = run("compress", str(session_file), "--context-length", "2000000")
+    assert json.loads(ran.out) == json.loads(session_file.read_text())
+    assert "nothing to compact" in ran.err
+    assert "--budget" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"{", "line 1"),
+        (b"[1, 2]", "a list whose first entry is a number"),
+        (b'[{"role": "user"}, {"content": "x"}]', "'role' must be a non-empty string"),
+        (b'{"model": "x"}', "without 'messages'"),
+        (b"\xff\xfe\x00garbage", "everlong:"),
+    ],
+)
+def test_a_file_that_is_no_conversation_is_refused_in_one_line(
+    run: Run, tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    ran = run("compress", str(path))
+    assert (ran.code, ran.out) == (1, "")
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_missing_file_and_a_folder_are_refused(run: Run, tmp_path: Path) -> None:
+    assert run("compress", str(tmp_path / "no.json")).code == 2
+    assert run("compress", str(tmp_path)).code == 2
+
+
+def test_an_output_that_cannot_be_written_leaves_nothing_behind(run: Run, session_file: Path, tmp_path: Path) -> None:
+    ran = run("compress", str(session_file), *SMALL, "-o", str(tmp_path / "no" / "such" / "folder.json"))
+    assert ran.code == 1
+    assert "No such file or directory" in ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["session.json"]
+
+
+def test_writing_over_the_input_is_safe(run: Run, session_file: Path) -> None:
+    assert run("compress", str(session_file), *SMALL, "-o", str(session_file)).code == 0
+    assert sum(map(is_summary, json.loads(session_file.read_text()))) == 1
+
+
+def test_an_empty_conversation_is_left_empty(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "empty.json"
+    path.write_text("[]")
+    assert json.loads(run("compress", str(path)).out) == []

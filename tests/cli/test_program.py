@@ -1,0 +1,75 @@
+"""The program as a whole: help, version, exit codes, errors, interruption."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everlong import EverlongError
+from everlong.cli import main as program
+from tests.cli.conftest import Run
+
+
+def test_help_names_every_command(run: Run) -> None:
+    out = run("--help").out
+    assert [name for name in ("compress", "config", "demo", "inspect") if name not in out] == []
+
+
+def test_a_wrong_call_leaves_with_two(run: Run) -> None:
+    assert run("no-such-command").code == 2
+    assert run("compress").code == 2
+
+
+def test_the_version_is_that_of_the_package(run: Run) -> None:
+    assert run("--version").out.startswith("everlong, version 0.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (EverlongError("the tide is out"), 1, "everlong: the tide is out"),
+        (PermissionError(13, "Permission denied", "x.json"), 1, "everlong: x.json: Permission denied"),
+        (KeyboardInterrupt(), 130, "everlong: interrupted"),
+    ],
+)
+def test_failures_are_one_line_and_an_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(program.cli, "main", fail)
+    ran = run("demo")
+    assert (ran.code, ran.err.strip()) == (code, words)
+
+
+def test_a_traceback_is_shown_only_when_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    plain = subprocess.run(
+        [sys.executable, "-c", _RUN, "compress", str(path)], capture_output=True, text=True, check=False
+    )
+    debug = subprocess.run(
+        [sys.executable, "-c", _RUN, "--debug", "compress", str(path)], capture_output=True, text=True, check=False
+    )
+    assert (plain.returncode, "Traceback" in plain.stderr) == (1, False)
+    assert (debug.returncode, "Traceback" in debug.stderr) == (1, True)
+
+
+_RUN = "from everlong.cli.main import main; main()"
+
+
+def test_a_reader_that_goes_away_early_causes_no_noise(session_file: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RUN, "compress", str(session_file), "--context-length", "2000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert b"Traceback" not in errors
+    assert b"Exception ignored" not in errors

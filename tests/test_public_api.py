@@ -1,0 +1,118 @@
+"""What the package exports, what using it costs, and that every public thing is documented."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import everlong
+from everlong.cli.main import cli
+
+ROOT = Path(__file__).parent.parent
+DOCS = "\n".join(
+    path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+)
+
+EXPORTED = [
+    "Boundaries",
+    "CompactionReport",
+    "Complete",
+    "CompletionSummarizer",
+    "CompressionSettings",
+    "ConfigError",
+    "ContextCompressor",
+    "ContextEngine",
+    "EverlongError",
+    "ExtractiveSummarizer",
+    "HashChain",
+    "Message",
+    "MessageCounter",
+    "MessageError",
+    "Quality",
+    "Summarizer",
+    "SummarizerError",
+    "SummarizerInput",
+    "SummaryRequest",
+    "TargetUnreachable",
+    "TokenCounter",
+    "TranscriptError",
+    "counter_for",
+]
+
+
+@pytest.mark.spec("11")
+def test_the_exported_names_are_these_and_all_exist() -> None:
+    assert everlong.__all__ == EXPORTED
+    assert [name for name in EXPORTED if not hasattr(everlong, name)] == []
+
+
+def test_a_name_that_is_not_exported_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = everlong.Nonsense
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_exported_name_is_documented(name: str) -> None:
+    assert re.search(rf"`{name}\b", DOCS), f"{name} is missing in README.md and docs/"
+
+
+def commands(group: click.Group, prefix: str = "everlong") -> list[tuple[str, click.Command]]:
+    found: list[tuple[str, click.Command]] = []
+    for name, command in group.commands.items():
+        found.append((f"{prefix} {name}", command))
+        if isinstance(command, click.Group):
+            found += commands(command, f"{prefix} {name}")
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), commands(cli), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_command_and_every_option_is_documented(name: str, command: click.Command) -> None:
+    assert name in DOCS
+    options = [option for p in command.params if isinstance(p, click.Option) for option in p.opts]
+    assert [option for option in options if f"`{option}" not in DOCS] == []
+
+
+def test_every_public_attribute_of_the_report_is_documented() -> None:
+    fields = everlong.CompactionReport.__dataclass_fields__
+    assert [field for field in fields if f"`{field}`" not in DOCS] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=str)
+def test_every_module_says_what_it_is_and_none_is_too_long(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith('"""')
+    assert len(text.splitlines()) <= 400
+
+
+def test_compacting_loads_no_provider_sdk_no_server_no_database_and_no_terminal_toolkit() -> None:
+    code = """
+import sys, everlong
+messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n} " * 400} for n in range(50)]
+engine = everlong.ContextCompressor(16_000)
+engine.compress(messages)
+assert engine.last_report.outcome == "summarized"
+heavy = {"openai", "anthropic", "httpx", "aiohttp", "starlette", "sqlalchemy", "sqlite3", "rich", "click", "pydantic",
+         "ruamel", "splintr", "numpy", "asyncio", "http", "urllib.request"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = """
+import sys
+from everlong.cli.main import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+print(sorted({"rich", "pydantic", "ruamel", "splintr"} & set(sys.modules)), file=sys.stderr)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "[]"

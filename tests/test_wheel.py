@@ -1,0 +1,67 @@
+"""The built wheel, installed into a fresh environment and used there as a person would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BIN = "Scripts" if os.name == "nt" else "bin"
+
+
+def call(*command: str | Path, **options: str) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | options
+    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    # The tests' environment has the build tool; without isolation nothing has to be fetched.
+    call(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fresh")
+    venv.create(folder, with_pip=True)
+    call(folder / BIN / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    return folder / BIN
+
+
+def test_the_wheel_carries_code_types_licence_and_the_demo_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "everlong/py.typed" in names
+    assert "everlong/cli/demo_session/session.jsonl" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert [name for name in names if not name.startswith(("everlong/", "everlong-"))] == []
+
+
+def test_the_installed_program_compacts_a_file(installed: Path, tmp_path: Path) -> None:
+    messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"word {n} " * 300} for n in range(60)]
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps(messages), encoding="utf-8")
+    home = str(tmp_path / "home")
+    out = call(installed / "everlong", "compress", path, "--context-length", "8000", EVERLONG_HOME=home)
+    assert len(json.loads(out)) < 60
+
+
+def test_the_installed_program_plays_the_demo(installed: Path, tmp_path: Path) -> None:
+    figures = json.loads(call(installed / "everlong", "demo", "--json", EVERLONG_HOME=str(tmp_path)))
+    assert figures["largest_request"] <= figures["window"]
+
+
+def test_the_installed_library_can_be_imported(installed: Path) -> None:
+    code = "import everlong; print(everlong.ContextCompressor(8000).threshold_tokens)"
+    assert call(installed / "python", "-c", code).strip() == "6000"
