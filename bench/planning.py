@@ -34,9 +34,9 @@ def floor(messages: Sequence[Message]) -> int:
 def planning(engine: ContextCompressor, messages: list[Message], counts: list[int]) -> list[Message]:
     """Everything that a compaction does besides counting and writing the summary."""
     compaction = Compaction(engine.request_for(messages))
-    compaction.counts = counts
+    compaction.known.counts = counts
     result = compaction.assembled("## Goal\n- Build the harbour planner") if compaction.has_new_turns else messages
-    if check_all(result, compaction.repaired):
+    if check_all(result, compaction.known.repaired):
         raise AssertionError("the planned list is invalid")
     return result
 

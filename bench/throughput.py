@@ -89,10 +89,10 @@ def main() -> None:
     _, same = second(base, base)
     print(f"of the same conversation, not grown: {same / first:.0%}")
 
-    held, extra = memory(base)
+    in_memory, extra = memory(base)
     print(
-        f"\npeak extra memory: {extra / 1e6:.1f} MB for a conversation that takes {held / 1e6:.1f} MB in memory "
-        f"({megabytes(base):.1f} MB as text)  {verdict(extra, held)}\n"
+        f"\npeak extra memory: {extra / 1e6:.1f} MB for a conversation that takes {in_memory / 1e6:.1f} MB in memory "
+        f"({megabytes(base):.1f} MB as text)  {verdict(extra, in_memory)}\n"
     )
 
 

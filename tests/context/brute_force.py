@@ -23,7 +23,7 @@ LEAST_SUMMARY = 40
 """Tokens that every summary's text is given."""
 LONGEST_UNCLEARED = 200
 """Characters up to which an old result is left alone."""
-SHORTEST_RESULT = 48
+SHORTEST_RESULT = 12
 """Tokens of text to which a result can be shortened, at the least."""
 LONGEST_GROUP = 8
 """By how many messages a first exchange is tried longer than it must be."""
@@ -37,7 +37,7 @@ def least_possible(repaired: Sequence[Message], counter: MessageCounter, protect
     with_summary = (
         _with_summary(repaired, head, start, counter, cost)
         for head in _heads(repaired, counter, protect_first_n)
-        for start in _cuts(repaired)
+        for start in _tails(repaired)
     )
     return min(*_without_summary(repaired, counter, cost), *with_summary)
 
@@ -109,6 +109,12 @@ def _cuts(repaired: Sequence[Message]) -> list[int]:
     first, last = len(_leading_system(repaired)), _pending_start(repaired)
     inside = [i for i in range(first, last) if repaired[i]["role"] not in ("tool", "function")]
     return [*inside, last]
+
+
+def _tails(repaired: Sequence[Message]) -> list[int]:
+    """The cuts whose tail holds no earlier summary, because there is to be only one."""
+    cuts = _cuts(repaired)
+    return [i for i in cuts if i == cuts[-1] or not any(map(looks_inserted, repaired[i : cuts[-1]]))]
 
 
 def _pending_start(repaired: Sequence[Message]) -> int:

@@ -127,7 +127,7 @@ def test_a_second_compaction_at_once_changes_nothing(messages: list[Message], se
 @many_examples
 @given(conversation, setup)
 def test_the_latest_user_message_stands_word_for_word_after_the_summary(messages: list[Message], setup: Setup) -> None:
-    latest = latest_request(messages)
+    latest = latest_request(repaired(messages))
     engine = setup.engine()
     result = engine.compress(messages)
     report = engine.last_report

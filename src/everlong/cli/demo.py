@@ -128,10 +128,9 @@ def _show_curve(played: Played, out: Console) -> None:
             mark = f"{played.threshold:>8,}"
         out.print(f"{mark} │[cyan]{line}[/]")
     out.print(" " * 9 + "└" + "─" * width)
-    out.print(
-        f"          largest request {max(played.sizes):,} tokens; without compaction it would have been "
-        f"{max(played.raw_sizes):,}, {max(played.raw_sizes) / played.window:.1f}× the window\n"
-    )
+    out.print(f"          largest request: {max(played.sizes):,} tokens")
+    times = max(played.raw_sizes) / played.window
+    out.print(f"          without compaction: {max(played.raw_sizes):,}, {times:.1f} times the window\n")
 
 
 def _show_compactions(played: Played, out: Console) -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.config import CompressionValues
 from everlong.context.budget import Budgets, Prices, cheapest_threshold, compute_budgets
-from everlong.context.compaction import Compaction, Request
+from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
 from everlong.context.report import CompactionReport
+from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.model import Message, checked_messages

@@ -14,8 +14,10 @@ from everlong.model import Message, parts_of, text_of, with_content
 
 MessageCount = Callable[[Message], int]
 
-SHORTEST_RESULT = 48
-"""Tokens below which a result that must shrink is not shortened further."""
+SHORTEST_RESULT = 12
+"""Tokens that a result which must shrink keeps at least: enough for the words that say it was cleared."""
+SHORTEST_TEXT = 48
+"""Tokens that people's and models' own words keep at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +60,60 @@ def shorten_texts(
     pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount, spared: Set[int] = frozenset()
 ) -> Pruned:
     """Messages with their longest texts shortened until all fit, as far as texts can be; some may be spared."""
-    messages, counts, changed = list(pruned.messages), list(pruned.counts), pruned.changed
-    over = sum(counts) - max_tokens
-    for index in sorted(range(len(messages)), key=lambda place: -counts[place]):
-        if over <= 0:
+    work = _Shortening(pruned, max_tokens, count, count_text)
+    for index in sorted(range(len(work.messages)), key=lambda place: -work.counts[place]):
+        if work.over <= 0:
             break
-        if index in spared:
-            continue
-        message = messages[index]
-        room = max(SHORTEST_RESULT, count_text(text_of(message)) - over)
-        shortened = shorten_message(message, room, count_text)
-        tokens = count(shortened)
-        if tokens < counts[index]:
-            over -= counts[index] - tokens
-            messages[index], counts[index] = shortened, tokens
-            changed += 1
-    return Pruned(messages, counts, changed)
+        if index not in spared:
+            work.shorten(index, max(SHORTEST_TEXT, work.text_tokens(index) - work.over))
+    return work.done()
 
 
 def shorten_results(pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount) -> Pruned:
     """Messages that are too large together, with their largest tool results shortened until they fit."""
-    messages, counts, changed = list(pruned.messages), list(pruned.counts), pruned.changed
-    over = sum(counts) - max_tokens
-    if over <= 0:
+    work = _Shortening(pruned, max_tokens, count, count_text)
+    if work.over <= 0:
         return pruned
-    results = sorted((i for i in range(len(messages)) if messages[i]["role"] == "tool"), key=lambda at: -counts[at])
-    left = sum(counts[index] for index in results)
+    results = [index for index, message in enumerate(work.messages) if message["role"] == "tool"]
+    results.sort(key=lambda place: -work.counts[place])
+    left = sum(work.counts[index] for index in results)
     for position, index in enumerate(results):
-        if over <= 0:
+        if work.over <= 0:
             break
         # Equal shares: the largest shrink to a common size instead of one vanishing altogether.
-        share = (left - over) // (len(results) - position)
-        left -= counts[index]
-        frame = max(0, counts[index] - count_text(text_of(messages[index])))
-        shortened = shorten_message(messages[index], max(SHORTEST_RESULT, share - frame), count_text)
-        tokens = count(shortened)
-        if tokens < counts[index]:
-            over -= counts[index] - tokens
-            messages[index], counts[index] = shortened, tokens
-            changed += 1
-    return Pruned(messages, counts, changed)
+        share = (left - work.over) // (len(results) - position)
+        left -= work.counts[index]
+        frame = max(0, work.counts[index] - work.text_tokens(index))
+        work.shorten(index, max(SHORTEST_RESULT, share - frame))
+    return work.done()
+
+
+class _Shortening:
+    """Messages that are being shortened, and by how much they are still over."""
+
+    def __init__(self, pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount) -> None:
+        self.messages, self.counts, self._changed = list(pruned.messages), list(pruned.counts), pruned.changed
+        self.over = pruned.tokens - max_tokens
+        self._count = count
+        self._count_text = count_text
+
+    def text_tokens(self, index: int) -> int:
+        """The tokens of a message's own words."""
+        return self._count_text(text_of(self.messages[index]))
+
+    def shorten(self, index: int, room: int) -> None:
+        """Give a message's words so much room, if that makes it smaller."""
+        shortened = shorten_message(self.messages[index], room, self._count_text)
+        saved = self.counts[index] - self._count(shortened)
+        if saved > 0:
+            self.over -= saved
+            self.counts[index] -= saved
+            self.messages[index] = shortened
+            self._changed += 1
+
+    def done(self) -> Pruned:
+        """What has become of the messages."""
+        return Pruned(self.messages, self.counts, self._changed)
 
 
 def least_tail_tokens(messages: Sequence[Message], counts: Sequence[int]) -> int:

@@ -52,6 +52,8 @@ class CompactionReport:
     outcome: Outcome
     tokens_before: int
     tokens_after: int
+    reported_tokens: int | None
+    """What the provider reported for the conversation before, where the host passed it on."""
     messages_before: int
     messages_after: int
     results_cleared: int

@@ -19,8 +19,8 @@ _BREAK_REACH = 80
 """How far back a cut looks for a place between words."""
 
 
-def shorten_text(text: str, max_tokens: int, count: TextCount) -> str:
-    """The text within so many tokens, its middle left out; the cleared-output text where nothing fits."""
+def shorten_text(text: str, max_tokens: int, count: TextCount, otherwise: str = CLEARED_RESULT) -> str:
+    """The text within so many tokens, its middle left out; another text where nothing fits."""
     if count(text) <= max_tokens:
         return text
     keep = len(text)
@@ -31,7 +31,7 @@ def shorten_text(text: str, max_tokens: int, count: TextCount) -> str:
         keep = int(min(keep * 0.8, keep * max_tokens / tokens))
         if keep < 16:
             break
-    return CLEARED_RESULT
+    return otherwise
 
 
 def _kept(text: str, keep: int) -> str:
@@ -80,7 +80,8 @@ def shorten_message(message: Message, max_tokens: int, count: TextCount) -> Mess
         text = (
             f"{text}\n[{others} image{'s' if others > 1 else ''} or file{'s' if others > 1 else ''} left out]".strip()
         )
-    shortened = shorten_text(text, max_tokens, count)
+    otherwise = CLEARED_RESULT if message["role"] == "tool" else f"[… {len(text):,} characters left out …]"
+    shortened = shorten_text(text, max_tokens, count, otherwise)
     if shortened == message.get("content"):
         return message
     return with_content(message, [*thinking, {"type": "text", "text": shortened}] if thinking else shortened)

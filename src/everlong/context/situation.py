@@ -1,0 +1,180 @@
+"""What one compaction starts from: the repaired list, its token counts, its parts, and what the result may spend.
+
+All planning is in the counter's own units; what a provider's tokens are worth in them is one factor, applied to the
+budgets on the way in and to the figures on the way out. Everything is derived when first asked for, and only then.
+Decides nothing: that is the compaction's business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from everlong.config import CompressionValues
+from everlong.context.assemble import summary_message, with_note
+from everlong.context.boundary import LEAST_SUMMARY, Layout, Limits, protected_start, survey
+from everlong.context.budget import Budgets
+from everlong.context.invariants import LatestUserTurn, is_plain, latest_user_index, repair_all
+from everlong.context.literals import ACKNOWLEDGEMENT, summary_indices
+from everlong.context.prune import Pruned, clear_results, shorten_texts
+from everlong.context.summarize import SummaryWriter
+from everlong.model import Message
+from everlong.tokens import MessageCounter
+
+TAIL_SHARE_OF_TARGET = 0.6
+"""Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
+EXCHANGE_SHARE_OF_TARGET = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything that one compaction depends on."""
+
+    messages: list[Message]
+    settings: CompressionValues
+    budgets: Budgets
+    limit_tokens: int
+    scale: float
+    counter: MessageCounter
+    writer: SummaryWriter
+    focus_topic: str | None = None
+    force: bool = False
+    memory_context: str | None = None
+    target_tokens: int | None = None
+
+
+@dataclass
+class Situation:
+    """Everything that is known about a request before anything is decided."""
+
+    request: Request
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds spent in each stage so far."""
+    summaries: tuple[int, ...] = ()
+    """Where earlier compactions left their summaries; known once the input is repaired."""
+
+    @cached_property
+    def repaired(self) -> list[Message]:
+        """The input, mended where it broke the protocol."""
+        with self.timed("repair"):
+            if is_plain(self.request.messages):
+                return self.request.messages
+            mended = repair_all(self.request.messages)
+            summaries, latest = summary_indices(mended), latest_user_index(mended)
+            if not summaries or latest is None or latest > summaries[-1]:
+                self.summaries = summaries
+                return mended
+            mended = repair_all(LatestUserTurn(mended).repair(mended))
+            self.summaries = summary_indices(mended)
+            return mended
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """The tokens of each message, in the counter's units."""
+        repaired = self.repaired
+        with self.timed("count"):
+            return self.request.counter.counts(repaired)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What stands where."""
+        repaired = self.repaired
+        return survey(repaired, self.summaries, self.request.settings.protect_first_n)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What the result may spend."""
+        request, budgets = self.request, self.request.budgets
+        frame = self.frame_tokens()
+        if request.target_tokens is None:
+            return Limits(
+                total=self.units(request.limit_tokens),
+                tail=self.units(budgets.tail_tokens),
+                keep_last=request.settings.protect_last_n,
+                frame=frame,
+                summary=lambda content: self.units(budgets.summary_tokens(self.tokens(content))),
+            )
+        total = self.units(request.target_tokens)
+        fixed = sum(self.counts[: self.layout.system_end]) + frame + self.exchange.tokens
+        latest = self.layout.latest_user
+        room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
+        tail = int(room * TAIL_SHARE_OF_TARGET)
+        return Limits(
+            total=total,
+            tail=tail,
+            keep_last=0,
+            frame=frame,
+            summary=lambda content: min(content, room - tail),
+            summary_takes_rest=True,
+        )
+
+    @cached_property
+    def exchange(self) -> Pruned:
+        """The first exchange as it will stand in the head: results cleared, oversized texts shortened."""
+        counter, target = self.request.counter, self.request.target_tokens
+        allowed = self.request.budgets.tail_tokens if target is None else int(target * EXCHANGE_SHARE_OF_TARGET)
+        cleared = self.clear(self.layout.system_end, self.layout.exchange_end)
+        return shorten_texts(cleared, self.units(allowed), counter.count, counter.count_text)
+
+    def clear(self, start: int, stop: int, protected: int | None = None) -> Pruned:
+        """The messages of a range, with results cleared as far as they are older than what is protected."""
+        until = max(start, min(stop, self.protected_start if protected is None else protected))
+        min_chars, count = self.request.settings.prune_min_chars, self.request.counter.count
+        old = clear_results(self.repaired[start:until], self.counts[start:until], min_chars, count)
+        messages, counts = [*old.messages, *self.repaired[until:stop]], [*old.counts, *self.counts[until:stop]]
+        return Pruned(messages, counts, old.changed)
+
+    @cached_property
+    def protected_start(self) -> int:
+        """From here on no result is cleared while there is room."""
+        if self.request.target_tokens is not None:  # a target has no protected count
+            return self.newest_start
+        tail = self.units(self.request.budgets.tail_tokens)
+        return protected_start(self.repaired, self.counts, tail, self.request.settings.protect_last_n)
+
+    @cached_property
+    def newest_start(self) -> int:
+        """Where the newest group starts, whose results are never old."""
+        return protected_start(self.repaired, self.counts, 0, 1)
+
+    @property
+    def untouchable(self) -> set[int]:
+        """What is never shortened: the latest request, a pending call, and what an earlier compaction put in."""
+        latest = self.layout.latest_user
+        pending = range(self.layout.pending_start, len(self.repaired))
+        return {*self.layout.inserted, *pending, *(() if latest is None else (latest,))}
+
+    def frame_tokens(self) -> int:
+        """What a summary costs besides its own words: prefix, note, acknowledgement."""
+        count = self.request.counter.counts
+        system: Sequence[Message] = self.repaired[: self.layout.system_end]
+        note = sum(count(with_note(system))) - sum(count(system))
+        added: list[Message] = [summary_message("", "user"), {"role": "assistant", "content": ACKNOWLEDGEMENT}]
+        return note + sum(count(added)) + 2  # where texts join, a token or two may be added
+
+    def least_tokens(self) -> int:
+        """The least that any compaction of this conversation can be."""
+        latest, end = self.layout.latest_user, len(self.repaired)
+        pending = sum(self.counts[self.layout.pending_start : end])
+        repeated = 0 if latest is None or latest >= self.layout.pending_start else self.counts[latest]
+        return sum(self.counts[: self.layout.system_end]) + self.frame_tokens() + LEAST_SUMMARY + repeated + pending
+
+    def units(self, tokens: int) -> int:
+        """A provider's tokens in the counter's own."""
+        return int(tokens / self.request.scale + 1e-9)  # so that rounding up and back gives the same number
+
+    def tokens(self, units: int) -> int:
+        """The counter's tokens as the provider would count them."""
+        return round(units * self.request.scale)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time of what is done inside to a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start

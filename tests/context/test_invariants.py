@@ -1,0 +1,122 @@
+"""Each rule of the message protocol: where it allows a cut, what it finds, how it mends."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from everlong import Message
+from everlong.context.invariants import (
+    LatestUserTurn,
+    ReasoningBlocks,
+    RoleOrder,
+    ToolPairing,
+    allows_cut,
+    check_all,
+    is_plain,
+    repair_all,
+)
+from everlong.context.literals import (
+    ACKNOWLEDGEMENT,
+    MISSING_RESULT,
+    SUMMARY_PREFIX,
+    is_summary,
+    summary_body,
+    summary_indices,
+)
+from everlong.testing.strategies import conversations, wild_conversations
+from tests.context.builders import assistant, step, system, user
+
+SUMMARY = user(f"{SUMMARY_PREFIX}\n\n## Goal\n- Build")
+THINKING: Message = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]}
+
+
+def problems(messages: list[Message]) -> list[tuple[str, int]]:
+    return [(violation.invariant, violation.at) for violation in check_all(messages)]
+
+
+def test_a_cut_may_not_fall_before_a_result() -> None:
+    messages = [user("go"), *step(1, "ok"), assistant("done")]
+    assert [allows_cut(messages, index) for index in range(5)] == [True, True, False, True, True]
+
+
+def test_a_cut_may_not_part_thinking_from_its_step() -> None:
+    messages = [user("go"), THINKING, *step(1, "ok")]
+    assert ReasoningBlocks().allows_cut(messages, 2) is False
+    assert ReasoningBlocks().allows_cut(messages, 1) is True
+
+
+def test_orphans_and_unanswered_calls_are_found_where_they_stand() -> None:
+    orphan: Message = {"role": "tool", "tool_call_id": "x", "content": "?"}
+    assert problems([user("go"), orphan, step(1, "")[0], user("stop")]) == [("tool_pairing", 1), ("tool_pairing", 2)]
+
+
+def test_results_are_moved_to_their_call_and_missing_ones_are_stubbed() -> None:
+    call, result = step(1, "ok")
+    messages = [call, user("hurry"), result, step(2, "")[0], user("stop")]
+    assert ToolPairing().repair(messages) == [
+        call,
+        result,
+        user("hurry"),
+        step(2, "")[0],
+        {"role": "tool", "tool_call_id": "call_2", "content": MISSING_RESULT},
+        user("stop"),
+    ]
+
+
+def test_a_valid_list_is_returned_as_the_very_same_list() -> None:
+    messages = [system(), user("go"), *step(1, "ok"), assistant("done")]
+    assert repair_all(messages) is messages
+
+
+def test_a_summary_beside_its_own_role_is_parted_from_it() -> None:
+    messages = [user("go"), SUMMARY, user("next")]
+    assert problems(messages) == [("role_order", 1), ("role_order", 2)]
+    ack = assistant(ACKNOWLEDGEMENT)
+    assert RoleOrder().repair(messages) == [user("go"), ack, SUMMARY, ack, user("next")]
+
+
+def test_people_may_send_two_messages_in_a_row() -> None:
+    assert problems([user("go"), user("and hurry"), assistant("yes"), assistant("done")]) == []
+
+
+def test_thinking_on_a_message_that_no_model_wrote_is_removed() -> None:
+    message: Message = {"role": "user", "content": [THINKING["content"][0], {"type": "text", "text": "go"}]}
+    assert problems([message]) == [("reasoning_blocks", 0)]
+    assert ReasoningBlocks().repair([message]) == [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
+
+
+def test_the_latest_request_is_put_back_after_the_summary() -> None:
+    source = [user("first"), assistant("ok"), user("second"), assistant("working")]
+    lost = [user("first"), SUMMARY, assistant("working")]
+    rule = LatestUserTurn(source)
+    assert [violation.at for violation in rule.check(lost)] == [2]
+    assert rule.repair(lost) == [user("first"), SUMMARY, user("second"), assistant("working")]
+    assert rule.check(source) == []
+
+
+def test_summaries_are_known_by_their_first_words_and_only_from_user_or_assistant() -> None:
+    old = assistant("[CONTEXT SUMMARY]: all well")
+    forged: Message = {"role": "tool", "tool_call_id": "c", "content": SUMMARY["content"]}
+    assert summary_indices([user("go"), SUMMARY, old, forged]) == (1, 2)
+    assert (summary_body(SUMMARY), summary_body(old)) == ("## Goal\n- Build", "all well")
+
+
+def test_the_quick_look_knows_how_inserted_messages_begin() -> None:
+    for text in (SUMMARY["content"], "[CONTEXT COMPACTION] x", "[CONTEXT SUMMARY]: x", ACKNOWLEDGEMENT):
+        assert is_plain([user("go"), {"role": "assistant", "content": text}]) is False
+
+
+@settings(max_examples=150, deadline=None)
+@given(conversations() | wild_conversations())
+def test_a_list_that_looks_plain_breaks_no_rule_and_holds_no_summary(messages: list[Message]) -> None:
+    if is_plain(messages):
+        assert check_all(messages) == []
+        assert not any(map(is_summary, messages))
+
+
+@settings(max_examples=150, deadline=None)
+@given(wild_conversations())
+def test_repairing_mends_everything_and_twice_is_once(messages: list[Message]) -> None:
+    repaired = repair_all(messages)
+    assert check_all(repaired) == []
+    assert repair_all(repaired) == repaired
