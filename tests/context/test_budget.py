@@ -95,3 +95,12 @@ def test_the_automatic_threshold_is_the_cheapest_of_all() -> None:
     best = cheapest_threshold(budgets, prefix, growth, prices)
     others = range(70_000, 340_000, 5_000)
     assert cost_per_call(best) <= min(map(cost_per_call, others)) * 1.02
+
+
+@pytest.mark.spec("3.2", "9.4")
+def test_settings_may_be_given_as_a_plain_mapping_and_are_checked() -> None:
+    assert ContextCompressor(32_768, settings={"threshold": 0.5}).threshold_tokens == 16_384
+    with pytest.raises(ConfigError, match=r"compression\.threshold .* is 7, but must be a number from 0.0 to 1.0"):
+        ContextCompressor(settings={"threshold": 7})
+    with pytest.raises(ConfigError, match=r"did you mean compression\.threshold"):
+        ContextCompressor(settings={"treshold": 0.7})

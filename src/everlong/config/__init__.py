@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everlong.config.paths import config_home, new_project_config_path, project_config_path, user_config_path
-from everlong.config.values import CompressionValues
+from everlong.config.values import CompressionValues, compression_values
 
 if TYPE_CHECKING:
     from everlong.config.edit import set_value
@@ -38,6 +38,7 @@ __all__ = [
     "SettingInfo",
     "Settings",
     "catalog",
+    "compression_values",
     "config_home",
     "load_settings",
     "new_project_config_path",

@@ -7,8 +7,12 @@ users write.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from everlong.config.settings import CompressionSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,16 @@ class CompressionValues:
 
 
 DEFAULTS = CompressionValues()
+
+
+def compression_values(given: CompressionSettings | Mapping[str, Any] | None) -> CompressionValues:
+    """The values of settings in any form; a mapping is checked, and a bad entry raises `ConfigError`."""
+    if given is None:
+        return DEFAULTS
+    if isinstance(given, Mapping):
+        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
+        from everlong.config.settings import CompressionSettings  # noqa: PLC0415 - as above
+
+        raise_problems(problems_in({"compression": dict(given)}, lambda _: "settings", "give another value"))
+        given = CompressionSettings(**given)
+    return given.values()

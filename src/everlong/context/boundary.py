@@ -22,6 +22,7 @@ from everlong.model import Message, calls_of, leading_system_count
 LEAST_SUMMARY = 40
 """Tokens that a summary's text gets at the very least."""
 
+_CUTS_LOOKED_AT = 6
 _WITH_EXCHANGE = 3
 """The protected count from which on it means the system prompt and a whole first exchange."""
 
@@ -47,6 +48,8 @@ class Limits(NamedTuple):
     tail: int
     keep_last: int
     frame: int
+    """What a summary costs besides its own words and an acknowledgement."""
+    acknowledgement: int
     summary: Callable[[int], int]
     summary_takes_rest: bool = False
 
@@ -146,6 +149,11 @@ def plan_boundaries(
     return _Planner(messages, counts, layout, limits).plan(exchange_tokens)
 
 
+def least_tokens(messages: Sequence[Message], counts: Sequence[int], layout: Layout, limits: Limits) -> int:
+    """The tokens of the smallest result that any limits could lead to."""
+    return _Planner(messages, counts, layout, limits).least_tokens()
+
+
 class _Planner:
     """The state of one decision."""
 
@@ -193,9 +201,15 @@ class _Planner:
 
     def _room(self, cut: int, exchange: int, summary: int) -> int:
         """Tokens left for a tail that starts at ``cut``."""
-        latest = self.layout.latest_user
-        repeated = self.latest_tokens if latest is not None and latest < cut else 0
-        return self.limits.total - self.fixed - exchange - summary - repeated
+        return self.limits.total - self.fixed - exchange - summary - self._beside(cut, with_exchange=exchange > 0)
+
+    def _beside(self, cut: int, *, with_exchange: bool) -> int:
+        """What must stand between the summary and a tail: the latest request again, and an acknowledgement."""
+        repeated = self._is_repeated(cut)
+        following = "user" if repeated else self.messages[cut]["role"] if cut < len(self.messages) else ""
+        leading = self.messages[self.layout.exchange_end - 1]["role"] if with_exchange else ""
+        parted = "user" in (following, leading)
+        return (self.latest_tokens if repeated else 0) + (self.limits.acknowledgement if parted else 0)
 
     def _longest_fitting(self, exchange: int, summary: int) -> Cut | None:
         cuts, budget_place = self.tail
@@ -224,23 +238,45 @@ class _Planner:
         )
 
     def _shortened(self, wanted: int) -> Plan:
-        """The last group with its results shortened, or, where even that is too large, no tail at all."""
+        """The newest group with its results shortened, or, where even that is too large, the least there can be."""
         newest = next((cut for cut in self.tail.cuts if cut.tokens > 0), None)
-        last = self.tail.cuts[0]
-        for summary in (wanted, LEAST_SUMMARY):
-            if newest is None:
+        if newest is not None:
+            for summary in (wanted, LEAST_SUMMARY):
+                room = self._room(newest.start, 0, summary)
+                if self._least_tail(newest.start) <= room:
+                    return self._squeezed(newest.start, summary, room)
+        cut = self.cheapest_cut()
+        return self._squeezed(cut, LEAST_SUMMARY, max(0, self._room(cut, 0, LEAST_SUMMARY)))
+
+    def _squeezed(self, cut: int, summary: int, room: int) -> Plan:
+        fits = sum(self.counts[cut:]) <= room
+        return Plan(self.layout.system_end, cut, self._is_repeated(cut), summary, None if fits else room)
+
+    def cheapest_cut(self) -> int:
+        """Where the tail must start for the result to be as small as it can be."""
+        last = min(self.layout.pending_start, len(self.messages))
+        best, least, looked_at = last, self._least_after(last), 0
+        for cut in range(last - 1, self.layout.body_start - 1, -1):
+            if not allows_cut(self.messages, cut):
+                continue
+            looked_at += 1
+            # A message or two may be cheaper than what must stand in their place; a longer tail never is.
+            if looked_at > _CUTS_LOOKED_AT:
                 break
-            room = self._room(newest.start, 0, summary)
-            tail = slice(newest.start, len(self.messages))
-            if least_tail_tokens(self.messages[tail], self.counts[tail]) <= room:
-                return Plan(
-                    self.layout.system_end, newest.start, self._is_repeated(newest.start), summary, tail_room=room
-                )
-        room = self._room(last.start, 0, LEAST_SUMMARY)
-        plan = self._plan(Cut(last.start, 0), 0, LEAST_SUMMARY)
-        if last.start < len(self.messages):
-            return Plan(plan.head_end, last.start, plan.repeat_latest, LEAST_SUMMARY, tail_room=max(0, room))
-        return plan
+            cost = self._least_after(cut)
+            if cost < least:
+                best, least = cut, cost
+        return best
+
+    def least_tokens(self) -> int:
+        """The tokens of the smallest result there can be."""
+        return self.fixed + LEAST_SUMMARY + self._least_after(self.cheapest_cut())
+
+    def _least_after(self, cut: int) -> int:
+        return self._least_tail(cut) + self._beside(cut, with_exchange=False)
+
+    def _least_tail(self, cut: int) -> int:
+        return least_tail_tokens(self.messages[cut:], self.counts[cut:])
 
     def _is_repeated(self, cut: int) -> bool:
         return self.layout.latest_user is not None and self.layout.latest_user < cut

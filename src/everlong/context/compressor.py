@@ -7,10 +7,10 @@ helped, the last report. Synchronous and without network; a summarizer that uses
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everlong.config import CompressionValues
+from everlong.config import compression_values
 from everlong.context.budget import Budgets, Prices, cheapest_threshold, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
@@ -35,20 +35,21 @@ class ContextCompressor(ContextEngine):
     """Keeps a conversation inside a window by summarizing its middle.
 
     Without a ``summarizer`` it summarizes by itself, from the conversation's own words. ``settings`` are those of the
-    ``compression`` section of the configuration; ``model`` chooses how tokens are counted.
+    ``compression`` section of the configuration, as a mapping or as `CompressionSettings`; ``model`` chooses how
+    tokens are counted.
     """
 
     def __init__(
         self,
         context_length: int = DEFAULT_CONTEXT_LENGTH,
         *,
-        settings: CompressionSettings | None = None,
+        settings: CompressionSettings | Mapping[str, Any] | None = None,
         summarizer: Summarizer | None = None,
         model: str | None = None,
         overhead_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = CompressionValues() if settings is None else settings.values()
+        self.settings = compression_values(settings)
         self.overhead_tokens = overhead_tokens
         """Tokens that every request carries besides its messages, such as the schemas of tools."""
         self.last_report: CompactionReport | None = None

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from everlong.config import CompressionValues
 from everlong.context.assemble import summary_message, with_note
-from everlong.context.boundary import LEAST_SUMMARY, Layout, Limits, protected_start, survey
+from everlong.context.boundary import Layout, Limits, least_tokens, protected_start, survey
 from everlong.context.budget import Budgets
 from everlong.context.invariants import LatestUserTurn, is_plain, latest_user_index, repair_all
 from everlong.context.literals import ACKNOWLEDGEMENT, summary_indices
@@ -88,17 +88,19 @@ class Situation:
     def limits(self) -> Limits:
         """What the result may spend."""
         request, budgets = self.request, self.request.budgets
-        frame = self.frame_tokens()
+        frame = self._frame_tokens()
+        acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
         if request.target_tokens is None:
             return Limits(
                 total=self.units(request.limit_tokens),
                 tail=self.units(budgets.tail_tokens),
                 keep_last=request.settings.protect_last_n,
                 frame=frame,
+                acknowledgement=acknowledgement,
                 summary=lambda content: self.units(budgets.summary_tokens(self.tokens(content))),
             )
         total = self.units(request.target_tokens)
-        fixed = sum(self.counts[: self.layout.system_end]) + frame + self.exchange.tokens
+        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.exchange.tokens
         latest = self.layout.latest_user
         room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
         tail = int(room * TAIL_SHARE_OF_TARGET)
@@ -107,6 +109,7 @@ class Situation:
             tail=tail,
             keep_last=0,
             frame=frame,
+            acknowledgement=acknowledgement,
             summary=lambda content: min(content, room - tail),
             summary_takes_rest=True,
         )
@@ -147,20 +150,16 @@ class Situation:
         pending = range(self.layout.pending_start, len(self.repaired))
         return {*self.layout.inserted, *pending, *(() if latest is None else (latest,))}
 
-    def frame_tokens(self) -> int:
-        """What a summary costs besides its own words: prefix, note, acknowledgement."""
+    def _frame_tokens(self) -> int:
+        """What a summary costs besides its own words: prefix and note."""
         count = self.request.counter.counts
         system: Sequence[Message] = self.repaired[: self.layout.system_end]
         note = sum(count(with_note(system))) - sum(count(system))
-        added: list[Message] = [summary_message("", "user"), {"role": "assistant", "content": ACKNOWLEDGEMENT}]
-        return note + sum(count(added)) + 2  # where texts join, a token or two may be added
+        return note + sum(count([summary_message("", "user")])) + 2  # where texts join, a token or two may be added
 
     def least_tokens(self) -> int:
-        """The least that any compaction of this conversation can be."""
-        latest, end = self.layout.latest_user, len(self.repaired)
-        pending = sum(self.counts[self.layout.pending_start : end])
-        repeated = 0 if latest is None or latest >= self.layout.pending_start else self.counts[latest]
-        return sum(self.counts[: self.layout.system_end]) + self.frame_tokens() + LEAST_SUMMARY + repeated + pending
+        """The least that any compaction of this conversation can be, in the counter's units."""
+        return least_tokens(self.repaired, self.counts, self.layout, self.limits)
 
     def units(self, tokens: int) -> int:
         """A provider's tokens in the counter's own."""
