@@ -19,7 +19,7 @@ from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.model import Message, checked_messages
-from everlong.tokens import Calibration, MessageCounter, counter_for
+from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings  # checks what users write; loaded only by those who use it
@@ -179,7 +179,7 @@ class ContextCompressor(ContextEngine):
             messages=messages,
             settings=self.settings,
             budgets=self._budgets,
-            limit_tokens=max(0, self.threshold_tokens - self.overhead_tokens),
+            limit_tokens=max(0, self.threshold_tokens - self.overhead_tokens - REPLY_PRIMING),
             scale=self._calibration.scale(self._model),
             counter=self._counter,
             writer=self._writer,

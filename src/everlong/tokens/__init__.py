@@ -10,9 +10,10 @@ from everlong.tokens.choose import counter_for
 from everlong.tokens.counter import TokenCounter
 from everlong.tokens.estimate import EstimatingCounter
 from everlong.tokens.exact import VOCABULARIES, ExactCounter, vocabulary_for
-from everlong.tokens.messages import MessageCounter
+from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
 
 __all__ = [
+    "REPLY_PRIMING",
     "VOCABULARIES",
     "Calibration",
     "EstimatingCounter",
