@@ -179,3 +179,11 @@ def test_an_empty_conversation_is_left_empty(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "empty.json"
     path.write_text("[]")
     assert json.loads(run("compress", str(path)).out) == []
+
+
+def test_a_watching_person_sees_progress_and_the_data_stays_clean(
+    run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    ran = run("compress", str(session_file), *SMALL)
+    assert sum(map(is_summary, json.loads(ran.out))) == 1

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for work over many conversations, only where a person watches."""
+"""Signs of life on stderr for work that takes a while, only where a person watches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ Item = TypeVar("Item")
 
 
 def tracked(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """The items one by one, with a bar that shows how far they are."""
-    if len(items) < 2 or not sys.stderr.isatty():
+    """The items one by one: with a bar that shows how far they are, or a moving sign where there is only one."""
+    if not sys.stderr.isatty():
         yield from items
         return
-    from rich.console import Console  # noqa: PLC0415 - only where a bar is shown
+    from rich.console import Console  # noqa: PLC0415 - only where somebody watches
     from rich.progress import track  # noqa: PLC0415 - as above
 
-    yield from track(items, description=doing, console=Console(stderr=True), transient=True)
+    watched = Console(stderr=True)
+    if len(items) > 1:
+        yield from track(items, description=doing, console=watched, transient=True)
+        return
+    with watched.status(f"{doing} …"):
+        yield from items
