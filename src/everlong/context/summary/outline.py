@@ -15,8 +15,9 @@ from typing import NamedTuple
 from everlong.context.summary.actions import Action, Outcome
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
-from everlong.context.summary.facts import Facts, Line
+from everlong.context.summary.facts import Facts
 from everlong.context.summary.language import Phrases, marks
+from everlong.context.summary.lines import Line
 from everlong.context.summary.text import clip, one_line
 
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -63,7 +64,8 @@ class Outline:
     phrases: Phrases
     length: int
     candidates: list[Candidate] = field(default_factory=list)
-    facts: Sequence[Facts] = ()
+    lines: Sequence[tuple[str, Sequence[Line]]] = ()
+    """For each turn who wrote it, and its lines."""
     inherited_lines: list[KeyLine] = field(default_factory=list)
     files: dict[str, _File] = field(default_factory=dict)
     tools: Counter[str] = field(default_factory=Counter)
@@ -78,9 +80,9 @@ class Outline:
     def key_lines(self) -> Iterator[KeyLine]:
         """Every line that could stand under critical context, oldest first; made anew, since there are very many."""
         yield from self.inherited_lines
-        for order, fact in enumerate(self.facts):
-            weight = _LINE_WEIGHTS.get(fact.role, 1.0)
-            for line in fact.lines:
+        for order, (role, lines) in enumerate(self.lines):
+            weight = _LINE_WEIGHTS.get(role, 1.0)
+            for line in lines:
                 yield KeyLine(order, line, weight)
 
 
@@ -95,7 +97,7 @@ def build_outline(
     latest: str,
 ) -> Outline:
     """Everything that a summary of these turns, continuing an earlier one, could say."""
-    outline = Outline(phrases, len(facts), facts=facts)
+    outline = Outline(phrases, len(facts))
     if opening and not (previous and previous.items["Goal"]):
         outline.add("Goal", -1, f"- {clip(one_line(opening), 480)}", _GOAL)
     outcomes = _outcomes(facts)

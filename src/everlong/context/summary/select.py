@@ -19,14 +19,14 @@ from everlong.context.summary.text import clip
 
 _SHARES = {
     "Goal": 0.10,
-    "Constraints & Preferences": 0.22,
-    "Done": 0.18,
+    "Constraints & Preferences": 0.30,
+    "Done": 0.15,
     "In Progress": 0.05,
     "Blocked": 0.05,
     "Key Decisions": 0.09,
     "Resolved Questions": 0.05,
     "Pending User Asks": 0.06,
-    "Relevant Files": 0.10,
+    "Relevant Files": 0.09,
     "Next Steps": 0.04,
     "Tools & Patterns": 0.02,
 }
@@ -37,6 +37,7 @@ _MOST_CANDIDATES = 3_000
 _WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
 _HEADING_TOKENS = 5
 _LEAST_ALLOWANCE = 24
+_SIGHTINGS = (1.0, 0.15, 0.0)
 _ESSENTIAL = 3.5
 """What is worth this much is cut short rather than left out."""
 
@@ -79,7 +80,7 @@ class _Selection:
         self._focus = set(_WORD.findall((focus or "").lower()))
         self._chosen: dict[str, list[tuple[bool, int, str]]] = {section: [] for section in SECTIONS}
         self._texts: set[str] = set()
-        self._covered: set[str] = set()
+        self._covered: Counter[str] = Counter()
 
     def relates(self, text: str) -> bool:
         """Whether a text speaks of the focus topic."""
@@ -147,7 +148,7 @@ class _Selection:
     def _add(self, section: str, order: int, text: str, cost: int) -> None:
         self._chosen[section].append((not self.relates(text), order, text))
         self._texts.add(text.casefold())
-        self._covered.update(entities(text))
+        self._covered.update(set(entities(text)))
         self.spent += cost
 
 
@@ -168,7 +169,8 @@ def _telling(name: str) -> float:
     return min(1.0, 0.1 * len(name) ** 1.5) if name.isdigit() else 1.0
 
 
-def _gain(key_line: KeyLine, worth: dict[str, float], covered: set[str], size: int) -> float:
-    added = sum(worth[name] for name in key_line.line.entities if name not in covered)
+def _gain(key_line: KeyLine, worth: dict[str, float], covered: Counter[str], size: int) -> float:
+    """What a line adds per character: first sightings count in full, second ones a little, more not at all."""
+    added = sum(worth[name] * _SIGHTINGS[min(covered[name], 2)] for name in key_line.line.entities)
     recency = 0.5 + 0.5 * max(0, key_line.order) / size
     return added * recency / (len(key_line.line.text) + 16)

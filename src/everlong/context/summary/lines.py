@@ -1,0 +1,107 @@
+"""The lines of a message that could be kept word for word, each with the entities that it names.
+
+Lines of user turns, of what the assistant said and passed to tools, and of results. Long ones are cut between words.
+How many are offered depends on how much room a summary has: few where a whole day must fit a page, nearly all where
+a quarter of the conversation may stay. Which are chosen is not decided here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from everlong.context.summary.entities import entities
+from everlong.context.summary.language import sentences
+from everlong.context.summary.text import clip
+from everlong.model import Message, calls_of, text_of
+
+
+class Line(NamedTuple):
+    """A line of the original and the entities on it."""
+
+    text: str
+    entities: tuple[str, ...]
+
+
+_LONGEST = 220
+_MOST_READ = 16_000
+"""Characters of a long text that are read: its beginning and its end."""
+
+_FEW = {"user": (12, 140), "assistant": (8, 140), "tool": (6, 700)}
+"""By role: the most lines of a message, and the characters that entitle it to one more."""
+_MANY = {"user": (80, 60), "assistant": (80, 60), "tool": (80, 60)}
+
+
+def few_lines(message: Message) -> tuple[Line, ...]:
+    """The lines of a message that say most, for a summary that is short beside what it stands for."""
+    return _chosen(message, *_FEW.get(message["role"], (6, 700)))
+
+
+def many_lines(message: Message) -> tuple[Line, ...]:
+    """Nearly all lines of a message that name anything, for a summary with room."""
+    return _chosen(message, *_MANY.get(message["role"], (80, 60)))
+
+
+def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line, ...]:
+    """The lines with the most entities for their length, in their order."""
+    scored: list[tuple[float, int, Line]] = []
+    seen: set[str] = set()
+    size = 0
+    for place, raw in enumerate(_raw_lines(message)):
+        size += len(raw)
+        if len(raw) < 4 or raw in seen:
+            continue
+        seen.add(raw)
+        names = tuple(dict.fromkeys(entities(raw)))
+        if names:
+            scored.append((len(names) / (len(raw) + 40), place, Line(raw, names)))
+    most = min(most, 1 + size // characters_per_line)
+    if len(scored) > most:
+        scored = sorted(sorted(scored, key=lambda entry: -entry[0])[:most], key=lambda entry: entry[1])
+    return tuple(line for _, _, line in scored)
+
+
+def _raw_lines(message: Message) -> Iterator[str]:
+    text = _bounded(text_of(message))
+    # People and models write sentences, programs write lines.
+    pieces = text.splitlines() if message["role"] == "tool" else sentences(text)
+    for piece in pieces:
+        yield from _cut(piece.strip())
+    for call in calls_of(message):
+        for value in _strings(call.arguments):
+            for piece in _bounded(value).splitlines():
+                yield from _cut(piece.strip())
+
+
+def _cut(text: str) -> Iterator[str]:
+    """A line in pieces of bounded length, cut between words."""
+    while len(text) > _LONGEST:
+        piece = clip(text, _LONGEST).removesuffix(" ...")
+        yield piece
+        text = text[len(piece) :].lstrip()
+    if text:
+        yield text
+
+
+def _strings(arguments: str) -> Iterator[str]:
+    """Every text value of a call's arguments; the arguments themselves where they are no JSON."""
+    try:
+        waiting: list[Any] = [json.loads(arguments)] if arguments else []
+    except (ValueError, RecursionError):
+        yield arguments
+        return
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+        elif item is not None:
+            yield str(item)
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _MOST_READ else f"{text[: _MOST_READ * 2 // 3]}\n{text[-_MOST_READ // 3 :]}"
