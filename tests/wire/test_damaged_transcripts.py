@@ -23,7 +23,7 @@ def refusal(data: bytes | str) -> str:
 @pytest.mark.parametrize("data", [b"", "", "\n\n", " \r\n ", b"\xef\xbb\xbf", b"\xff\xfe"])
 def test_an_empty_file_is_named_so_with_what_is_accepted(data: bytes | str) -> None:
     message = refusal(data)
-    assert message.startswith("the input is empty. Accepted are OpenAI-format conversations")
+    assert message.startswith("the input is empty. Accepted are conversations in the OpenAI or the Anthropic format")
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,13 @@ def test_a_hundred_thousand_brackets_are_refused_in_words(text: str) -> None:
         ('[{"messages": []}, 5]', "conversation 1 is a number"),
         (f'{{"messages": []}}\n{USER}\n', "line 2 is an object with the keys 'role', 'content'"),
         (f"{USER}\n5\n", "line 2 is a number"),
-        ('{"system": "Be brief.", "messages": []}', "Anthropic format (a top-level 'system')"),
-        ('{"anthropic_version": "x", "messages": []}', "Anthropic format"),
-        ('[{"role": "user", "content": [{"type": "tool_result"}]}]', "message 0 is in the Anthropic format"),
+        ('{"type": "summary", "summary": "x", "leafUuid": "u"}', "an object with the keys 'type', 'summary'"),
     ],
 )
 def test_what_is_no_conversation_is_described_beside_what_is_accepted(text: str, found: str) -> None:
     message = refusal(text)
     assert found in message
-    assert "Accepted are OpenAI-format conversations" in message
+    assert "Accepted are conversations in the OpenAI or the Anthropic format" in message
 
 
 @pytest.mark.parametrize(

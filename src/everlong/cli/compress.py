@@ -43,8 +43,8 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Compact the conversation(s) in FILE, or in standard input for "-".
 
-    FILE is an OpenAI message list, a request body, or JSONL of messages or of conversations; what comes out has the
-    same format. Nothing is sent anywhere.
+    FILE is a message list or a request body in the OpenAI or Anthropic format, JSONL of messages or of conversations,
+    or a Claude Code session log; what comes out has the same format (of a log: its messages). Nothing is sent anywhere.
     """
     transcript = read_input(file)
     compacted, reports = _compact(transcript, context_length, threshold, budget, focus, model)

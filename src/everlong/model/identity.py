@@ -85,9 +85,13 @@ def blocks_of(message: Message) -> list[Block]:
     if role in SYSTEM_ROLES:
         return []
     side: Side = "a" if role == "assistant" else "u"
-    parts = list(_identities(parts_of(message)))
+    content = parts_of(message)
     if role == "tool":
-        return [Block("u", _result_identity(message.get("tool_call_id"), parts, is_error=False))]
+        is_error = bool(message.get("is_error"))
+        return [Block("u", _result_identity(message.get("tool_call_id"), _identities(content), is_error=is_error))]
+    if side == "a":  # one wire format lets text follow a call, the other puts all text first
+        content = sorted(content, key=lambda part: part.get("type") == "tool_use")
+    parts = list(_identities(content))
     calls = [_call_identity(call.id, call.name, call.arguments) for call in calls_of(message)]
     return [Block(side, identity) for identity in [*parts, *calls]]
 
@@ -112,6 +116,10 @@ def _identities(parts: Sequence[dict[str, Any]]) -> Iterable[bytes]:
 
 
 def _call_identity(call_id: object, name: object, arguments: object) -> bytes:
+    if isinstance(arguments, dict) and arguments.keys() == {"INVALID_JSON"}:
+        arguments = arguments["INVALID_JSON"]  # how a text that is no JSON travels where only objects may
+    if arguments == "":
+        arguments = {}
     if isinstance(arguments, str):
         with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is identified by its text
             arguments = json.loads(arguments)

@@ -5,6 +5,15 @@ It knows formats, not what is done with the messages; nothing here touches a dis
 
 from __future__ import annotations
 
+from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from everlong.wire.transcript import Conversation, Transcript, TranscriptKind, read_transcript
 
-__all__ = ["Conversation", "Transcript", "TranscriptKind", "read_transcript"]
+__all__ = [
+    "Conversation",
+    "Transcript",
+    "TranscriptKind",
+    "read_transcript",
+    "sendable",
+    "to_anthropic",
+    "to_openai",
+]

@@ -1,8 +1,9 @@
-"""Conversation files in the OpenAI format: which kind a file is, its messages, and the same file with other messages.
+"""Conversation files: which kind a file is, its messages, and the same file with other messages.
 
-Read are a message list, a chat-completions request body, and JSONL (or a JSON list) of messages or of objects that
-have messages. What surrounds the messages is kept as it is. This module does not know what happens to the messages
-between reading and writing.
+Read are, in the OpenAI or the Anthropic format, a message list, a request body, and JSONL (or a JSON list) of messages
+or of objects that have messages; and session logs of Claude Code. Messages are always handed out in the OpenAI format;
+what surrounds them is kept as it is. This module does not know what happens to the messages between reading and
+writing.
 """
 
 from __future__ import annotations
@@ -14,24 +15,52 @@ from typing import Any, Literal, TypeAlias
 
 from everlong.errors import MessageError, TranscriptError
 from everlong.model.message import Message, checked_messages
+from everlong.wire.anthropic import sendable, to_anthropic, to_openai
+from everlong.wire.claude_code import is_log, read_log
+from everlong.wire.detect import Format, format_of
 from everlong.wire.text import Layout, decoded, layout_of, parse_json, rendered
 
 __all__ = ["Conversation", "Transcript", "TranscriptKind", "read_transcript"]
 
-TranscriptKind: TypeAlias = Literal["messages", "request", "jsonl-messages", "jsonl-conversations", "conversations"]
+TranscriptKind: TypeAlias = Literal[
+    "messages",
+    "request",
+    "jsonl-messages",
+    "jsonl-conversations",
+    "conversations",
+    "anthropic-messages",
+    "anthropic-request",
+    "jsonl-anthropic-messages",
+    "jsonl-anthropic",
+    "anthropic-conversations",
+    "claude-code",
+]
 
 ACCEPTED = (
-    "Accepted are OpenAI-format conversations: a JSON list of messages, a request body with 'messages', "
-    "or JSONL with a message or an object with 'messages' on each line"
+    "Accepted are conversations in the OpenAI or the Anthropic format: a JSON list of messages, a request body with "
+    "'messages', or JSONL with a message or an object with 'messages' on each line; and session logs of Claude Code"
 )
+
+_ANTHROPIC: dict[TranscriptKind, TranscriptKind] = {
+    "messages": "anthropic-messages",
+    "request": "anthropic-request",
+    "jsonl-messages": "jsonl-anthropic-messages",
+    "jsonl-conversations": "jsonl-anthropic",
+    "conversations": "anthropic-conversations",
+}
+_OPENAI = {anthropic: openai for openai, anthropic in _ANTHROPIC.items()}
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """One conversation of a file; ``body`` is the object around its messages, if there is one."""
+    """One conversation of a file, in the OpenAI format; ``body`` is the object around its messages, if there is one.
+
+    ``format`` is the one that the file has it in.
+    """
 
     messages: list[Message]
     body: dict[str, Any] | None = None
+    format: Format = "openai"
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -61,37 +90,69 @@ class Transcript:
     kind: TranscriptKind
     conversations: list[Conversation]
     layout: Layout
+    remark: str = ""
 
     def describe(self) -> str:
         """What the file was taken for, as a phrase for people."""
-        total = sum(len(conversation.messages) for conversation in self.conversations)
-        messages = _counted(total, "message")
-        if self.kind == "messages":
-            return f"an OpenAI message list of {messages}"
-        if self.kind == "request":
+        count = len(self.conversations)
+        messages = _counted(sum(len(conversation.messages) for conversation in self.conversations), "message")
+        shape = _OPENAI.get(self.kind, self.kind)
+        anthropic = "Anthropic-format " if shape != self.kind else ""
+        if shape == "claude-code":
+            return f"a Claude Code session log of {_counted(count, 'conversation')} with {messages} ({self.remark})"
+        if shape == "messages":
+            return f"an {'Anthropic' if anthropic else 'OpenAI'} message list of {messages}"
+        if shape == "request":
             model = self.conversations[0].model
-            return f"a chat-completions request{f' for {model}' if model else ''} with {messages}"
-        if self.kind == "jsonl-messages":
-            return f"a JSONL file of {messages}"
-        shape = "a JSONL file" if self.kind == "jsonl-conversations" else "a JSON list"
-        return f"{shape} of {_counted(len(self.conversations), 'conversation')} with {messages}"
+            name = "an Anthropic Messages" if anthropic else "a chat-completions"
+            return f"{name} request{f' for {model}' if model else ''} with {messages}"
+        if shape == "jsonl-messages":
+            return f"a JSONL file of {messages}{' in the Anthropic format' if anthropic else ''}"
+        file = "a JSONL file" if shape == "jsonl-conversations" else "a JSON list"
+        return f"{file} of {_counted(count, f'{anthropic}conversation')} with {messages}"
 
     def render(self, conversations_messages: Sequence[Sequence[Message]]) -> str:
-        """The file in the format that came in, with these messages for each conversation."""
+        """The file in the format that came in, with these messages for each conversation.
+
+        A log of Claude Code comes out as a list of messages in the Anthropic format, or, if sub-agents or several
+        sessions are in it, as a list of objects with ``id``, ``model`` and ``messages``.
+        """
         if len(conversations_messages) != len(self.conversations):
             raise ValueError(
                 f"expected messages for {len(self.conversations)} conversations, got {len(conversations_messages)}"
             )
-        lists = [list(messages) for messages in conversations_messages]
-        if self.kind == "jsonl-messages":
-            return "".join(rendered(message, self.layout) for message in lists[0])
-        if self.kind == "messages":
-            return rendered(lists[0], self.layout)
-        pairs = zip(self.conversations, lists, strict=True)
-        bodies = [{**(conversation.body or {}), "messages": messages} for conversation, messages in pairs]
-        if self.kind == "jsonl-conversations":
+        shape = _OPENAI.get(self.kind, self.kind)
+        pairs = zip(self.conversations, conversations_messages, strict=True)
+        if shape in ("messages", "jsonl-messages") or (shape == "claude-code" and len(self.conversations) == 1):
+            messages = [message for pair in pairs for message in _listed(*pair)]
+            if shape == "jsonl-messages":
+                return "".join(rendered(message, self.layout) for message in messages)
+            return rendered(messages, self.layout)
+        bodies = [_body(*pair) for pair in pairs]
+        if shape == "jsonl-conversations":
             return "".join(rendered(body, self.layout) for body in bodies)
-        return rendered(bodies[0] if self.kind == "request" else bodies, self.layout)
+        return rendered(bodies[0] if shape == "request" else bodies, self.layout)
+
+
+def _listed(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
+    """The messages in the format of a file that has nothing but messages."""
+    if conversation.format == "openai":
+        return list(messages)
+    system, listed = to_anthropic(messages)
+    prompt = [] if system is None else [{"role": "system", "content": system}]
+    return sendable([*prompt, *listed])
+
+
+def _body(conversation: Conversation, messages: Sequence[Message]) -> dict[str, Any]:
+    body = dict(conversation.body or {})
+    if conversation.format == "openai":
+        return {**body, "messages": list(messages)}
+    system, listed = to_anthropic(messages)
+    if system is not None:
+        body["system"] = sendable(system) if isinstance(system, list) else system
+    elif body.get("system") is not None:
+        del body["system"]
+    return {**body, "messages": sendable(listed)}
 
 
 def read_transcript(data: bytes | str) -> Transcript:
@@ -123,12 +184,37 @@ def _read_lines(text: str) -> Transcript:
     last = max(lines)
     values = {number: _line_value(line, number, number == last) for number, line in lines.items()}
     layout = layout_of(text)
+    if is_log(values.values()):
+        return _read_log(list(values.values()))
     if any("messages" in value for value in values.values()):
         conversations = [_conversation(body, f"line {number}") for number, body in values.items()]
-        return Transcript("jsonl-conversations", conversations, layout)
+        return _transcript("jsonl-conversations", conversations, layout)
     numbers = list(values)
-    messages = _checked(values.values(), lambda index: f"line {numbers[index]}")
-    return Transcript("jsonl-messages", [Conversation(messages)], layout)
+    return _transcript(
+        "jsonl-messages", [_bare(list(values.values()), "the file", lambda index: f"line {numbers[index]}")], layout
+    )
+
+
+def _read_log(entries: Sequence[dict[str, Any]]) -> Transcript:
+    log = read_log(entries)
+    conversations = []
+    for session, agent, model, messages in log.conversations:
+        name = session if agent is None else f"{session or 'session'}/agent-{agent}"
+        body = {"id": name, "model": model, "messages": messages}
+        known = {key: value for key, value in body.items() if value is not None}
+        conversations.append(Conversation(to_openai(messages), known, "anthropic"))
+    agents = sum(conversation.agent is not None for conversation in log.conversations)
+    remarks = [
+        f"{_counted(agents, 'conversation')} of sub-agents" if agents else "",
+        log.left_out.describe(),
+        "what is written is no log, as a log's links cannot be made up, but Anthropic-format messages as JSON",
+    ]
+    return Transcript("claude-code", conversations, Layout(indent=2, comma=","), "; ".join(filter(None, remarks)))
+
+
+def _transcript(kind: TranscriptKind, conversations: list[Conversation], layout: Layout) -> Transcript:
+    is_anthropic = any(conversation.format == "anthropic" for conversation in conversations)
+    return Transcript(_ANTHROPIC[kind] if is_anthropic else kind, conversations, layout)
 
 
 def _line_value(line: str, number: int, is_last: bool) -> dict[str, Any]:
@@ -149,50 +235,49 @@ def _line_value(line: str, number: int, is_last: bool) -> dict[str, Any]:
 def _classified(value: Any, layout: Layout) -> Transcript:
     if isinstance(value, dict):
         if "messages" in value:
-            return Transcript("request", [_conversation(value, "the request")], layout)
+            return _transcript("request", [_conversation(value, "the request")], layout)
         if "role" in value:  # JSONL that happens to have one line
-            messages = _checked([value], lambda _: "the message")
-            return Transcript("jsonl-messages", [Conversation(messages)], layout._replace(indent=None))
+            conversation = _bare([value], "the message", lambda _: "the message")
+            return _transcript("jsonl-messages", [conversation], layout._replace(indent=None))
+        if is_log([value]):
+            return _read_log([value])
         raise TranscriptError(f"found an object {_keys(value)} and without 'messages'. {ACCEPTED}")
     if not isinstance(value, list):
         raise TranscriptError(f"found {_kind(value)}. {ACCEPTED}")
     if any(isinstance(entry, dict) and "messages" in entry and "role" not in entry for entry in value):
         conversations = [_conversation(body, f"conversation {index}") for index, body in enumerate(value)]
-        return Transcript("conversations", conversations, layout)
+        return _transcript("conversations", conversations, layout)
     if value and not isinstance(value[0], dict):
         raise TranscriptError(f"found a list whose first entry is {_kind(value[0])}. {ACCEPTED}")
-    return Transcript("messages", [Conversation(_checked(value, lambda index: f"message {index}"))], layout)
+    return _transcript("messages", [_bare(value, "the list", lambda index: f"message {index}")], layout)
 
 
 def _conversation(body: Any, where: str) -> Conversation:
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
         found = f"an object {_keys(body)}" if isinstance(body, dict) else _kind(body)
         raise TranscriptError(f"{where} is {found} and has no list of 'messages'. {ACCEPTED}")
-    sign = next((name for name in ("system", "anthropic_version") if name in body), None)
-    if sign:
-        raise TranscriptError(_anthropic(where, f"a top-level '{sign}'"))
-    return Conversation(_checked(body["messages"], lambda index: f"{where}, message {index}"), body)
+    messages = _checked(body["messages"], lambda index: f"{where}, message {index}")
+    if format_of(messages, body, where) == "openai":
+        return Conversation(messages, body)
+    if not isinstance(body.get("system"), str | list | None):
+        raise TranscriptError(f"{where} has a 'system' that is {_kind(body['system'])}; it must be text or blocks")
+    return Conversation(to_openai(body), body, "anthropic")
+
+
+def _bare(values: Sequence[Any], what: str, where: Callable[[int], str]) -> Conversation:
+    """A conversation of which a file has nothing but the messages."""
+    messages = _checked(values, where)
+    if format_of(messages, {}, what) == "openai":
+        return Conversation(messages)
+    return Conversation(to_openai(messages), None, "anthropic")
 
 
 def _checked(values: Iterable[Any], where: Callable[[int], str]) -> list[Message]:
     try:
-        messages = checked_messages(values)
+        return checked_messages(values)
     except MessageError as error:
         problem = str(error).partition(": ")[2]
         raise TranscriptError(f"{where(error.index or 0)}: {problem}. {ACCEPTED}") from error
-    for index, message in enumerate(messages):
-        content = message.get("content")
-        for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and part.get("type") in ("tool_use", "tool_result"):
-                raise TranscriptError(_anthropic(where(index), f"a content part of type '{part['type']}'"))
-    return messages
-
-
-def _anthropic(where: str, sign: str) -> str:
-    return (
-        f"{where} is in the Anthropic format ({sign}), which this version does not read; "
-        f"convert it to the OpenAI format first. {ACCEPTED}"
-    )
 
 
 def _keys(value: dict[str, Any]) -> str:

@@ -1,0 +1,318 @@
+"""Conversations from the Anthropic Messages format to the OpenAI format and back, without loss.
+
+`to_openai` and `to_anthropic` are inverse to each other: what one format has no place for travels under a private key
+(see `everlong.wire.blocks`), and `sendable` takes these keys out before anything goes to an API. Order and grouping
+are the business here: the system prompt, which Anthropic keeps outside of the messages, and tool results, which are
+messages in one format and blocks of one user message in the other.
+
+An Anthropic body that the API would take comes back as it was. An OpenAI list comes back as it was, except that
+
+- results stand directly after the message that called for them, and have the id of their call, as text;
+- a leading system message without content, or with null, is one with empty content; one of several is left out;
+- a picture given as a bare address is an object with a ``url``.
+
+This module knows neither files nor networks, and does not judge whether a conversation makes sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from everlong.errors import MessageError, TranscriptError
+from everlong.model import Message, checked_messages, find_groups, is_system, parts_of
+from everlong.wire.blocks import (
+    ANTHROPIC,
+    OPENAI,
+    content_form,
+    formed_content,
+    noted,
+    notes_of,
+    rest_of,
+    result_from_tool,
+    to_block,
+    to_call,
+    to_part,
+    tool_from_result,
+    use_from_call,
+)
+
+__all__ = ["System", "sendable", "to_anthropic", "to_openai"]
+
+System: TypeAlias = str | list[Any] | None
+"""The system prompt of an Anthropic body: text, blocks, or none."""
+
+_REMINDER = ("<system-reminder>\n", "\n</system-reminder>")
+"""What stands around instructions amid a conversation, for which older Anthropic models have no role."""
+
+
+def to_openai(body_or_messages: Mapping[str, Any] | Sequence[Any], system: System = None) -> list[Message]:
+    """The messages of an Anthropic body, or of its message list and system prompt, in the OpenAI format."""
+    values: Any = body_or_messages
+    if isinstance(body_or_messages, Mapping):
+        values = body_or_messages.get("messages")
+        system = body_or_messages.get("system") if system is None else system
+    if not isinstance(system, str | list | None):
+        raise TranscriptError(
+            f"'system' must be text or a list of blocks, got {type(system).__name__}; correct the request"
+        )
+    try:
+        messages = checked_messages(values)
+    except MessageError as error:
+        raise TranscriptError(f"{error}; correct the request") from error
+    result = _system_messages(system)
+    for message in messages:
+        if message["role"] == "assistant":
+            result.append(_from_assistant(message))
+        elif message["role"] == "user":
+            result.extend(_from_user(message, result[-1] if result else None))
+        elif is_system(message) or message["role"] == "tool":  # newer models take instructions amid the conversation
+            result.append({**message, ANTHROPIC: {"role": message["role"]}})
+        else:
+            result.append(message)
+    return result
+
+
+def to_anthropic(messages: Sequence[Message]) -> tuple[System, list[dict[str, Any]]]:
+    """The system prompt and the messages of an OpenAI-format conversation in the Anthropic format."""
+    try:
+        checked = checked_messages(messages)
+    except MessageError as error:
+        raise TranscriptError(f"{error}; correct the conversation") from error
+    prompts = 0
+    while prompts < len(checked) and is_system(checked[prompts]) and not _has_role(checked[prompts]):
+        prompts += 1
+    result: list[dict[str, Any]] = []
+    before = ""
+    for message, call_id in _in_order(checked[prompts:]):
+        joins = notes_of(message, ANTHROPIC).get("joined") is True or before == message["role"] == "tool"
+        if joins and before in ("tool", "user") and not notes_of(message, ANTHROPIC).get("apart"):
+            if isinstance(result[-1]["content"], str):
+                result[-1]["content"] = _blocks(result[-1]["content"])
+            result[-1]["content"] += _piece(message, call_id)
+        else:
+            result.append(_to_message(message, call_id))
+        before = "" if _has_role(message) else message["role"]
+    return _system_prompt(checked[:prompts]), result
+
+
+def sendable(messages: Sequence[Any]) -> list[Any]:
+    """Messages or blocks of either format without the private keys, which an API would refuse."""
+    return [_without_notes(message, 2) for message in messages]
+
+
+def _without_notes(value: Any, depth: int) -> Any:
+    """A dict without notes, and those inside its content as deep as notes are made: a result inside of a message."""
+    if not isinstance(value, dict):
+        return value
+    result = rest_of(value, {ANTHROPIC, OPENAI})
+    for name in ("content", "tool_calls"):
+        if depth and isinstance(result.get(name), list):
+            result[name] = [_without_notes(entry, depth - 1) for entry in result[name]]
+    return result
+
+
+def _has_role(message: Message) -> bool:
+    """Whether a message had its role in the Anthropic format too."""
+    return bool(notes_of(message, ANTHROPIC).get("role") == message["role"])
+
+
+def _blocks(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return [to_block(part) for part in content or ()]
+
+
+# -- the system prompt ------------------------------------------------------------------------------------------------
+
+
+def _system_messages(system: System) -> list[Message]:
+    if system is None:
+        return []
+    if isinstance(system, str):
+        return [{"role": "system", "content": system}]
+    found: list[tuple[dict[str, Any], list[Any]]] = []
+    for block in system:
+        begins = notes_of(block, OPENAI).get("begins") if isinstance(block, dict) else None
+        if isinstance(begins, dict) and isinstance(begins.get("role"), str):
+            found.append((begins, []))
+            block = rest_of(block, {OPENAI})  # noqa: PLW2901 - the note has been read
+        elif not found:
+            found.append(({}, []))
+        found[-1][1].append(block)
+    if not found:
+        return [{"role": "system", "content": []}]
+    return [
+        formed_content({"role": notes.get("role", "system"), "content": parts, **_extra(notes)}, notes.get("content"))
+        for notes, parts in found
+    ]
+
+
+def _system_prompt(messages: Sequence[Message]) -> System:
+    if not messages:
+        return None
+    first = messages[0]
+    if len(messages) == 1 and first["role"] == "system" and first.keys() <= {"role", "content"}:
+        content = first.get("content")
+        return list(content) if isinstance(content, list) else content or ""
+    blocks: list[Any] = []
+    for message in messages:
+        parts = parts_of(message)
+        extra = rest_of(message, {"role", "content"})
+        notes = {"role": message["role"], "content": content_form(message), "extra": extra}
+        blocks += [{**part, OPENAI: {"begins": notes}} if at == 0 else part for at, part in enumerate(parts)]
+    return blocks
+
+
+# -- from Anthropic ---------------------------------------------------------------------------------------------------
+
+
+def _extra(notes: dict[str, Any]) -> dict[str, Any]:
+    extra = notes.get("extra")
+    return rest_of(extra, {"role"}) if isinstance(extra, dict) else {}
+
+
+def _from_assistant(message: dict[str, Any]) -> Message:
+    notes = notes_of(message, OPENAI)
+    result: Message = {"role": "assistant", "content": message.get("content")}
+    if isinstance(message.get("content"), list):
+        parts: list[Any] = []
+        calls: list[tuple[int, dict[str, Any]]] = []
+        for block in message["content"]:
+            call = to_call(block)
+            if call is None:
+                parts.append(to_part(block))
+            else:
+                calls.append((len(parts), call))
+        result["content"] = parts if parts or not calls else None
+        if calls:
+            # In the OpenAI format all content stands before the calls, so another order has to be noted.
+            result["tool_calls"] = [
+                call if at == len(parts) else {**call, ANTHROPIC: {**notes_of(call, ANTHROPIC), "after": at}}
+                for at, call in calls
+            ]
+    result = {**formed_content(result, notes.get("content")), **_extra(notes)}
+    return noted(result, ANTHROPIC, {"extra": rest_of(message, {"role", "content", OPENAI})})
+
+
+def _from_user(message: dict[str, Any], before: Message | None) -> list[Message]:
+    notes = notes_of(message, OPENAI)
+    content = message.get("content")
+    extra = rest_of(message, {"role", "content", OPENAI})
+    role = notes.get("role")
+    if isinstance(role, str) and role and isinstance(content, list):
+        plain: Message = {"role": role, "content": [_unwrapped(block) for block in content], **_extra(notes)}
+        return [formed_content(plain, notes.get("content"))]
+    pieces: list[Message] = []
+    for block in content if isinstance(content, list) else ():
+        result = tool_from_result(block)
+        if result is not None:
+            pieces.append(result)
+        elif pieces and pieces[-1]["role"] == "user":
+            pieces[-1]["content"].append(to_part(block))
+        else:
+            pieces.append({"role": "user", "content": [to_part(block)]})
+    if not pieces:
+        pieces = [{"role": "user", "content": content}]
+    for at in range(1, len(pieces)):
+        if not pieces[at - 1]["role"] == pieces[at]["role"] == "tool":
+            pieces[at] = _more_noted(pieces[at], {"joined": True})
+    is_apart = pieces[0]["role"] == "tool" and before is not None and before["role"] == "tool"
+    pieces[0] = _more_noted(pieces[0], {"extra": extra, "apart": True if is_apart else None})
+    if len(pieces) == 1 and pieces[0]["role"] == "user":
+        pieces[0] = formed_content({**pieces[0], **_extra(notes)}, notes.get("content"))
+    return pieces
+
+
+def _more_noted(message: Message, notes: dict[str, Any]) -> Message:
+    return noted(message, ANTHROPIC, {**notes_of(message, ANTHROPIC), **notes})
+
+
+def _unwrapped(block: Any) -> Any:
+    before, after = _REMINDER
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    if isinstance(text, str) and text.startswith(before) and text.endswith(after):
+        return {**block, "text": text[len(before) : len(text) - len(after)]}
+    return to_part(block)
+
+
+# -- to Anthropic -----------------------------------------------------------------------------------------------------
+
+
+def _in_order(messages: Sequence[Message]) -> list[tuple[Message, str]]:
+    """The messages with each result directly after its call, and the id of the call that a result answers."""
+    answers: dict[int, list[tuple[int, str]]] = {}
+    moved: set[int] = set()
+    for group in find_groups(messages).groups:
+        answers[group.start] = [(answer.at, answer.call_id) for answer in group.answers]
+        moved.update(answer.at for answer in group.answers)
+    result: list[tuple[Message, str]] = []
+    for index, message in enumerate(messages):
+        if index not in moved:
+            result.append((message, ""))
+            result += [(messages[at], call_id) for at, call_id in answers.get(index, ())]
+    return result
+
+
+def _to_message(message: Message, call_id: str) -> dict[str, Any]:
+    role = message["role"]
+    notes = notes_of(message, ANTHROPIC)
+    extra = {} if not isinstance(notes.get("extra"), dict) else rest_of(notes["extra"], {"role", "content"})
+    if _has_role(message):
+        return rest_of(message, {ANTHROPIC})
+    if role == "assistant":
+        return {**_to_assistant(message), **extra}
+    if role == "tool":
+        return {"role": "user", "content": [result_from_tool(message, call_id)], **extra}
+    if is_system(message):
+        return _to_reminder(message)
+    if role != "user":  # of a time before tools had a role, or made up
+        return message
+    content = message.get("content")
+    result = {"role": "user", "content": content if isinstance(content, str) else _blocks(content), **extra}
+    own = {"content": content_form(message) if content is None else None, "extra": _own(message)}
+    return noted(result, OPENAI, own)
+
+
+def _own(message: Message, *names: str) -> dict[str, Any]:
+    return rest_of(message, {"role", "content", ANTHROPIC, *names})
+
+
+def _piece(message: Message, call_id: str) -> list[Any]:
+    """The blocks of a message that joins the one before it."""
+    if message["role"] == "tool":
+        return [result_from_tool(message, call_id)]
+    return _blocks(message.get("content"))
+
+
+def _to_assistant(message: Message) -> dict[str, Any]:
+    content = message.get("content")
+    calls = message.get("tool_calls")
+    entries = [entry for entry in calls if isinstance(entry, dict)] if isinstance(calls, list) else []
+    if not entries:
+        result = {"role": "assistant", "content": content if isinstance(content, str) else _blocks(content)}
+        form = content_form(message) if content is None else None
+        return noted(result, OPENAI, {"content": form, "extra": _own(message)})
+    parts = _blocks(content)
+    blocks: list[Any] = []
+    taken = 0
+    for entry in entries:
+        after = notes_of(entry, ANTHROPIC).get("after")
+        until = after if isinstance(after, int) and taken <= after <= len(parts) else len(parts)
+        blocks += [*parts[taken:until], use_from_call(entry)]
+        taken = until
+    form = content_form(message)
+    own = {"content": None if form == "null" else form, "extra": _own(message, "tool_calls")}
+    return noted({"role": "assistant", "content": [*blocks, *parts[taken:]]}, OPENAI, own)
+
+
+def _to_reminder(message: Message) -> dict[str, Any]:
+    before, after = _REMINDER
+    blocks = [
+        {**block, "text": f"{before}{block['text']}{after}"}
+        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+        else block
+        for block in _blocks(message.get("content"))
+    ]
+    notes = {"role": message["role"], "content": content_form(message), "extra": _own(message)}
+    return noted({"role": "user", "content": blocks}, OPENAI, notes)

@@ -1,0 +1,324 @@
+"""Session logs of Claude Code: the conversations in them, in the Anthropic format.
+
+A log has an object on each line, linked by ``uuid`` and ``parentUuid`` to a tree. One reply is several lines, one for
+each block, with the same message id; the results of parallel calls hang on different ones of them, so that following
+the links alone would lose some. Rewinding leaves branches behind, resuming writes lines again, sub-agents write
+between the lines of the main conversation, and compaction begins a new tree.
+
+`read_log` gives the line that the session ended on, whole, and counts what it left out. Where Claude Code summarized
+and what it summarized is in the file, the turns themselves are given and not the summary. This module does not write
+logs: their ids cannot be made up honestly for messages that never were in one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from everlong.errors import TranscriptError
+
+__all__ = ["LeftOut", "Log", "LoggedConversation", "is_log", "read_log"]
+
+
+class LoggedConversation(NamedTuple):
+    """One conversation of a log; ``agent`` is the name of the sub-agent whose it is, if it is one's."""
+
+    session: str | None
+    agent: str | None
+    model: str | None
+    messages: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """How many lines of a log are in no conversation, by reason."""
+
+    no_message: int = 0
+    replayed: int = 0
+    abandoned: int = 0
+    summaries: int = 0
+
+    def describe(self) -> str:
+        """What was left out, as a phrase for people; empty if nothing was."""
+        counts = (
+            (self.no_message, "{} that are no messages"),
+            (self.replayed, "{} replayed by a resume"),
+            (self.abandoned, "{} of abandoned branches"),
+            (self.summaries, "{} of summaries of turns that are here themselves"),
+        )
+        said = [words.format(f"{count:,}") for count, words in counts if count]
+        return f"lines left out: {', '.join(said)}" if said else ""
+
+
+class Log(NamedTuple):
+    """The conversations of a log, the main one first, and what is in none of them."""
+
+    conversations: list[LoggedConversation]
+    left_out: LeftOut
+
+
+class _Thread(NamedTuple):
+    """What the lines of one conversation have in common: a sub-agent, or the session that the first one is of."""
+
+    agent: str | None
+    session: str | None
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A line that takes part in the tree; ``content`` is none where it only links others."""
+
+    at: int
+    entry: dict[str, Any]
+    uuid: str
+    content: str | list[Any] | None
+    parent: _Line | None = None
+    original: _Line | None = None
+    thread: _Thread | None = None
+    blocks: list[Any] = field(default_factory=list)
+
+    @property
+    def is_assistant(self) -> bool:
+        return self.entry.get("type") == "assistant"
+
+    @property
+    def reply_id(self) -> str:
+        """What the lines of one reply have in common."""
+        return str(self.entry["message"].get("id") or self.uuid)
+
+    @property
+    def calls(self) -> list[str]:
+        """The ids of the calls that the line makes or, a user's, answers."""
+        kind, name = ("tool_use", "id") if self.is_assistant else ("tool_result", "tool_use_id")
+        blocks = (block for block in self.blocks if isinstance(block, dict) and block.get("type") == kind)
+        return [block[name] for block in blocks if isinstance(block.get(name), str)]
+
+
+def is_log(entries: Iterable[dict[str, Any]]) -> bool:
+    """Whether lines of JSONL are a session log: none is a message by itself, and one at least wraps a message."""
+    found = False
+    for entry in entries:
+        if "role" in entry or "messages" in entry:
+            return False
+        found = found or _content(entry) is not None
+    return found
+
+
+def read_log(entries: Sequence[dict[str, Any]]) -> Log:
+    """The conversations of a session log, given its lines in order."""
+    left_out = LeftOut()
+    lines = _linked(entries, left_out)
+    threads: dict[_Thread, list[_Line]] = {}
+    for line in lines:
+        if line.content is not None:
+            threads.setdefault(_thread(line), []).append(line)
+    if not threads:
+        raise TranscriptError("the session log has no messages; choose another one")
+    ordered = sorted(threads, key=lambda thread: thread.agent is not None)
+    return Log([_conversation(thread, threads[thread], left_out) for thread in ordered], left_out)
+
+
+def _content(entry: dict[str, Any]) -> str | list[Any] | None:
+    """The content of a line's message, or none if the line has no message that a model saw."""
+    message = entry.get("message")
+    if entry.get("type") not in ("user", "assistant") or not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    if entry.get("isApiErrorMessage") or not content or not isinstance(content, str | list):
+        return None
+    return content
+
+
+def _text_field(entry: dict[str, Any], *names: str) -> str | None:
+    found = (entry.get(name) for name in names)
+    return next((value for value in found if isinstance(value, str) and value), None)
+
+
+# -- the tree ---------------------------------------------------------------------------------------------------------
+
+
+def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_Line]:
+    """The lines that are there for the first time, each with its parent."""
+    lines: list[_Line] = []
+    by_uuid: dict[str, _Line] = {}
+    for at, entry in enumerate(entries):
+        uuid = _text_field(entry, "uuid")
+        content = _content(entry)
+        if content is None:
+            left_out.no_message += 1
+        if uuid in by_uuid:
+            left_out.replayed += content is not None
+        elif uuid is not None or content is not None:
+            line = _Line(at, entry, uuid or f"line {at}", content)
+            line.blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+            by_uuid[line.uuid] = line
+            lines.append(line)
+    latest: dict[str | bool, _Line] = {}
+    for line in lines:
+        side = _agent_name(line) or _is_side(line)
+        line.parent = _parent(line, by_uuid, latest.get(side))
+        if line.content is not None:
+            latest[side] = line
+    seen: dict[Any, _Line] = {}
+    first: list[_Line] = []
+    for line in lines:
+        keys = [] if line.content is None else _keys(line)
+        line.original = next((seen[key] for key in keys if key in seen), None)
+        if line.original is None:
+            seen.update(dict.fromkeys(keys, line))
+            first.append(line)
+    left_out.replayed += len(lines) - len(first)
+    return first
+
+
+def _is_side(line: _Line) -> bool:
+    return bool(line.entry.get("isSidechain") or line.entry.get("parent_tool_use_id"))
+
+
+def _parent(line: _Line, by_uuid: dict[str, _Line], before: _Line | None) -> _Line | None:
+    entry = line.entry
+    named = _text_field(entry, "parentUuid")
+    if named is not None:
+        # A parent that was never written (some are not) leaves the order of the lines as the only link.
+        return by_uuid.get(named, before)
+    if entry.get("subtype") == "compact_boundary" or entry.get("isCompactSummary"):
+        logical = _text_field(entry, "logicalParentUuid")
+        return before if logical is None else by_uuid.get(logical)
+    return None if "parentUuid" in entry else before
+
+
+def _keys(line: _Line) -> list[Any]:
+    """What a line written again under another uuid has in common with the first."""
+    said = _said(line.content)
+    side = _is_side(line)
+    if line.is_assistant:
+        return [(side, line.reply_id, said)]
+    if line.calls:
+        return [(side, "results", *line.calls)]
+    keys: list[Any] = [(side, _message_above(line), said)]
+    written = _text_field(line.entry, "timestamp")
+    return keys if written is None else [*keys, (side, "written", written, said)]
+
+
+def _said(value: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, default=str)
+    except RecursionError:
+        raise TranscriptError("a message is nested too deeply to be compared; check how the log was made") from None
+
+
+def _message_above(line: _Line) -> int:
+    """The place of the nearest message above a line, -1 for none."""
+    between: dict[int, _Line] = {}
+    above = line.parent
+    while above is not None and above.content is None and above.at not in between:
+        between[above.at] = above
+        above = above.parent
+    if above is not None:
+        above = None if above.content is None else above.original or above
+    for link in between.values():
+        link.parent = above  # so that no chain of links is walked twice, and no circle again
+    return -1 if above is None else above.at
+
+
+def _agent_name(line: _Line) -> str | None:
+    return _text_field(line.entry, "agentId", "parent_tool_use_id") if _is_side(line) else None
+
+
+def _thread(line: _Line) -> _Thread:
+    """The conversation of a line: its sub-agent's, or that of the first line of its tree."""
+    below: list[_Line] = []
+    walked: set[int] = set()
+    while line.thread is None:
+        below.append(line)
+        walked.add(line.at)
+        named = _agent_name(line)
+        above = line.parent and (line.parent.original or line.parent)
+        if named is not None:
+            line.thread = _Thread(named, None)
+        elif above is None or above.at in walked or _is_side(above) != _is_side(line):
+            session = _text_field(line.entry, "sessionId", "session_id")
+            line.thread = _Thread(line.uuid, None) if _is_side(line) else _Thread(None, session)
+        else:
+            line = above
+    for each in below:
+        each.thread = line.thread
+    return line.thread
+
+
+# -- one conversation -------------------------------------------------------------------------------------------------
+
+
+def _conversation(thread: _Thread, lines: Sequence[_Line], left_out: LeftOut) -> LoggedConversation:
+    replies: dict[str, list[_Line]] = {}
+    results: dict[str, _Line] = {}
+    added: dict[int, list[_Line]] = {}
+    for line in lines:
+        if line.is_assistant:
+            replies.setdefault(line.reply_id, []).append(line)
+        elif line.entry.get("isMeta") and not line.calls:
+            added.setdefault(_message_above(line), []).append(line)
+        else:
+            results.update({call: line for call in line.calls if call not in results})
+    messages: list[dict[str, Any]] = []
+    told: set[int] = set()
+    path = _path(lines[-1])
+    on_path = {line.at for line in path}
+    for line in path:
+        if line.at in told or _thread(line) != thread:
+            continue
+        if line.entry.get("isCompactSummary") and messages:
+            told.add(line.at)
+            left_out.summaries += 1
+        elif line.is_assistant:
+            reply = replies[line.reply_id]
+            told.update(part.at for part in reply)
+            messages.append(_reply(reply))
+            answers = {results[call].at: results[call] for part in reply for call in part.calls if call in results}
+            messages += _answers([answers[at] for at in sorted(answers) if at not in told])
+            told.update(answers)
+            # What Claude Code itself added to a result (a skill's text) may hang on a branch that nothing follows.
+            more = [line for at in answers if at not in on_path for line in added.get(at, ()) if line.at not in told]
+            messages += [{"role": "user", "content": line.content} for line in more]
+            told.update(line.at for line in more)
+        else:
+            told.add(line.at)
+            messages.append({"role": "user", "content": line.content})
+    left_out.abandoned += sum(line.at not in told for line in lines)
+    models = (_text_field(line.entry["message"], "model") for line in reversed(lines) if line.is_assistant)
+    model = next((model for model in models if model and not model.startswith("<")), None)
+    return LoggedConversation(_text_field(lines[-1].entry, "sessionId", "session_id"), thread.agent, model, messages)
+
+
+def _path(leaf: _Line) -> list[_Line]:
+    """The messages from the first to this one, along the links."""
+    path: list[_Line] = []
+    walked: set[int] = set()
+    line: _Line | None = leaf
+    while line is not None and line.at not in walked:
+        walked.add(line.at)
+        if line.original is not None:
+            line = line.original
+            continue
+        if line.content is not None:
+            path.append(line)
+        line = line.parent
+    return path[::-1]
+
+
+def _reply(lines: Sequence[_Line]) -> dict[str, Any]:
+    if len(lines) == 1:
+        return {"role": "assistant", "content": lines[0].content}
+    # Some versions write all blocks so far on each line.
+    blocks = {_said(block): block for line in lines for block in line.blocks}
+    return {"role": "assistant", "content": list(blocks.values())}
+
+
+def _answers(lines: Sequence[_Line]) -> list[dict[str, Any]]:
+    """The results of one reply as one message, before anything else that came with them."""
+    blocks = [block for line in lines for block in line.blocks]
+    results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+    others = [block for block in blocks if not (isinstance(block, dict) and block.get("type") == "tool_result")]
+    return [{"role": "user", "content": [*results, *others]}] if blocks else []

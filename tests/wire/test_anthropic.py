@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from everlong.errors import TranscriptError
+from everlong.model import HashChain, Message
+from everlong.testing.strategies import conversations, wild_conversations
+from everlong.wire import sendable, to_anthropic, to_openai
+from tests.wire.anthropic_bodies import bodies
+
+MARKER = {"cache_control": {"type": "ephemeral"}}
+
+
+def there_and_back(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    return to_anthropic(to_openai(list(messages)))[1]
+
+
+def back_and_there(messages: list[Message]) -> list[Message]:
+    system, converted = to_anthropic(messages)
+    return to_openai(converted, system)
+
+
+def call(call_id: str, arguments: str = "{}", **more: Any) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": "read", "arguments": arguments}, **more}
+
+
+def tool(call_id: str, content: Any = "done", **more: Any) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
+
+
+def use(call_id: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "read", "input": arguments}
+
+
+def result(call_id: str, content: Any = "done", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
+
+
+def text(words: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **more}
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+# -- for any conversation ---------------------------------------------------------------------------------------------
+
+
+@given(body=bodies())
+def test_any_anthropic_body_comes_back_from_openai_as_it_was(body: dict[str, Any]) -> None:
+    before = copy.deepcopy(body)
+    system, messages = to_anthropic(to_openai(body))
+    assert (system, messages) == (before.get("system"), before["messages"])
+    assert sendable(messages) == messages
+    assert body == before
+
+
+@given(body=bodies())
+def test_what_comes_back_has_its_inputs_and_numbers_written_the_same(body: dict[str, Any]) -> None:
+    messages = to_anthropic(to_openai(body))[1]
+    assert json.dumps(messages, sort_keys=True) == json.dumps(body["messages"], sort_keys=True)
+
+
+@given(messages=conversations())
+def test_any_openai_conversation_comes_back_from_anthropic_as_it_was(messages: list[Message]) -> None:
+    before = copy.deepcopy(messages)
+    assert back_and_there(messages) == before
+    assert messages == before
+
+
+@given(messages=wild_conversations())
+def test_after_one_way_through_anthropic_nothing_changes_any_more(messages: list[Message]) -> None:
+    once = back_and_there(messages)
+    assert back_and_there(once) == once
+
+
+@given(messages=conversations())
+def test_all_results_of_a_turn_are_in_the_next_message_and_nothing_private_is_sent(messages: list[Message]) -> None:
+    converted = sendable(to_anthropic(messages)[1])
+    for place, message in enumerate(converted):
+        assert set(message) == {"role", "content"}
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        if calls:
+            answers = converted[place + 1]["content"]
+            assert sorted(block["tool_use_id"] for block in answers[: len(calls)]) == sorted(calls)
+
+
+def assert_same_nodes(anthropic: list[dict[str, Any]], openai: list[Message]) -> None:
+    """Every message end of the one is a message end of the other, and they end alike."""
+    ids = iter(HashChain().nodes(openai))
+    nodes = HashChain().nodes(anthropic)
+    assert all(node in ids or node.depth == 0 for node in dict.fromkeys(nodes))
+    assert HashChain().nodes(openai)[-1:] == nodes[-1:] or not nodes
+
+
+@given(body=bodies())
+def test_both_forms_of_an_anthropic_body_have_the_same_nodes(body: dict[str, Any]) -> None:
+    assert_same_nodes(body["messages"], to_openai(body))
+
+
+@given(messages=conversations())
+def test_both_forms_of_an_openai_conversation_have_the_same_nodes(messages: list[Message]) -> None:
+    assert_same_nodes(to_anthropic(messages)[1], messages)
+
+
+# -- the system prompt ------------------------------------------------------------------------------------------------
+
+
+def test_a_system_prompt_is_the_first_message_with_its_blocks_and_markers() -> None:
+    assert to_openai([], "Be brief.") == [{"role": "system", "content": "Be brief."}]
+    blocks = [text("You are an agent."), text("Be brief.", **MARKER)]
+    assert to_openai({"system": blocks, "messages": []}) == [{"role": "system", "content": blocks}]
+    assert to_openai({"messages": []}) == []
+
+
+def test_a_part_added_to_the_prompt_is_one_more_system_block() -> None:
+    system, _ = to_anthropic([{"role": "system", "content": [text("Be brief.", **MARKER), text("A note.")]}])
+    assert system == [text("Be brief.", **MARKER), text("A note.")]
+
+
+def test_several_leading_instructions_are_blocks_and_come_back_apart() -> None:
+    messages: list[Message] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": [text("Use tabs."), text("No emoji.")], "name": "ops"},
+    ]
+    system, _ = to_anthropic(messages)
+    assert isinstance(system, list)
+    assert sendable(system) == [text("Be brief."), text("Use tabs."), text("No emoji.")]
+    assert back_and_there(messages) == messages
+
+
+def test_instructions_amid_a_conversation_are_reminders_that_come_back_as_instructions() -> None:
+    messages: list[Message] = [{"role": "user", "content": "Hi"}, {"role": "developer", "content": "Use tabs."}]
+    converted = to_anthropic(messages)[1]
+    assert sendable(converted)[1] == user(text("<system-reminder>\nUse tabs.\n</system-reminder>"))
+    assert back_and_there(messages) == messages
+
+
+def test_a_system_message_that_anthropic_itself_had_amid_the_messages_stays_one() -> None:
+    given_messages = [user(text("Hi")), {"role": "system", "content": "Use tabs."}]
+    assert to_openai(given_messages)[1]["role"] == "system"
+    assert there_and_back(*given_messages) == given_messages
+
+
+# -- calls and results ------------------------------------------------------------------------------------------------
+
+
+def test_calls_and_their_results_become_tool_calls_and_tool_messages() -> None:
+    messages = [
+        assistant(text("I look."), use("a", path="x.py"), use("b")),
+        user(result("b"), result("a", [text("1")]), text("And now?")),
+    ]
+    openai = sendable(to_openai(messages))
+    assert openai == [
+        {"role": "assistant", "content": [text("I look.")], "tool_calls": [call("a", '{"path": "x.py"}'), call("b")]},
+        tool("b"),
+        tool("a", [text("1")]),
+        {"role": "user", "content": [text("And now?")]},
+    ]
+    assert there_and_back(*messages) == messages
+
+
+def test_results_in_two_messages_stay_in_two_and_text_in_a_message_of_its_own_stays_there() -> None:
+    messages = [assistant(use("a"), use("b")), user(result("a")), user(result("b")), user(text("Go on."))]
+    assert there_and_back(*messages) == messages
+
+
+def test_a_message_between_a_call_and_its_results_goes_behind_them() -> None:
+    messages: list[Message] = [
+        {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]},
+        tool("a"),
+        {"role": "user", "content": "Wait!"},
+        tool("b"),
+    ]
+    converted = to_anthropic(messages)[1]
+    assert converted == [
+        assistant(use("a"), use("b")),
+        user(result("a"), result("b")),
+        {"role": "user", "content": "Wait!"},
+    ]
+
+
+def test_a_result_without_an_id_gets_that_of_the_call_it_answers() -> None:
+    messages: list[Message] = [
+        {"role": "assistant", "content": None, "tool_calls": [call("a")]},
+        {"role": "tool", "content": "done"},
+    ]
+    assert to_anthropic(messages)[1][1] == user(result("a"))
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"path": "x', "[1, 2]", '"text"', "null", "NaN", '{"a": 1, "a": 2}', '{"n": 1e999}']
+)
+def test_arguments_that_are_no_json_object_are_kept_as_text_and_come_back(arguments: str) -> None:
+    messages: list[Message] = [{"role": "assistant", "content": None, "tool_calls": [call("a", arguments)]}]
+    converted = sendable(to_anthropic(messages)[1])
+    assert converted[0]["content"][0]["input"] == {"INVALID_JSON": arguments}
+    assert to_openai(converted) == messages
+
+
+@pytest.mark.parametrize("arguments", ["", " ", '{"a":1}', '{ "b": 1.50,\n"a": "\\u00e9" }', '{"INVALID_JSON": "["}'])
+def test_arguments_come_back_as_the_model_wrote_them(arguments: str) -> None:
+    messages: list[Message] = [{"role": "assistant", "content": None, "tool_calls": [call("a", arguments)]}]
+    assert back_and_there(messages) == messages
+
+
+def test_arguments_nested_too_deeply_to_be_read_are_kept_as_text() -> None:
+    arguments = '{"a":' * 100_000 + "1" + "}" * 100_000
+    messages: list[Message] = [{"role": "assistant", "content": None, "tool_calls": [call("a", arguments)]}]
+    assert back_and_there(messages) == messages
+
+
+@pytest.mark.parametrize("value", ["text", [1], None, 5, {"INVALID_JSON": ""}, {"INVALID_JSON": "{}"}])
+def test_odd_inputs_come_back_as_they_were(value: Any) -> None:
+    message = assistant({**use("a"), "input": value})
+    assert there_and_back(message) == [message]
+
+
+def test_text_between_and_after_calls_comes_back_to_its_place() -> None:
+    messages = [assistant(use("a"), text("then"), use("b"), text("last")), user(result("a"), result("b"))]
+    assert to_openai(messages)[0]["content"] == [text("then"), text("last")]
+    assert there_and_back(*messages) == messages
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        result("a", is_error=True),
+        result("a", is_error=False, **MARKER),
+        result("a", ""),
+        result("a", []),
+        {"type": "tool_result", "tool_use_id": "a"},
+        {"type": "tool_result", "tool_use_id": "a", "content": None},
+        result("a", [{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}, text("x")]),
+        {"type": "tool_result", "content": "answers nothing"},
+        {"type": "tool_result", "tool_use_id": "a", "content": {"odd": 1}},
+    ],
+    ids=str,
+)
+def test_every_kind_of_result_comes_back_as_it_was(block: dict[str, Any]) -> None:
+    messages = [assistant(use("a")), user(block)]
+    assert there_and_back(*messages) == messages
+
+
+def test_a_failed_result_says_so_in_both_forms() -> None:
+    assert to_openai([user(result("a", is_error=True))]) == [tool("a", is_error=True)]
+
+
+def test_a_result_that_was_cleared_in_between_keeps_its_id_and_marker_but_not_its_emptiness() -> None:
+    messages = to_openai([assistant(use("a")), user({"type": "tool_result", "tool_use_id": "a", **MARKER})])
+    messages[1] = {**messages[1], "content": "[cleared]"}
+    assert to_anthropic(messages)[1][1] == user(result("a", "[cleared]", **MARKER))
+
+
+def test_a_piece_of_a_message_whose_other_pieces_are_gone_is_a_message() -> None:
+    pieces = to_openai([assistant(use("a")), user(result("a"), text("And now?"))])
+    assert to_anthropic(pieces[2:])[1] == [user(text("And now?"))]
+    assert to_anthropic([{"role": "assistant", "content": "Hm."}, pieces[2]])[1][1] == user(text("And now?"))
+
+
+# -- blocks -----------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_become_data_urls_and_addresses() -> None:
+    inline = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}, **MARKER}
+    linked = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    assert to_openai([user(inline, linked)])[0]["content"] == [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}, **MARKER},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+    ]
+    assert there_and_back(user(inline, linked)) == [user(inline, linked)]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "high"}},
+        {"type": "image_url", "image_url": {"url": "data:image/svg+xml,<svg/>"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}},
+        {"type": "image_url", "image_url": None},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        {"type": "file", "file": {"file_id": "f"}},
+        {"type": "refusal", "refusal": "I will not."},
+        {"type": "text", "text": ""},
+        {},
+        "bare text",
+    ],
+    ids=str,
+)
+def test_every_openai_part_comes_back_as_it_was(part: Any) -> None:
+    messages: list[Message] = [{"role": "assistant", "content": [part]}, {"role": "user", "content": [part]}]
+    assert back_and_there(messages) == messages
+
+
+def test_thinking_stays_byte_for_byte_and_in_place() -> None:
+    thinking = {"type": "thinking", "thinking": "  Hm…\n", "signature": "c2ln+/=="}
+    redacted = {"type": "redacted_thinking", "data": "ZW5j"}
+    message = assistant(thinking, redacted, text("So."), use("a"), thinking, use("b"))
+    assert to_openai([message])[0]["content"] == [thinking, redacted, text("So."), thinking]
+    assert there_and_back(message) == [message]
+
+
+# -- what is odd ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None},
+        {"role": "assistant"},
+        {"role": "assistant", "content": "", "tool_calls": [call("a")]},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call("a", cache_control=1, extra_content={"x": 1})]},
+        {"role": "assistant", "content": [], "tool_calls": [call("a")]},
+        {"role": "assistant", "tool_calls": [call("a")]},
+        {"role": "assistant", "content": "x", "tool_calls": None, "reasoning_content": "Hm.", "refusal": None},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {"name": "ls"}}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": 1, "type": "custom", "custom": {"input": "x"}}]},
+        {"role": "user", "content": "Hi", "name": "Ann", "_node": 7},
+        {"role": "user", "content": None},
+        {"role": "user", "content": []},
+        {"role": "tool", "tool_call_id": "a", "content": None},
+        {"role": "tool", "tool_call_id": "a", "content": "x", "name": "read"},
+        {"role": "function", "name": "read", "content": "x"},
+    ],
+    ids=str,
+)
+def test_every_openai_message_comes_back_as_it_was(message: Message) -> None:
+    messages: list[Message] = [{"role": "user", "content": "Hi"}, message]
+    assert back_and_there(messages) == messages
+
+
+@pytest.mark.parametrize(
+    "note", [5, {}, {"role": 5}, {"extra": 1, "content": [], "after": "x", "joined": 1}, {"call": []}]
+)
+def test_private_keys_that_say_nonsense_do_no_harm(note: Any) -> None:
+    keys = {"_anthropic": note, "_openai": note}
+    openai: list[Message] = [
+        {"role": "assistant", "content": "x", "tool_calls": [call("a", **keys)], **keys},
+        tool("a", **keys),
+        {"role": "user", "content": "y", **keys},
+    ]
+    anthropic = [assistant({**use("a"), **keys}), {**user({**result("a"), **keys}, {**text("x"), **keys}), **keys}]
+    assert len(to_anthropic(openai)[1]) == 3
+    assert len(to_openai(anthropic, [{**text("x"), **keys}])) == 4
+
+
+@pytest.mark.parametrize("value", [{"messages": "x"}, {}, [5], [{"role": ""}], [{"role": "user", "content": 5}], "x"])
+def test_what_is_no_conversation_is_refused_in_words(value: Any) -> None:
+    with pytest.raises(TranscriptError, match="correct the request"):
+        to_openai(value)
+
+
+def test_a_system_prompt_of_another_type_is_refused() -> None:
+    with pytest.raises(TranscriptError, match="'system' must be text or a list of blocks, got int"):
+        to_openai({"system": 5, "messages": []})

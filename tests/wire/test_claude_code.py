@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.errors import TranscriptError
+from everlong.model import find_groups
+from everlong.wire import read_transcript
+from everlong.wire.claude_code import Log, read_log
+
+Entry = dict[str, Any]
+
+
+def line(kind: str, uuid: str, parent: str | None, message: Any = None, **more: Any) -> Entry:
+    entry = {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s1", "isSidechain": False, **more}
+    return entry if message is None else {**entry, "message": message}
+
+
+def says(uuid: str, parent: str | None, content: Any, **more: Any) -> Entry:
+    return line("user", uuid, parent, {"role": "user", "content": content}, **more)
+
+
+def replies(uuid: str, parent: str | None, reply: str, *blocks: Any, **more: Any) -> Entry:
+    message = {"id": reply, "role": "assistant", "model": "claude-x", "content": list(blocks), "usage": {"n": 1}}
+    return line("assistant", uuid, parent, message, requestId="r", **more)
+
+
+def answers(uuid: str, parent: str | None, call_id: str, **more: Any) -> Entry:
+    return says(uuid, parent, [result(call_id)], toolUseResult={"stdout": "…"}, **more)
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def use(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "ls"}}
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": f"of {call_id}"}
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def only(log: Log) -> list[dict[str, Any]]:
+    (conversation,) = log.conversations
+    return conversation.messages
+
+
+SIMPLE = [says("u1", None, "List the files."), replies("a1", "u1", "m1", text("There are none."))]
+
+
+def test_the_messages_of_a_log_are_those_that_the_model_saw() -> None:
+    log = read_log(SIMPLE)
+    assert only(log) == [user("List the files."), assistant(text("There are none."))]
+    assert log.conversations[0].session == "s1"
+    assert log.conversations[0].model == "claude-x"
+    assert log.left_out.describe() == ""
+
+
+def test_the_lines_of_one_reply_are_one_message() -> None:
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    log = read_log(
+        [
+            SIMPLE[0],
+            replies("a1", "u1", "m1", thinking),
+            replies("a2", "a1", "m1", text("I look.")),
+            replies("a3", "a2", "m1", use("t1")),
+            answers("u2", "a3", "t1"),
+        ]
+    )
+    assert only(log) == [user("List the files."), assistant(thinking, text("I look."), use("t1")), user([result("t1")])]
+
+
+def test_a_reply_that_is_written_again_with_all_blocks_so_far_is_one_message() -> None:
+    log = read_log([SIMPLE[0], replies("a1", "u1", "m1", text("I")), replies("a2", "a1", "m1", text("I"), use("t"))])
+    assert only(log)[1] == assistant(text("I"), use("t"))
+
+
+PARALLEL = {
+    "a result on each block": [
+        replies("a1", "u1", "m1", use("t1")),
+        replies("a2", "a1", "m1", use("t2")),
+        answers("r1", "a1", "t1"),
+        answers("r2", "a2", "t2"),
+        replies("a3", "r2", "m2", text("Done.")),
+    ],
+    "results between the blocks": [
+        replies("a1", "u1", "m1", use("t1")),
+        answers("r1", "a1", "t1"),
+        replies("a2", "r1", "m1", use("t2")),
+        answers("r2", "a2", "t2"),
+        replies("a3", "r2", "m2", text("Done.")),
+    ],
+    "the conversation goes on from the first": [
+        replies("a1", "u1", "m1", use("t1")),
+        replies("a2", "a1", "m1", use("t2")),
+        answers("r2", "a2", "t2"),
+        answers("r1", "a1", "t1"),
+        replies("a3", "r1", "m2", text("Done.")),
+    ],
+    "one after the other": [
+        replies("a1", "u1", "m1", use("t1")),
+        replies("a2", "a1", "m1", use("t2")),
+        answers("r1", "a2", "t1"),
+        answers("r2", "r1", "t2"),
+        replies("a3", "r2", "m2", text("Done.")),
+    ],
+}
+
+
+@pytest.mark.parametrize("entries", PARALLEL.values(), ids=PARALLEL)
+def test_parallel_calls_and_their_results_are_united(entries: list[Entry]) -> None:
+    log = read_log([SIMPLE[0], *entries])
+    asked, called, answered, done = only(log)
+    assert asked == user("List the files.")
+    assert called == assistant(use("t1"), use("t2"))
+    assert sorted(block["tool_use_id"] for block in answered["content"]) == ["t1", "t2"]
+    assert done == assistant(text("Done."))
+    assert log.left_out.abandoned == 0
+
+
+def test_what_came_with_a_result_stands_after_all_results() -> None:
+    entries = [
+        replies("a1", "u1", "m1", use("t1")),
+        replies("a2", "a1", "m1", use("t2")),
+        says("r1", "a1", [result("t1"), text("Also look at b.py.")]),
+        answers("r2", "a2", "t2"),
+    ]
+    assert only(read_log([SIMPLE[0], *entries]))[2] == user([result("t1"), result("t2"), text("Also look at b.py.")])
+
+
+def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
+    entries = [
+        replies("a1", "u1", "m1", use("t1")),
+        replies("a2", "a1", "m1", use("t2")),
+        answers("r1", "a1", "t1"),
+        says("k1", "r1", [text("How this skill works: …")], isMeta=True),
+        answers("r2", "a2", "t2"),
+        replies("a3", "r2", "m2", text("Done.")),
+    ]
+    log = read_log([SIMPLE[0], *entries])
+    assert only(log)[2:] == [
+        user([result("t1"), result("t2")]),
+        user([text("How this skill works: …")]),
+        assistant(text("Done.")),
+    ]
+    assert log.left_out.abandoned == 0
+
+
+def test_lines_that_are_no_messages_are_left_out_but_their_links_followed() -> None:
+    log = read_log(
+        [
+            {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
+            SIMPLE[0],
+            line("system", "y1", "u1", subtype="informational", content="Hook ran."),
+            line("progress", "p1", "y1", data={}),
+            replies("a1", "p1", "m1", text("Hello.")),
+            replies("e1", "a1", "m2", text("API Error: 529"), isApiErrorMessage=True),
+            says("u2", "e1", "Again?"),
+            {"type": "summary", "summary": "Files", "leafUuid": "a1"},
+        ]
+    )
+    assert only(log) == [user("List the files."), assistant(text("Hello.")), user("Again?")]
+    assert log.left_out.describe() == "lines left out: 5 that are no messages"
+
+
+def test_history_written_again_with_the_same_uuids_is_dropped() -> None:
+    log = read_log([*SIMPLE, *SIMPLE, says("u2", "a1", "Thanks.")])
+    assert only(log) == [user("List the files."), assistant(text("There are none.")), user("Thanks.")]
+    assert log.left_out.describe() == "lines left out: 2 replayed by a resume"
+
+
+def test_history_written_again_under_new_uuids_in_a_second_section_is_dropped() -> None:
+    first = [
+        *SIMPLE,
+        says("u2", "a1", "Look again."),
+        replies("a2", "u2", "m2", use("t1")),
+        answers("r1", "a2", "t1"),
+        replies("a3", "r1", "m3", text("One.")),
+    ]
+    second = [
+        {**entry, "uuid": f"new-{entry['uuid']}", "parentUuid": entry["parentUuid"] and f"new-{entry['parentUuid']}"}
+        for entry in first
+    ]
+    again = [{**entry, "sessionId": "s2"} for entry in [*second, says("u9", "new-a3", "Thanks.")]]
+    log = read_log([*first, *again])
+    assert only(log) == [*only(read_log(first)), user("Thanks.")]
+    assert log.conversations[0].session == "s2"
+    assert log.left_out.replayed == len(first)
+    assert log.left_out.abandoned == 0
+
+
+def test_the_same_words_said_twice_are_no_replay() -> None:
+    entries = [*SIMPLE, says("u2", "a1", "List the files."), replies("a2", "u2", "m2", text("Still none."))]
+    assert len(only(read_log(entries))) == 4
+
+
+def test_a_branch_that_was_rewound_is_left_out_and_counted() -> None:
+    log = read_log(
+        [
+            *SIMPLE,
+            says("u2", "a1", "Delete them."),
+            replies("a2", "u2", "m2", text("Which?")),
+            says("u3", "a1", "Make one."),
+            replies("a3", "u3", "m3", text("Made.")),
+        ]
+    )
+    assert only(log)[2:] == [user("Make one."), assistant(text("Made."))]
+    assert log.left_out.describe() == "lines left out: 2 of abandoned branches"
+
+
+def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:
+    log = read_log(
+        [
+            says("x1", None, "Search.", isSidechain=True),
+            SIMPLE[0],
+            replies("a1", "u1", "m1", use("t1")),
+            replies("x2", "x1", "m7", text("Found."), isSidechain=True),
+            says("z1", None, "Plan.", isSidechain=True, agentId="plan7"),
+            answers("r1", "a1", "t1"),
+            replies("z2", "z1", "m8", text("Planned."), isSidechain=True, agentId="plan7"),
+        ]
+    )
+    assert [conversation.agent for conversation in log.conversations] == [None, "x1", "plan7"]
+    assert log.conversations[0].messages == [user("List the files."), assistant(use("t1")), user([result("t1")])]
+    assert log.conversations[1].messages == [user("Search."), assistant(text("Found."))]
+    assert log.conversations[2].messages == [user("Plan."), assistant(text("Planned."))]
+    assert log.left_out.describe() == ""
+
+
+def test_a_log_of_nothing_but_a_sub_agent_is_read() -> None:
+    log = read_log([{**entry, "isSidechain": True, "agentId": "b1"} for entry in SIMPLE])
+    assert [(conversation.agent, len(conversation.messages)) for conversation in log.conversations] == [("b1", 2)]
+
+
+def test_two_sessions_in_one_file_are_two_conversations() -> None:
+    other = [says("v1", None, "Hello.", sessionId="s2"), replies("b1", "v1", "m5", text("Hi."), sessionId="s2")]
+    log = read_log([*SIMPLE, *other])
+    assert [(conversation.session, len(conversation.messages)) for conversation in log.conversations] == [
+        ("s1", 2),
+        ("s2", 2),
+    ]
+
+
+def compacted(**boundary: Any) -> list[Entry]:
+    return [
+        line("system", "b1", None, subtype="compact_boundary", content="Conversation compacted", **boundary),
+        says("c1", "b1", "This session is being continued: …", isCompactSummary=True),
+        replies("a2", "c1", "m2", text("Going on.")),
+    ]
+
+
+def test_turns_that_were_summarized_are_given_themselves_where_the_file_has_them() -> None:
+    expected = [user("List the files."), assistant(text("There are none.")), assistant(text("Going on."))]
+    for boundary in ({"logicalParentUuid": "a1"}, {}):
+        log = read_log([*SIMPLE, *compacted(**boundary)])
+        assert only(log) == expected
+        assert log.left_out.summaries == 1
+        assert log.left_out.abandoned == 0
+
+
+def test_a_summary_of_turns_that_are_elsewhere_is_kept() -> None:
+    log = read_log(compacted(logicalParentUuid="in another file"))
+    assert only(log) == [user("This session is being continued: …"), assistant(text("Going on."))]
+
+
+def test_a_parent_that_was_never_written_is_replaced_by_the_line_before() -> None:
+    log = read_log([*SIMPLE, says("u2", "gone", "Thanks.")])
+    assert len(only(log)) == 3
+    assert log.left_out.abandoned == 0
+
+
+# -- as files ---------------------------------------------------------------------------------------------------------
+
+
+def jsonl(entries: list[Entry]) -> str:
+    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+
+
+def test_a_log_is_recognised_described_and_written_as_anthropic_messages() -> None:
+    snapshot = {"type": "file-history-snapshot", "snapshot": {}}
+    entries = [snapshot, *SIMPLE, replies("a2", "a1", "m1", use("t1")), answers("r1", "a2", "t1")]
+    transcript = read_transcript(jsonl(entries))
+    conversation = transcript.conversations[0]
+    assert transcript.kind == "claude-code"
+    assert transcript.describe() == (
+        "a Claude Code session log of 1 conversation with 3 messages (lines left out: 1 that are no messages; what is "
+        "written is no log, as a log's links cannot be made up, but Anthropic-format messages as JSON)"
+    )
+    assert (conversation.id, conversation.model) == ("s1", "claude-x")
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool"]
+    written = transcript.render([conversation.messages])
+    assert json.loads(written) == only(read_log(entries))
+    assert read_transcript(written).kind == "anthropic-messages"
+
+
+def test_a_log_with_sub_agents_is_written_as_a_list_of_conversations() -> None:
+    side = [{**entry, "isSidechain": True, "agentId": "b1"} for entry in SIMPLE]
+    side = [{**side[0], "uuid": "x1"}, {**side[1], "uuid": "x2", "parentUuid": "x1"}]
+    transcript = read_transcript(jsonl([*SIMPLE, *side]))
+    assert "1 conversation of sub-agents" in transcript.describe()
+    written = json.loads(transcript.render([conversation.messages for conversation in transcript.conversations]))
+    assert [row["id"] for row in written] == ["s1", "s1/agent-b1"]
+    assert all(row["messages"] == only(read_log(SIMPLE)) for row in written)
+
+
+def test_a_log_of_one_line_is_one_too() -> None:
+    assert read_transcript(json.dumps(SIMPLE[0])).kind == "claude-code"
+
+
+def test_a_last_line_that_was_cut_off_is_named_with_how_to_drop_it() -> None:
+    with pytest.raises(TranscriptError, match="head -n 2 FILE"):
+        read_transcript(jsonl(SIMPLE) + '{"type": "assist')
+
+
+def test_a_log_without_messages_says_so() -> None:
+    with pytest.raises(TranscriptError, match="no messages"):
+        read_log([{"type": "summary", "summary": "x"}])
+    with pytest.raises(TranscriptError, match="line 1"):
+        read_transcript(jsonl([{"type": "summary", "summary": "x"}] * 2))
+
+
+UUIDS = st.sampled_from(["u1", "u2", "u3", "u4", "gone"])
+CONTENTS = st.sampled_from(
+    ["hi", "", None, [], 5, [5], [text("x")], [use("t1")], [result("t1")], [use("t2"), text("y")]]
+)
+WILD = st.builds(
+    lambda kind, uuid, parent, content, more: {
+        **line(kind, uuid, parent, {"role": "user", "content": content, "id": parent}),
+        **more,
+    },
+    st.sampled_from(["user", "assistant", "system"]),
+    UUIDS | st.none(),
+    UUIDS | st.none(),
+    CONTENTS,
+    st.dictionaries(
+        st.sampled_from(["isSidechain", "agentId", "isCompactSummary", "message", "sessionId", "subtype", "uuid"]),
+        st.sampled_from([True, None, "s2", 5, [], "compact_boundary"]),
+        max_size=2,
+    ),
+)
+
+
+@given(entries=st.lists(WILD, min_size=1, max_size=8))
+def test_whatever_the_links_a_log_is_read_or_refused_in_words(entries: list[Entry]) -> None:
+    with suppress(TranscriptError):
+        transcript = read_transcript(jsonl(entries))
+        transcript.render([conversation.messages for conversation in transcript.conversations])
+
+
+@given(count=st.integers(1, 6), order=st.randoms(use_true_random=False))
+def test_in_whatever_order_results_were_written_every_call_has_its_own(count: int, order: Any) -> None:
+    calls = [replies(f"a{n}", f"a{n - 1}" if n else "u1", "m1", use(f"t{n}")) for n in range(count)]
+    results = [answers(f"r{n}", f"a{n}", f"t{n}") for n in range(count)]
+    order.shuffle(results)
+    transcript = read_transcript(jsonl([SIMPLE[0], *calls, *results]))
+    grouping = find_groups(transcript.conversations[0].messages)
+    assert [(len(group.answers), group.missing) for group in grouping.groups] == [(count, [])]
+    assert grouping.orphans == []
+
+
+@pytest.mark.parametrize("kind", ["progress", "user"])
+def test_the_time_to_read_grows_with_the_log_and_not_faster(kind: str) -> None:
+    def seconds(count: int) -> float:
+        chain = [line(kind, f"p{n}", f"p{n - 1}" if n else None, isSidechain=True) for n in range(count)]
+        ends = [says(f"q{n}", f"p{count - 1}", f"question {n}", isSidechain=True) for n in range(count)]
+        best = float("inf")
+        for _ in range(3):
+            start = time.process_time()
+            read_log([*chain, *ends])
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert seconds(8_000) < 8 * seconds(2_000) + 0.1
