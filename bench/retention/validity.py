@@ -1,0 +1,56 @@
+"""Whether a compacted context may be sent to a model: the engine's own rules, and an independent reading of them.
+
+The independent reading knows the protocol only: results directly after the call they answer, each call answered, the
+system prompt where it was, the latest request still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everlong.context.invariants import check_all
+from everlong.context.literals import is_summary
+from everlong.model import Message, calls_of, is_system, leading_system_count, text_of
+
+
+def problems(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
+    """Everything that is wrong with a context that was made from a source, in plain words."""
+    found = [
+        f"{violation.invariant} at {violation.at}: {violation.problem}" for violation in check_all(context, source)
+    ]
+    return [*found, *_pairing(context), *_prompt(context, source), *_latest(context, source)]
+
+
+def _pairing(context: Sequence[Message]) -> list[str]:
+    found: list[str] = []
+    waiting: list[str] = []
+    for index, message in enumerate(context):
+        if message.get("role") == "tool":
+            call = str(message.get("tool_call_id") or "")
+            if call in waiting:
+                waiting.remove(call)
+            elif call or not waiting:
+                found.append(f"message {index} answers no call that is open")
+            else:
+                waiting.pop(0)
+            continue
+        if waiting:
+            found.append(f"message {index} comes before the results of {len(waiting)} calls")
+        waiting = [call.id for call in calls_of(message)]
+    return found
+
+
+def _prompt(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
+    end = leading_system_count(context)
+    if end != leading_system_count(source):
+        return ["the system prompt has another number of messages"]
+    kept = all(text_of(now).startswith(text_of(then)) for now, then in zip(context[:end], source[:end], strict=True))
+    return [] if kept else ["the system prompt was changed"]
+
+
+def _latest(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
+    asked = [text_of(m) for m in source if m.get("role") == "user" and not is_summary(m) and text_of(m).strip()]
+    if not asked:
+        return []
+    kept = any(m.get("role") == "user" and text_of(m) == asked[-1] for m in context if not is_system(m))
+    return [] if kept else ["the latest request is gone"]

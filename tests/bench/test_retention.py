@@ -1,0 +1,343 @@
+"""Each measure of ``bench.retention``, pinned by conversations small enough to count by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from bench.retention.data import Conversation, cuts
+from bench.retention.entities import entities, stands
+from bench.retention.facts import Fact, Transcript, common_entities, own_entities
+from bench.retention.measures import Share, files_written, held_facts, held_files, held_turns, invented
+from bench.retention.methods import METHODS, body_tokens
+from bench.retention.plots import picture
+from bench.retention.retrieval import found_facts, masked
+from bench.retention.summary import interval, rows
+from bench.retention.texts import Text
+from bench.retention.trials import Trial, Work, try_all
+from bench.retention.validity import problems
+from bench.retention.words import plain_words
+
+from everlong.context.literals import SUMMARY_PREFIX
+from everlong.model import Message
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str, *calls: tuple[str, dict[str, Any]]) -> Message:
+    made = [
+        {"id": f"c{place}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for place, (name, arguments) in enumerate(calls)
+    ]
+    return {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+
+
+def tool(text: str, place: int = 0) -> Message:
+    return {"role": "tool", "tool_call_id": f"c{place}", "content": text}
+
+
+def names(facts: list[Fact]) -> list[str]:
+    return [fact.text for fact in facts]
+
+
+def kinds(text: str) -> dict[str, str]:
+    return {entity.text: entity.kind for entity in entities(text)}
+
+
+# -- what counts as a fact ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "kind"),
+    [
+        ("see src/app/main.py.", "src/app/main.py", "path"),
+        ("in /etc/hosts now", "/etc/hosts", "path"),
+        ("in ~/.app/my-theme.json now", "~/.app/my-theme.json", "path"),
+        ("open user-menu.ts first", "user-menu.ts", "file"),
+        ("call load_config here", "load_config", "identifier"),
+        ("call loadConfig here", "loadConfig", "identifier"),
+        ("a PyVariable is made", "PyVariable", "identifier"),
+        ("uses mpl.rcParams['x']", "mpl.rcParams", "identifier"),
+        ("flight HAT136 leaves", "HAT136", "id"),
+        ("certificate_9380982", "certificate_9380982", "id"),
+        ("at commit 3fa9c1d2", "3fa9c1d2", "hash"),
+        ("it took 274 tries", "274", "number"),
+        ("ratio 0.5, say", "0.5", "number"),
+        ("wait 250ms", "250ms", "number"),
+        ("keep it in .gitignore.", ".gitignore", "file"),
+        ("at https://a.example/x?y=1.", "https://a.example/x?y=1", "url"),
+        ("on 2024-05-20", "2024-05-20", "date"),
+        ("on May 20th, or so", "May 20th", "date"),
+    ],
+)
+def test_a_fact_is_found_with_its_kind(text: str, fact: str, kind: str) -> None:
+    assert kinds(text)[fact] == kind
+
+
+@pytest.mark.parametrize(
+    "text", ["and/or", "well-known", "e.g. this", "It works.The end", "7 times", "Hello World", "1750p"]
+)
+def test_plain_language_has_no_facts(text: str) -> None:
+    assert kinds(text) == {}
+
+
+def test_a_fact_stands_as_a_whole_token_only() -> None:
+    assert stands("run load_all now", "load_all")
+    assert stands("self.load_all()", "load_all")
+    assert not stands("run preload_all", "load_all")
+    assert stands("sed -n '27,30p'", "27")
+    assert not stands("version 3.27", "27")
+    assert not stands("it is 127", "27")
+    assert stands("that was 27.", "27")
+
+
+# -- which facts are needed --------------------------------------------------------------------------------------------
+
+PAST = [
+    {"role": "system", "content": "You know rule_zero."},
+    user("Fix the failing login in src/auth.py, error 4711."),
+    assistant("", ("read", {"path": "src/auth.py"})),
+    tool("def check_token(user): raise the login error 4711"),
+]
+
+
+def needed(*later: Message) -> list[Fact]:
+    return Transcript([*PAST, *later]).facts_after(len(PAST))
+
+
+def test_what_the_assistant_uses_first_and_only_the_past_states_is_needed() -> None:
+    assert names(needed(assistant("check_token is wrong"))) == ["check_token"]
+
+
+def test_values_of_arguments_count_and_their_keys_do_not() -> None:
+    assert names(needed(assistant("", ("edit", {"check_token": "4711"})))) == ["4711"]
+
+
+def test_what_someone_else_said_after_the_cut_is_not_needed() -> None:
+    assert names(needed(user("what of check_token?"), assistant("check_token is wrong"))) == []
+    assert names(needed(assistant("4711"), assistant("4711 again"))) == ["4711"]
+
+
+def test_what_is_new_is_not_needed() -> None:
+    assert names(needed(assistant("I add brand_new"))) == []
+
+
+def test_what_the_system_prompt_states_is_not_needed() -> None:
+    stated = [*PAST, user("mind rule_zero"), assistant("ok"), assistant("by rule_zero")]
+    assert names(Transcript(stated).facts_after(len(PAST) + 1)) == []
+
+
+def test_of_a_path_and_its_file_name_only_the_path_counts() -> None:
+    assert names(needed(assistant("now src/auth.py again"))) == ["src/auth.py"]
+
+
+def test_what_three_other_conversations_state_is_nobodys_own() -> None:
+    counted = common_entities([own_entities([user("uses np_array")]) for _ in range(4)])
+    assert counted["np_array"] == 4
+    assert names(Transcript([*PAST, assistant("4711")]).facts_after(len(PAST), {"4711"})) == []
+
+
+def test_a_fact_is_far_if_it_was_last_said_before_the_final_fifth() -> None:
+    long_past = [user("the code is 4711"), user("plain words " * 100), user("the other is 4812")]
+    facts = Transcript([*long_past, assistant("4711 and 4812")]).facts_after(3)
+    assert {fact.text: fact.far for fact in facts} == {"4711": True, "4812": False}
+
+
+def test_company_is_what_stands_near_a_fact_both_before_and_where_it_is_used() -> None:
+    (fact,) = needed(assistant("the login fails with an error: 4711"))
+    assert fact.company == {"login", "error"}
+
+
+def test_words_inside_names_are_no_company() -> None:
+    assert plain_words("Read lib/patches.py, foo.bar and PyVariable; then decide") == {"read", "decide"}
+
+
+# -- what a context holds ----------------------------------------------------------------------------------------------
+
+
+def fact(text: str, *company: str, far: bool = False) -> Fact:
+    return Fact(text, "id", 0, 0, far, frozenset(company))
+
+
+def test_recall_counts_facts_that_stand_in_the_context_and_not_in_its_system_prompt() -> None:
+    context = Text([{"role": "system", "content": "b_two"}, user("a_one")])
+    held = held_facts([fact("a_one"), fact("b_two", far=True)], context)
+    assert (held.recall, held.far) == (Share(1, 2), Share(0, 1))
+    assert names(held.lost) == ["b_two"]
+    assert held.by_kind == {"id": Share(1, 2)}
+
+
+def test_a_fact_is_bound_by_two_words_of_its_company_in_the_same_message() -> None:
+    wanted = [fact("a_one", "login", "error")]
+    assert held_facts(wanted, Text([user("the login error of a_one")])).bound == Share(1, 1)
+    assert held_facts(wanted, Text([user("the login of a_one")])).bound == Share(0, 1)
+    assert held_facts(wanted, Text([user("login error"), user("a_one")])).bound == Share(0, 1)
+    assert held_facts(wanted, Text([user("login error" + " x" * 200 + " a_one")])).bound == Share(0, 1)
+
+
+def test_any_sighting_may_bind_a_fact() -> None:
+    context = Text([user("a_one"), user("login error: a_one")])
+    assert held_facts([fact("a_one", "login", "error")], context).bound == Share(1, 1)
+
+
+def test_a_bare_list_recalls_and_does_not_bind() -> None:
+    held = held_facts([fact("a_one", "login", "error")], Text([user("a_one\nb_two\nsrc/login/error.py")]))
+    assert (held.recall, held.bound) == (Share(1, 1), Share(0, 1))
+
+
+def test_a_fact_without_company_is_left_out_of_bound() -> None:
+    assert held_facts([fact("a_one", "login")], Text([user("a_one")])).bound == Share(0, 0)
+
+
+def test_a_user_turn_survives_if_half_of_its_words_stand_together() -> None:
+    turn = user("Rename the harbour planner and delete old berths")  # rename harbour planner delete old berths
+    assert held_turns([turn], Text([user("harbour planner: delete")])) == Share(1, 1)
+    assert held_turns([turn], Text([user("harbour planner")])) == Share(0, 1)
+    assert held_turns([turn], Text([user("harbour"), user("planner"), user("delete")])) == Share(0, 1)
+    assert held_turns([turn], Text([user("harbour" + " x" * 300 + "planner" + " x" * 300 + " delete")])) == Share(0, 1)
+
+
+def test_a_user_turn_that_says_nothing_is_not_asked_for() -> None:
+    assert held_turns([user("yes, please do it")], Text([])) == Share(0, 0)
+
+
+def test_files_are_written_by_tools_redirections_and_sed() -> None:
+    body = "cat <<'EOF' > made.py\nif a > b.c:\n  pass\nEOF\necho x >> log.txt 2>/dev/null; sed -i 's/a/b/' lib/old.py"
+    history = [
+        assistant("", ("Write", {"file_path": "/app/new.py", "content": "x"}), ("bash", {"command": body})),
+        assistant("", ("read", {"path": "seen.py"}), ("TodoWrite", {"file": "no.md"})),
+    ]
+    assert files_written(history) == ["/app/new.py", "made.py", "log.txt", "lib/old.py"]
+
+
+def test_a_file_is_named_by_as_much_of_its_path_as_tells_it_from_the_others() -> None:
+    history = [assistant("", *(("edit", {"path": path}) for path in ("a/index.ts", "b/index.ts", "c/only.ts")))]
+    assert held_files(history, Text([user("index.ts only.ts")])) == Share(1, 3)
+    assert held_files(history, Text([user("b/index.ts only.ts")])) == Share(2, 3)
+
+
+def test_invented_is_what_the_summary_states_and_no_source_has_even_inside_a_word() -> None:
+    context = [user(f"{SUMMARY_PREFIX}\n\nfixed a_one and made_up"), assistant("not_ours")]
+    assert invented(context, [user("about xa_one")]) == ["made_up"]
+
+
+# -- validity ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_valid_context_has_no_problems() -> None:
+    assert problems(PAST, PAST) == []
+
+
+@pytest.mark.parametrize(
+    ("context", "problem"),
+    [
+        ([*PAST[:2], PAST[3]], "answers no call"),
+        ([*PAST[:3], user("and?"), PAST[3]], "before the results"),
+        (PAST[1:], "system prompt"),
+        ([PAST[0], user("something else")], "latest request is gone"),
+    ],
+)
+def test_a_broken_context_is_told(context: list[Message], problem: str) -> None:
+    assert any(problem in found for found in problems(context, PAST))
+
+
+# -- methods, cuts, trials ---------------------------------------------------------------------------------------------
+
+
+def long_conversation() -> list[Message]:
+    made: list[Message] = [{"role": "system", "content": "Be brief."}, user("Find the broken berth in port_list.")]
+    for step in range(20):
+        made.append(assistant(f"step {step}", ("bash", {"command": f"show berth_{100 + step}"})))
+        made.append(tool(f"berth_{100 + step} holds cargo number {7000 + step} " + "and more plain words " * 20))
+    made.append(assistant("The broken ones are berth_101 with cargo number 7001, and berth_117."))
+    return made
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_stays_within_its_room(method: str) -> None:
+    messages = long_conversation()[:-1]
+    room = body_tokens(messages) // 3
+    context = METHODS[method](messages, room)
+    assert context is not None
+    assert 0 < body_tokens(context) <= room
+    assert context[0]["role"] == "system"
+
+
+def test_the_engine_says_when_it_cannot_reach_a_share() -> None:
+    assert METHODS["extractive"](long_conversation()[:-1], 5) is None
+
+
+def test_keep_last_starts_at_a_group() -> None:
+    context = METHODS["keep-last"](long_conversation()[:-1], 400)
+    assert context is not None
+    assert [message["role"] for message in context[:2]] == ["system", "assistant"]
+
+
+def test_cuts_lie_where_the_model_is_asked_next() -> None:
+    messages = long_conversation()
+    found = cuts(messages, (0.35, 0.5))
+    assert len(found) == 2
+    assert all(messages[cut]["role"] == "assistant" for cut in found)
+    assert cuts(messages[:8], (0.5,)) == []
+
+
+@pytest.mark.parametrize("chain", ["", "history", "context"])
+def test_a_conversation_goes_through_every_cut_share_and_method(chain: str) -> None:
+    conversation = Conversation("made", "coding", long_conversation())
+    trials = try_all(Work(conversation, frozenset(), (0.4,), ("extractive", "keep-last"), chain, with_misses=True))
+    assert len(trials) == 2 * (1 if chain else 4)
+    for trial in trials:
+        assert trial.reached
+        assert trial.tokens <= 0.4 * trial.tokens_before
+        assert trial.recall.of == trial.facts
+        assert len([miss for miss in trial.misses if not miss.unbound]) == trial.recall.of - trial.recall.kept
+
+
+def test_the_split_of_a_conversation_depends_on_its_name_alone() -> None:
+    assert Conversation("made", "coding", []).split == Conversation("made", "other", [user("x")]).split
+    assert {Conversation(f"made {n}", "coding", []).split for n in range(20)} == {"dev", "test"}
+
+
+# -- search, means, plots ----------------------------------------------------------------------------------------------
+
+
+def test_a_search_finds_a_fact_by_the_other_words_of_the_message_that_uses_it() -> None:
+    noise = [user(f"plain talk of number {n}") for n in range(20)]
+    messages = [user("the harbour code is a_one"), *noise, assistant("harbour code: a_one")]
+    transcript = Transcript(messages)
+    facts = transcript.facts_after(len(messages) - 1)
+    assert masked("harbour code: a_one", "a_one").split() == ["harbour", "code:"]
+    assert found_facts(transcript, len(messages) - 1, facts) == Share(1, 1)
+
+
+def trial(name: str, kept: int, of: int, *, reached: bool = True) -> Trial:
+    return Trial(name, "coding", "extractive", 0.25, 1, reached=reached, recall=Share(kept, of), tokens_before=1)
+
+
+def test_every_conversation_counts_once_whatever_its_facts() -> None:
+    (row,) = rows([trial("a", 1, 1), trial("a", 0, 1), trial("b", 100, 100)])
+    mean = row.means["recall"]
+    assert mean is not None
+    assert (mean.value, mean.conversations) == (0.75, 2)
+    assert mean.low <= mean.value <= mean.high
+
+
+def test_a_cut_without_facts_or_not_reached_is_left_out_and_counted() -> None:
+    (row,) = rows([trial("a", 1, 1), trial("b", 0, 0), trial("c", 0, 0, reached=False)])
+    mean = row.means["recall"]
+    assert mean is not None
+    assert (mean.value, mean.conversations, row.unreached) == (1.0, 1, 1)
+
+
+def test_intervals_are_the_same_every_time() -> None:
+    values = [0.1, 0.5, 0.9, 0.3]
+    assert interval(values) == interval(values)
+
+
+def test_a_plot_has_a_line_for_every_method() -> None:
+    drawn = picture(rows([trial("a", 1, 2)]), "recall", "a & b")
+    assert drawn.count("<polyline") == 1
+    assert "a &amp; b" in drawn
