@@ -97,7 +97,7 @@ def test_what_relates_to_the_focus_comes_first_and_has_most_of_the_room() -> Non
     plain, focused = summarize(turns, 700), summarize(turns, 700, focus="invoice")
 
     def share(text: str) -> float:
-        lines = [line for line in text.splitlines() if line.startswith("- ")]
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         return sum(COUNT(line) for line in lines if "invoice" in line) / sum(map(COUNT, lines))
 
     assert share(focused) >= 0.6 > share(plain)

@@ -138,7 +138,7 @@ def test_the_report_says_what_was_done_and_how_good_it_is() -> None:
 
 
 @pytest.mark.spec("9.1")
-def test_a_summary_that_invents_names_is_found_out_and_scores_lower() -> None:
+def test_a_summary_that_invents_names_is_found_out_and_mended() -> None:
     class Says:
         name = "says"
 
@@ -159,7 +159,8 @@ def test_a_summary_that_invents_names_is_found_out_and_scores_lower() -> None:
     assert liar.last_report.quality is not None
     assert honest.last_report.quality.invented == ()
     assert liar.last_report.quality.invented == ("src/never_existed.py", "9999")
-    assert liar.last_report.quality.score < honest.last_report.quality.score
+    assert "names what stands nowhere" in " ".join(liar.last_report.quality.problems)
+    assert liar.last_report.quality.score >= honest.last_report.quality.score - 0.05
 
 
 def test_changes_tell_what_became_of_each_message() -> None:

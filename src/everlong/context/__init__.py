@@ -3,9 +3,12 @@
 from everlong.context.compressor import ContextCompressor
 from everlong.context.engine import ContextEngine
 from everlong.context.report import Boundaries, CompactionReport, Quality, SummarizerInput
-from everlong.context.summarize import Summarizer, SummaryRequest
-from everlong.context.summary.completion import Complete, CompletionSummarizer
+from everlong.context.summarize import MendingSummarizer, Summarizer, SummaryRequest, Weakness
+from everlong.context.summary.chain import SummarizerChain
+from everlong.context.summary.completion import CompletionSummarizer
 from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.parts import Complete, SummaryProgress
+from everlong.context.summary.warm import WarmPrefixSummarizer
 
 __all__ = [
     "Boundaries",
@@ -15,8 +18,13 @@ __all__ = [
     "ContextCompressor",
     "ContextEngine",
     "ExtractiveSummarizer",
+    "MendingSummarizer",
     "Quality",
     "Summarizer",
+    "SummarizerChain",
     "SummarizerInput",
+    "SummaryProgress",
     "SummaryRequest",
+    "WarmPrefixSummarizer",
+    "Weakness",
 ]

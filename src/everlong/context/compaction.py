@@ -7,7 +7,7 @@ comes from the situation; what is decided, and the list that follows from it, is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from everlong.context.assemble import assemble
@@ -16,12 +16,15 @@ from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.prune import Pruned, shorten_results, shorten_texts
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
-from everlong.context.situation import Request, Situation
+from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
-from everlong.context.verify import measure
+from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, text_of
 
+_WELL_USED = 0.9
+"""The share of a target from which on it counts as used."""
 _OPENING_REACH = 50
 _TELLING = 12
 """Characters from which on a user's words can say what a conversation is about."""
@@ -57,12 +60,28 @@ class Compaction:
         if request.target_tokens is not None and before <= self.known.units(request.target_tokens):
             return self._finish(_Result(Pruned(self.known.repaired, self.known.counts, 0), "unchanged"), current_tokens)
         result = self._summarized() if self.has_new_turns or self._summary_is_too_long() else self._cleared()
+        share = self._better_tail_share(result)
+        if share is not None:
+            return Compaction(replace(request, tail_share=share)).run(current_tokens)
         if result.pruned.tokens > min(before - 1, self.known.limits.total):
             result = min(result, self._cleared(), key=lambda candidate: candidate.pruned.tokens)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
             least = min(self.known.least_tokens(), result.pruned.tokens)
             raise TargetUnreachable(request.target_tokens, math.ceil(least * request.scale))
         return self._finish(result, current_tokens)
+
+    def _better_tail_share(self, result: _Result) -> float | None:
+        """Under a target, the share that gives the tail what the summary had no use for; None where that is little."""
+        room = self.known.limits.tail / self.request.tail_share
+        used = result.summary_tokens + self.known.limits.tail
+        is_first_try = self.request.tail_share == TAIL_SHARE_OF_TARGET
+        wasteful = result.pruned.tokens < self.known.limits.total * _WELL_USED
+        if self.request.target_tokens is None or not (is_first_try and wasteful and room):
+            return None
+        written = result.written
+        if written is None or written.summarizer != ExtractiveSummarizer.name or written.fallback_reason is not None:
+            return None  # a model is not asked twice for this
+        return min(0.95, self.request.tail_share + (room - used) / room)
 
     # -- what the stages share -------------------------------------------------------------------------------------
 
@@ -130,13 +149,19 @@ class Compaction:
         """Head, summary and tail."""
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
-            written = self.request.writer.write(self._summary_request(), ignore_cooldown=self.request.force)
+            yardstick = self._yardstick()
+            written = self.request.writer.write(self._summary_request(), yardstick, ignore_cooldown=self.request.force)
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
             if check_all(result, self.known.repaired):
                 return self._cleared()
-            quality = measure(self.turns, self._previous(), written, result, self.known.repaired)
+            quality = yardstick.measure(
+                written.text,
+                invented=written.invented,
+                problems=written.problems,
+                extract_score=written.extract_score,
+            )
             counts = counter.counts(result)
         cleared = self.known.exchange.changed if plan.head_end > self.known.layout.system_end else 0
         return _Result(
@@ -147,6 +172,11 @@ class Compaction:
             summary_tokens=counter.count_text(written.text),
             quality=quality,
         )
+
+    def _yardstick(self) -> Yardstick:
+        """Measures any summary of the covered turns, together with what will stand around it."""
+        more = (self._previous(), self.request.memory_context, self.request.focus_topic)
+        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more)
 
     def _head(self) -> list[Message]:
         """The system prompt, and the first exchange where there is room for it."""
@@ -174,6 +204,8 @@ class Compaction:
             latest_user=None if latest is None else self.known.repaired[latest],
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
+            prefix=self.known.repaired[: self.plan.tail_start],
+            prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
         )
 
     def _opening(self) -> Message | None:

@@ -16,12 +16,16 @@ class Quality:
     entities_kept: float
     """The share of names, paths, numbers and ids of the summarized turns (weighted by use) that still stand."""
     invented: tuple[str, ...]
-    """Names, paths, numbers and ids that stand in the summary and nowhere in its source."""
+    """Names, paths, numbers and ids that the summarizer made up: nowhere in its source, and cut out."""
     sections: tuple[str, ...]
     """The summary's headings that have content."""
     latest_request_intact: bool
     sampled: bool = False
     """Whether a large source was measured on a sample of its turns."""
+    problems: tuple[str, ...] = ()
+    """What was wrong with the summarizer's own text, before it was mended, filled up or replaced."""
+    extract_score: float | None = None
+    """What the built-in summary alone would have scored; None where no other summarizer was asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ from everlong.context.summarize import SummaryWriter
 from everlong.model import Message
 from everlong.tokens import MessageCounter
 
-TAIL_SHARE_OF_TARGET = 0.6
-"""Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
+TAIL_SHARE_OF_TARGET = 0.35
 EXCHANGE_SHARE_OF_TARGET = 0.15
 
 
@@ -44,6 +43,8 @@ class Request:
     force: bool = False
     memory_context: str | None = None
     target_tokens: int | None = None
+    tail_share: float = TAIL_SHARE_OF_TARGET
+    """Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Situation:
         fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.exchange.tokens
         latest = self.layout.latest_user
         room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
-        tail = int(room * TAIL_SHARE_OF_TARGET)
+        tail = int(room * request.tail_share)
         return Limits(
             total=total,
             tail=tail,
@@ -117,7 +118,9 @@ class Situation:
     @cached_property
     def exchange(self) -> Pruned:
         """The first exchange as it will stand in the head: results cleared, oversized texts shortened."""
-        counter, target = self.request.counter, self.request.target_tokens
+        counter, target, latest = self.request.counter, self.request.target_tokens, self.layout.latest_user
+        if target is not None and latest is not None and latest < self.layout.exchange_end:
+            return Pruned([], [], 0)  # the request is repeated after the summary; a target has no room for it twice
         allowed = self.request.budgets.tail_tokens if target is None else int(target * EXCHANGE_SHARE_OF_TARGET)
         cleared = self.clear(self.layout.system_end, self.layout.exchange_end)
         return shorten_texts(cleared, self.units(allowed), counter.count, counter.count_text)

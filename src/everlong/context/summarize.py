@@ -1,20 +1,24 @@
 """Third stage: the middle becomes one document, whatever happens to the summarizer.
 
-A summarizer is anything with a name and one method. If the chosen one fails, is cooling down after a failure, or gives
-something that is no summary, the extractive one takes its place and the reason is kept. No network here: a summarizer
-that needs one brings it along.
+A summarizer is anything with a name and one method. Its answer is judged, mended once if it is weak and can be, and
+filled up with lines of the conversation itself. If it fails, is cooling down after a failure, or gives something that
+is no summary, the extractive one takes its place and the reason is kept. No network here: a summarizer that needs one
+brings it along.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from everlong.context.shorten import TextCount
+from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
-from everlong.errors import SummarizerError
+from everlong.context.summary.judge import Judged, UnusableSummary, judged
+from everlong.context.summary.mend import filled, missing_lines, readable
+from everlong.context.verify import Yardstick
 from everlong.model import Message
 
 
@@ -36,6 +40,10 @@ class SummaryRequest:
     focus_topic: str | None = None
     memory_context: str | None = None
     """What a memory provider wants kept."""
+    prefix: Sequence[Message] = ()
+    """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
+    prefix_tokens: int = 0
+    """What the prefix costs; 0 where that is not known."""
 
 
 class Summarizer(Protocol):
@@ -51,18 +59,46 @@ class Summarizer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Weakness:
+    """What a summary falls short in."""
+
+    problems: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Lines of the conversation with names that the summary should have and has not."""
+
+
+@runtime_checkable
+class MendingSummarizer(Summarizer, Protocol):
+    """A summarizer that can be asked once more; any that has a ``mend`` method is."""
+
+    def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
+        """The summary again, better; ``draft`` is empty where nothing of the first one could stand."""
+        ...
+
+
 class Written(NamedTuple):
     """A summary, who wrote it, and why it was not the one who was asked first."""
 
     text: str
     summarizer: str
     fallback_reason: str | None
-    is_extract: bool
-    """Whether every line was taken from the source, rather than written by a model."""
+    problems: tuple[str, ...] = ()
+    """What was wrong with the first draft of whoever was asked."""
+    extract_score: float | None = None
+    """What the fallback's summary scores, where it was made beside another's."""
+    invented: tuple[str, ...] = ()
+    """Names that the summarizer made up; they were cut out."""
+
+
+_SLACK = 0.15
+"""Key lines close a gap this wide; a draft that scores further below the extract is worth another call."""
+_PATIENCE = 3
+"""So many answers in a row that are no summary, and the summarizer is left alone like one that cannot be reached."""
 
 
 class SummaryWriter:
-    """Asks the chosen summarizer, and the fallback where that one fails."""
+    """Asks the chosen summarizer, has a weak answer mended, and asks the fallback where that one fails."""
 
     def __init__(
         self,
@@ -71,45 +107,93 @@ class SummaryWriter:
         cooldown_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._chosen = chosen
+        # Choosing the fallback itself is not choosing a model.
+        self._chosen = None if type(chosen) is type(fallback) else chosen
         self._fallback = fallback
         self._cooldown = cooldown_seconds
         self._clock = clock
         self._cooling_until: float | None = None
+        self._unusable = 0
 
-    def write(self, request: SummaryRequest, *, ignore_cooldown: bool = False) -> Written:
-        """A summary within the request's budget; never raises for a summarizer's sake."""
-        if self._chosen is None:
+    def write(
+        self, request: SummaryRequest, yardstick: Yardstick | None = None, *, ignore_cooldown: bool = False
+    ) -> Written:
+        """A summary within the request's budget, never measured below the fallback's; never raises for its sake."""
+        written = self._asked(request, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
+        return written._replace(text=without_control_words(written.text))
+
+    def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
+        chosen = self._chosen
+        if chosen is None:
             return self._extract(request, None)
         if self._cooling_until is not None and self._clock() < self._cooling_until and not ignore_cooldown:
-            reason = f"{self._chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
-        else:
-            try:
-                text = fitted(self._chosen.summarize(request), request)
-            except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported, not hidden
-                self._cooling_until = self._clock() + self._cooldown
-                reason = f"{self._chosen.name}: {type(error).__name__}: {error}"
-            else:
-                self._cooling_until = None
-                return Written(text, self._chosen.name, None, is_extract=self._chosen is self._fallback)
-        return self._extract(request, reason)
+            reason = f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
+            return self._extract(request, reason)
+        try:
+            answer: object = chosen.summarize(request)
+        except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported, not hidden
+            self._cooling_until = self._clock() + self._cooldown
+            return self._extract(request, f"{chosen.name}: {type(error).__name__}: {error}")
+        return self._improved(chosen, answer, request, yardstick)
 
-    def _extract(self, request: SummaryRequest, reason: str | None) -> Written:
-        return Written(self._fallback.summarize(request), self._fallback.name, reason, is_extract=True)
+    def _improved(self, chosen: Summarizer, answer: object, request: SummaryRequest, yardstick: Yardstick) -> Written:
+        """The answer mended if it is weak, and filled up with the fallback's lines."""
+        extract = self._fallback.summarize(replace(request, turns=readable(request.turns)))
+        extract_score = yardstick.score(extract)
+        draft = _judged(answer, request, yardstick)
+        problems, invented = draft.problems, draft.invented
+        weak = bool(problems) or yardstick.score(draft.document.render()) < extract_score - _SLACK
+        if weak and isinstance(chosen, MendingSummarizer):
+            weakness = Weakness(problems, missing_lines(draft.document, extract, yardstick))
+            draft, failure = self._mended(chosen, draft, weakness, request, yardstick)
+            problems, invented = problems + failure, tuple(dict.fromkeys(invented + draft.invented))
+        if draft.document.is_empty():
+            self._unusable += 1
+            if self._unusable >= _PATIENCE:
+                self._cooling_until = self._clock() + self._cooldown
+            unusable = self._extract(request, f"{chosen.name}: {'; '.join(problems)}", problems)
+            return unusable._replace(invented=invented)
+        self._unusable, self._cooling_until = 0, None
+        whole = filled(draft.document, extract, yardstick, request.budget_tokens, request.count)
+        if whole.prose_share == 0.0:
+            problems += (f"the built-in summary alone scores {extract_score:.2f}, and with any of it less",)
+            reason = f"{chosen.name}: {problems[-1]}"
+            return Written(extract, self._fallback.name, reason, problems, extract_score, invented)
+        return Written(whole.text, chosen.name, None, problems, extract_score, invented)
+
+    @staticmethod
+    def _mended(
+        chosen: MendingSummarizer, draft: Judged, weakness: Weakness, request: SummaryRequest, yardstick: Yardstick
+    ) -> tuple[Judged, tuple[str, ...]]:
+        """The better of a draft and the next one, and what went wrong in asking for it."""
+        try:
+            second = _judged(chosen.mend(request, draft.document.render(), weakness), request, yardstick)
+        except Exception as error:  # noqa: BLE001 - as in write: foreign code, and the first draft is still there
+            return draft, (f"asked to mend it: {type(error).__name__}: {error}",)
+        scores = [yardstick.score(judged.document.render()) for judged in (draft, second)]
+        is_better = scores[1] > scores[0] or draft.document.is_empty()
+        return (second if is_better else draft), ()
+
+    def _extract(self, request: SummaryRequest, reason: str | None, problems: tuple[str, ...] = ()) -> Written:
+        if reason is not None and not problems:
+            problems = (reason,)
+        return Written(self._fallback.summarize(request), self._fallback.name, reason, problems)
 
     def reset(self) -> None:
         """Forget earlier failures."""
         self._cooling_until = None
+        self._unusable = 0
 
 
-def fitted(text: object, request: SummaryRequest) -> str:
-    """A summarizer's output with headings in order and within the budget; raises if it is no summary."""
-    if not isinstance(text, str) or not text.strip():
-        raise SummarizerError("the summary is empty")
-    document = SummaryDocument.parse(text)
-    if not any(line.startswith("##") for line in text.splitlines()) or not document.filled_sections():
-        raise SummarizerError("the answer has none of the summary's headings; it may be a refusal or a reply")
-    within = document.fit(request.budget_tokens, request.count)
-    if not within:
-        raise SummarizerError(f"no part of the summary fits {request.budget_tokens} tokens")
-    return within
+def yardstick_for(request: SummaryRequest) -> Yardstick:
+    """Measures summaries by themselves, against what a request gives to work with."""
+    source = [m for m in (request.opening, *request.prefix, *request.turns, request.latest_user) if m is not None]
+    return Yardstick(request.turns, (), source, (request.previous, request.memory_context, request.focus_topic))
+
+
+def _judged(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:
+    """What of an answer can stand; an empty document where nothing can."""
+    try:
+        return judged(answer, yardstick, request.budget_tokens, request.count)
+    except UnusableSummary as error:
+        return Judged(SummaryDocument(), (str(error),), error.invented)

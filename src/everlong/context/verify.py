@@ -1,4 +1,4 @@
-"""Fifth stage: is the result valid, and how good is it?
+"""Fifth stage: how good is a summary, measured against what it stands for?
 
 Validity is checked by the invariants; quality is measured by what survived: entities of the summarized turns, sections
 with content, the latest request. A large source is measured on an even sample of its turns, so that measuring never
@@ -7,87 +7,220 @@ costs more than compacting. Measures only; mending is the business of whoever re
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from everlong.context.invariants import LatestUserTurn
 from everlong.context.report import Quality
-from everlong.context.summarize import Written
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.redact import REDACTED
 from everlong.model import Message, calls_of, is_system, text_of
 
 _MOST_TURNS = 120
 _MOST_CHARACTERS = 800
 _SECTIONS_EXPECTED = 5
 _WEIGHTS = {"user": 3.0, "assistant": 2.0}
+_MOST_SUSPECTS = 400
+_LEAST_WORDS = 8
+_MOST_SEARCHED = 4_000_000
+"""Characters of the source in which a summary's words are looked for."""
+_JOINTS = re.compile(r"[:=@#?&]+")
+_WORD = re.compile(r"[A-Za-z]{5,}|[\u3400-\u9fff]{2}")
 
 
-def measure(
-    turns: Sequence[Message],
-    previous: str | None,
-    written: Written,
-    result: Sequence[Message],
-    source: Sequence[Message],
-) -> Quality:
-    """The quality of a compaction that put a summary in place of ``turns``."""
-    step = max(1, -(-len(turns) // _MOST_TURNS))
-    wanted = _weighted_entities(turns[::step])
-    there = {
-        name for message in result if not is_system(message) for text in _texts(message) for name in entities(text)
-    }
-    total = sum(wanted.values())
-    kept = sum(weight for name, weight in wanted.items() if name in there) / total if total else 1.0
-    # What was chosen from the source cannot be invented; only a model's words need the search.
-    invented = () if written.is_extract else _invented(written.text, turns, previous, source)
-    sections = SummaryDocument.parse(written.text).filled_sections()
-    intact = not LatestUserTurn(source).check(result)
-    score = (
-        0.6 * kept
-        + 0.2 * min(1.0, len(sections) / _SECTIONS_EXPECTED)
-        + 0.1 * intact
-        + 0.1 * (1.0 - min(1.0, len(invented) / 5))
-    )
-    return Quality(
-        score=round(score, 4),
-        entities_kept=round(kept, 4),
-        invented=invented,
-        sections=sections,
-        latest_request_intact=intact,
-        sampled=step > 1,
-    )
+class Yardstick:
+    """Measures summaries of one stretch of a conversation.
+
+    ``turns`` is what a summary is to stand for, ``around`` what will stand beside it, ``source`` everything that it
+    may draw on, with ``more`` texts that are no messages. Without ``around`` a summary is measured by itself.
+    """
+
+    def __init__(
+        self,
+        turns: Sequence[Message],
+        around: Sequence[Message] = (),
+        source: Sequence[Message] | None = None,
+        more: Iterable[str | None] = (),
+    ) -> None:
+        self._turns = turns
+        self._around = around
+        self._source = turns if source is None else source
+        self._more = [text for text in more if text]
+        self._step = max(1, -(-len(turns) // _MOST_TURNS))
+        self._names: dict[str, frozenset[str]] = {}
+
+    def kept(self, summary: str) -> float:
+        """The share of the turns' entities, weighted by use, that stand in a summary or beside it."""
+        total = sum(self.wanted.values())
+        if not total:
+            return 1.0
+        there = self._names_in(summary)
+        lost = sum(weight for name, weight in self._lost_around.items() if name not in there)
+        return 1.0 - lost / total
+
+    def score(self, summary: str, invented: int = 0) -> float:
+        """How good a compaction with this summary is, from 0 to 1, in the two decimals that a sample can bear."""
+        sections = SummaryDocument.parse(summary).filled_sections()
+        return round(
+            0.6 * self.kept(summary)
+            + 0.2 * min(1.0, len(sections) / _SECTIONS_EXPECTED)
+            + 0.1 * self._is_latest_intact
+            + 0.1 * (1.0 - min(1.0, invented / 5)),
+            2,
+        )
+
+    def measure(
+        self,
+        summary: str,
+        *,
+        invented: tuple[str, ...] = (),
+        problems: tuple[str, ...] = (),
+        extract_score: float | None = None,
+    ) -> Quality:
+        """The quality of a compaction with this summary; the rest says how the summary came to be."""
+        return Quality(
+            score=self.score(summary),
+            entities_kept=round(self.kept(summary), 4),
+            invented=invented,
+            sections=SummaryDocument.parse(summary).filled_sections(),
+            latest_request_intact=self._is_latest_intact,
+            sampled=self._step > 1,
+            problems=problems,
+            extract_score=extract_score,
+        )
+
+    def missing(self, summary: str) -> list[str]:
+        """Entities of the turns that stand neither in a summary nor beside it, the weightiest first."""
+        there = self._names_in(summary)
+        lost = [(-weight, name) for name, weight in self._lost_around.items() if name not in there]
+        return [name for _, name in sorted(lost)]
+
+    def invented(self, summary: str) -> tuple[str, ...]:
+        """Entities of a summary that stand nowhere in what it was made from."""
+        # A count that the summary itself made up of many turns (×12) is an observation, not an invention.
+        suspects = [
+            name
+            for name in dict.fromkeys(entities(REDACTED.sub(" ", summary)))
+            if name not in self.wanted and (not name.isdigit() or len(name) > 3)
+        ][:_MOST_SUSPECTS]
+        pieces = {name: [p for p in _JOINTS.split(name) if len(p) > 1] or [name] for name in suspects}
+        unknown = self._unknown({piece for parts in pieces.values() for piece in parts} | set(suspects))
+        found = [
+            name
+            for name in suspects
+            if name in unknown and any(p in unknown and not (p.isdigit() and len(p) < 4) for p in pieces[name])
+        ]
+        # The file's name in an invented path is invented with it.
+        return tuple(name for name in found if not any(name != other and name in other for other in found))
+
+    def relatedness(self, summary: str) -> float:
+        """The share of a summary's telling words that its source has too; a few words tell nothing."""
+        told = set(_WORD.findall(summary.lower()))
+        if len(told) < _LEAST_WORDS:
+            return 1.0
+        strange = told - self._vocabulary
+        if len(strange) > 0.5 * len(told):  # the sample may have missed them: look further before judging
+            looked_at = 0
+            for message in reversed(self._source):
+                for text in _texts(message):
+                    lowered = text.lower()
+                    strange -= {word for word in strange if word in lowered}
+                    looked_at += len(text)
+                if not strange or looked_at > _MOST_SEARCHED:
+                    break
+        return 1 - len(strange) / len(told)
+
+    def breaks_off_in(self, word: str) -> bool:
+        """Whether a word is only the beginning of one that the source has."""
+        lowered = word.lower()
+        if len(lowered) < 3 or lowered in self._vocabulary or word in self.wanted:
+            return False
+        begun = any(name.startswith(word) for name in self.wanted) or (
+            len(lowered) > 3 and any(known.startswith(lowered) for known in self._vocabulary)
+        )
+        return begun and word in self._unknown({word})
+
+    # -- what the source has -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def wanted(self) -> dict[str, float]:
+        """The entities of the turns; those that people and models wrote, and those that recur, weigh more."""
+        seen: Counter[str] = Counter()
+        weights: dict[str, float] = {}
+        for message in self._turns[:: self._step]:
+            weight = _WEIGHTS.get(message["role"], 1.0)
+            for text in _texts(message):
+                for name in set(entities(text[:_MOST_CHARACTERS])):
+                    seen[name] += 1
+                    weights[name] = max(weight, weights.get(name, 0.0))
+        return {name: weights[name] * min(count, 5) for name, count in seen.items()}
+
+    @cached_property
+    def _lost_around(self) -> dict[str, float]:
+        """The wanted entities that stand nowhere beside the summary, so that it alone can keep them."""
+        there = {
+            name
+            for message in self._around
+            if not is_system(message)
+            for text in _texts(message)
+            for name in entities(text)
+        }
+        return {name: weight for name, weight in self.wanted.items() if name not in there}
+
+    @cached_property
+    def _vocabulary(self) -> set[str]:
+        sampled = [text[:_MOST_CHARACTERS] for m in self._turns[:: self._step] for text in _texts(m)]
+        return {word for text in [*sampled, *self._more] for word in _WORD.findall(text.lower())}
+
+    @cached_property
+    def _is_latest_intact(self) -> bool:
+        return not self._around or not LatestUserTurn(self._source).check(self._around)
+
+    def _names_in(self, summary: str) -> frozenset[str]:
+        names = self._names.get(summary)
+        if names is None:
+            names = self._names[summary] = frozenset(entities(summary))
+        return names
+
+    def _unknown(self, names: set[str]) -> set[str]:
+        """Those of the names that no text of the source has; newest texts first, as most names are found there."""
+        remaining = {name for name in names if not any(_stands_in(name, text) for text in self._more)}
+        for message in reversed(self._source):
+            if not remaining:
+                break
+            called = [call.name for call in calls_of(message)]
+            for text in [*_texts(message), *called]:
+                remaining = {name for name in remaining if name not in text or not _stands_in(name, text)}
+        return remaining
 
 
 def _texts(message: Message) -> list[str]:
     return [text_of(message), *(call.arguments for call in calls_of(message))]
 
 
-def _weighted_entities(turns: Sequence[Message]) -> dict[str, float]:
-    """The entities of the turns; those that people and models wrote, and those that recur, weigh more."""
-    seen: Counter[str] = Counter()
-    weights: dict[str, float] = {}
-    for message in turns:
-        weight = _WEIGHTS.get(message["role"], 1.0)
-        for text in _texts(message):
-            for name in set(entities(text[:_MOST_CHARACTERS])):
-                seen[name] += 1
-                weights[name] = max(weight, weights.get(name, 0.0))
-    return {name: weights[name] * min(count, 5) for name, count in seen.items()}
+def _stands_in(name: str, text: str) -> bool:
+    """Whether a text has a name as a whole, not as a piece of a longer one."""
+    start = text.find(name)
+    while start >= 0:
+        end = start + len(name)
+        if not (_is_inside(text, start - 1, start) or _is_inside(text, end - 1, end)):
+            return True
+        start = text.find(name, start + 1)
+    return False
 
 
-def _invented(
-    summary: str, turns: Sequence[Message], previous: str | None, source: Sequence[Message]
-) -> tuple[str, ...]:
-    """Entities of a summary that stand nowhere in what it was made from."""
-    known = [previous or ""]
-    # A count that the summary itself made up of many turns (×12) is an observation, not an invention.
-    suspects = [name for name in dict.fromkeys(entities(summary)) if not name.isdigit() or len(name) > 3]
-    missing = [name for name in suspects if not any(name in text for text in known)]
-    found: list[str] = []
-    for name in missing:
-        if any(name in text for message in reversed(turns) for text in _texts(message)):
-            continue
-        if any(name in text for message in source for text in _texts(message)):
-            continue
-        found.append(name)
-    return tuple(found)
+def _is_inside(text: str, left: int, right: int) -> bool:
+    """Whether two neighbouring characters belong to one word."""
+    if left < 0 or right >= len(text):
+        return False
+    # In a JSON text a line break is written as \n, so a letter after a backslash may end what came before it.
+    if left > 0 and text[left - 1] == "\\" and text[left] in "nrt":
+        return False
+    return _is_name_character(text[left]) and _is_name_character(text[right])
+
+
+def _is_name_character(character: str) -> bool:
+    return character.isascii() and (character.isalnum() or character == "_")

@@ -1,62 +1,174 @@
-"""What a summarizing model gets to read: the turns, escaped, with tool outputs digested.
+"""What a summarizing model gets to read: the turns in pieces, redacted and made harmless, with tool outputs digested.
 
 A digest says what ran and what came out: the beginning, the end and the lines that matter, within a bound; never the
-placeholder of a cleared output. Every turn stands between marks that its own text cannot contain, so that no message
-can close the transcript or pose as instructions.
+placeholder of a cleared output. What people and models said is given whole, in several pieces where it is long. The
+marks between pieces carry a boundary that is derived from the material and occurs nowhere in it, so that no message
+can close the transcript, pose as another turn or as instructions. Knows nothing of models and windows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from everlong.context.shorten import TextCount, shorten_text
 from everlong.context.summary.actions import outcome_of
+from everlong.context.summary.entities import entities
+from everlong.context.summary.redact import redacted
+from everlong.context.summary.text import clip, one_line
 from everlong.model import Message, calls_of, is_image, parts_of, text_of
 
 _SPOKEN_TOKENS = 2_000
 _RESULT_TOKENS = 400
 _ARGUMENT_TOKENS = 300
-_TAG = re.compile(r"<(?=\s*/?\s*(?:turn|transcript|previous_summary|template|instructions)\b)", re.IGNORECASE)
+_KEY_LINE_SHARE = 0.35
+_LOOK_AT = 24_000
+_MARK_TOKENS = 14
+"""What the mark before a piece costs at most."""
+
+_TAG = re.compile(
+    r"<(?=\s*/?\s*(?:turn|transcript|previous_summary|summary|memory|draft|missing|template|instructions|system)\b)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"^([ \t>*-]*)(#{1,6})(?=[ \t])", re.MULTILINE)
+_LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
+# Zero-width characters, direction marks and tag characters: what a person cannot see, a model should not read.
+_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+# The words with which chat templates begin and end a turn, and those that announce a summary of ours.
+_SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
+_ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
+_TROUBLE = re.compile(
+    r"error|exception|fail|fatal|warn|denied|refused|not found|assert|\bpassed\b|错误|失败|异常", re.IGNORECASE
+)
+
+
+class Piece(NamedTuple):
+    """Something to read, with what it is and what it costs."""
+
+    label: str
+    body: str
+    tokens: int
 
 
 def escaped(text: str) -> str:
-    """Text in which nothing can be mistaken for the prompt's own marks."""
-    return _TAG.sub("&lt;", text)
+    """Text in which nothing can be mistaken for the prompt's own marks or headings."""
+    return _HEADING.sub(r"\1\\\2", without_marks(text))
 
 
-def digest_turn(message: Message, number: int, count: TextCount) -> str:
-    """One turn as the summarizer reads it."""
-    role = str(message["role"])
-    text = text_of(message)
-    if role == "tool":
-        outcome = outcome_of(text)
-        shown = shorten_text(text, _RESULT_TOKENS, count)
-        if outcome.line and outcome.line.removesuffix(" ...") not in shown:
-            shown = f"{shown}\n(outcome: {outcome.line})"
-    else:
-        shown = shorten_text(text, _SPOKEN_TOKENS, count)
-    images = sum(map(is_image, parts_of(message)))
-    extras = [f"[{images} image(s)]"] if images else []
-    extras += [
-        f"[calls {call.name} with {shorten_text(call.arguments, _ARGUMENT_TOKENS, count)}]"
-        for call in calls_of(message)
-    ]
-    body = escaped("\n".join(part for part in [shown, *extras] if part))
-    return f'<turn n="{number}" role="{escaped(role)}">\n{body}\n</turn>'
+def without_marks(text: str) -> str:
+    """Text without invisible characters, and with tags and control words of prompts made plain."""
+    if not text.isascii():
+        text = _INVISIBLE.sub("", text)
+    return without_control_words(_TAG.sub("&lt;", _LINE_ENDS.sub("\n", text)))
 
 
-def digest_parts(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[str]:
-    """The digested turns in as many parts as a window of ``room`` tokens needs, none left out."""
-    part: list[str] = []
+def without_control_words(text: str) -> str:
+    """Text that cannot pose as the beginning of a turn or of a summary."""
+    if "<|" in text:
+        text = _SPECIAL.sub(lambda match: match[0][:-1], text)
+    return _ANNOUNCING.sub("(", text) if "[CONTEXT" in text else text
+
+
+def outgoing(text: str) -> str:
+    """Text as it may leave the process inside a prompt: without secrets, without marks."""
+    return escaped(redacted(text))
+
+
+def boundary(material: Iterable[str]) -> str:
+    """A token that is derived from the material and occurs nowhere in it."""
+    texts = list(material)
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    while True:
+        token = digest.hexdigest()[:8]
+        if not any(token in text for text in texts):
+            return token
+        digest.update(b"\1")
+
+
+def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[Piece]:
+    """Every turn in pieces of at most ``room`` tokens, none left out."""
+    ran: dict[str, str] = {}
+    for message in turns:
+        role = str(message["role"])
+        text = outgoing(text_of(message))
+        images = sum(map(is_image, parts_of(message)))
+        extras = [f"[{images} image(s)]"] if images else []
+        for call in calls_of(message):
+            arguments = outgoing(call.arguments)
+            name = clip(one_line(outgoing(call.name)), 60)
+            extras.append(f"[calls {name} with {shorten_text(arguments, _ARGUMENT_TOKENS, count)}]")
+            ran[call.id] = f"{name} {clip(one_line(arguments), 80)}"
+        label = clip(one_line(escaped(role)), 20)
+        if role == "tool":
+            what = ran.pop(str(message.get("tool_call_id") or ""), "")
+            text = f"(result of {what})\n{_digest(text, count)}" if what else _digest(text, count)
+        for body in split("\n".join(part for part in [text, *extras] if part), min(room, _SPOKEN_TOKENS), count):
+            yield Piece(label, body, count(body) + _MARK_TOKENS)
+            label = label if label.endswith("continued") else f"{label}, continued"
+
+
+def _digest(text: str, count: TextCount) -> str:
+    """The beginning, the end and the lines that matter of a tool output."""
+    if len(text) <= _RESULT_TOKENS or count(text) <= _RESULT_TOKENS:
+        return text
+    ends = shorten_text(text, int(_RESULT_TOKENS * (1 - _KEY_LINE_SHARE)), count)
+    outcome = outcome_of(text)
+    lines = [outcome.line] if outcome.line and outcome.line.removesuffix(" ...") not in ends else []
+    spent, most = sum(map(count, lines)), int(_RESULT_TOKENS * _KEY_LINE_SHARE)
+    for line in _ranked(text):
+        tokens = count(line) + 1
+        if spent + tokens <= most and line not in ends:
+            lines.append(line)
+            spent += tokens
+        if spent >= most * 0.9:
+            break
+    return "\n".join([ends, *(["(lines from the part left out:)", *lines] if lines else [])])
+
+
+def _ranked(text: str) -> list[str]:
+    """Lines by how much they matter: those that tell of trouble, then those with the most names."""
+    looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
+    lines = list(dict.fromkeys(clip(line.strip(), 200) for line in looked_at.splitlines() if len(line) > 3))
+
+    def worth(line: str) -> float:
+        return 3.0 * bool(_TROUBLE.search(line)) + 40 * len(set(entities(line))) / (len(line) + 40)
+
+    return sorted(lines, key=worth, reverse=True)[:40]
+
+
+def split(text: str, room: int, count: TextCount) -> Iterator[str]:
+    """A text in pieces of at most ``room`` tokens, cut between lines or words, nothing left out."""
+    start = 0
+    while start < len(text):
+        size = min(len(text) - start, 8 * room)
+        while size > 1 and (tokens := count(text[start : start + size])) > room:
+            size = max(1, min(size * 9 // 10, size * room // tokens))
+        cut = end = start + size
+        if end < len(text):
+            cut = max(text.rfind("\n", start + size // 2, end), text.rfind(" ", start + size * 3 // 4, end)) + 1 or end
+        yield text[start:cut]
+        start = cut
+
+
+def packed(pieces: Iterable[Piece], room: int) -> Iterator[list[Piece]]:
+    """Neighbouring pieces together, as many as fit ``room`` tokens."""
+    part: list[Piece] = []
     spent = 0
-    for number, message in enumerate(turns, 1):
-        digest = shorten_text(digest_turn(message, number, count), room, count)
-        tokens = count(digest) + 1
-        if part and spent + tokens > room:
-            yield "\n".join(part)
+    for piece in pieces:
+        if part and spent + piece.tokens > room:
+            yield part
             part, spent = [], 0
-        part.append(digest)
-        spent += tokens
+        part.append(piece)
+        spent += piece.tokens
     if part:
-        yield "\n".join(part)
+        yield part
+
+
+def enclosed(name: str, pieces: Iterable[Piece], token: str) -> str:
+    """Pieces between marks that carry the boundary."""
+    inside = "\n".join(f"[{token} {piece.label}]\n{piece.body}" for piece in pieces)
+    return f"<{name} {token}>\n{inside}\n</{name} {token}>"

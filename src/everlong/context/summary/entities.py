@@ -17,13 +17,19 @@ _COMMON = frozenset(
 )
 
 
-class _Remembered(dict[str, str]):
-    """What each token turned out to be: the entity in it, or nothing. Tokens recur, so most looks are one lookup."""
+_JOINTS = re.compile(r"[/:=&?#@,]+|\.(?=[A-Za-z_]*[A-Z_])|(?<=[a-z_A-Z]{4})\.(?![a-z]{1,4}$)")
+"""Where a path or a dotted name falls apart into names of its own; a file keeps its ending."""
 
-    def __missing__(self, raw: str) -> str:
+
+class _Remembered(dict[str, tuple[str, ...]]):
+    """What each token turned out to be: the entities in it, if any. Tokens recur, so most looks are one lookup."""
+
+    def __missing__(self, raw: str) -> tuple[str, ...]:
         if len(self) >= _MOST_REMEMBERED:
             self.clear()
-        found = self[raw] = _entity(raw)
+        whole = _entity(raw)
+        parts = [part for piece in _JOINTS.split(raw) if piece and (part := _entity(piece))]
+        found = self[raw] = tuple(dict.fromkeys([whole, *parts] if whole else parts))
         return found
 
 
@@ -31,8 +37,8 @@ _remembered = _Remembered()
 
 
 def entities(text: str) -> list[str]:
-    """The entities of a text in order of appearance, repeats included."""
-    return [found for raw in _TOKEN.findall(text) if (found := _remembered[raw])]
+    """The entities of a text in order of appearance, repeats included; of a path or dotted name also its parts."""
+    return [name for raw in _TOKEN.findall(text) for name in _remembered[raw]]
 
 
 def _entity(raw: str) -> str:

@@ -8,7 +8,9 @@ a quarter of the conversation may stay. Which are chosen is not decided here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from everlong.context.summary.entities import entities
@@ -18,10 +20,20 @@ from everlong.model import Message, calls_of, text_of
 
 
 class Line(NamedTuple):
-    """A line of the original and the entities on it."""
+    """A line of the original, the entities on it, and how many plain words keep them company."""
 
     text: str
     entities: tuple[str, ...]
+    words: int
+
+    @classmethod
+    def of(cls, text: str) -> Line:
+        """A line with what it names."""
+        return cls(text, tuple(dict.fromkeys(entities(text))), min(_MOST_WORDS, len(_PLAIN_WORD.findall(text))))
+
+
+_PLAIN_WORD = re.compile(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}")
+_MOST_WORDS = 6
 
 
 _LONGEST = 220
@@ -45,21 +57,20 @@ def many_lines(message: Message) -> tuple[Line, ...]:
 
 def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line, ...]:
     """The lines with the most entities for their length, in their order."""
-    scored: list[tuple[float, int, Line]] = []
+    scored: list[tuple[float, int, str]] = []
     seen: set[str] = set()
     size = 0
     for place, raw in enumerate(_raw_lines(message)):
         size += len(raw)
-        if len(raw) < 4 or raw in seen:
-            continue
-        seen.add(raw)
-        names = tuple(dict.fromkeys(entities(raw)))
-        if names:
-            scored.append((len(names) / (len(raw) + 40), place, Line(raw, names)))
+        if len(raw) >= 4 and raw not in seen:
+            seen.add(raw)
+            names = len(set(entities(raw)))
+            if names:
+                scored.append((-names / (len(raw) + 40), place, raw))
     most = min(most, 1 + size // characters_per_line)
     if len(scored) > most:
-        scored = sorted(sorted(scored, key=lambda entry: -entry[0])[:most], key=lambda entry: entry[1])
-    return tuple(line for _, _, line in scored)
+        scored = sorted(nsmallest(most, scored), key=lambda entry: entry[1])
+    return tuple(Line.of(raw) for _, _, raw in scored)
 
 
 def _raw_lines(message: Message) -> Iterator[str]:

@@ -43,7 +43,8 @@ class Candidate(NamedTuple):
 class KeyLine(NamedTuple):
     """A line that could stand under critical context, with who wrote it and when."""
 
-    order: int
+    order: float
+    """The turn, and behind the point the place in it, so that neighbours stay neighbours."""
     line: Line
     weight: float
 
@@ -82,11 +83,12 @@ class Outline:
         yield from self.inherited_lines
         for order, (role, lines) in enumerate(self.lines):
             weight = _LINE_WEIGHTS.get(role, 1.0)
-            for line in lines:
-                yield KeyLine(order, line, weight)
+            for place, line in enumerate(lines):
+                yield KeyLine(order + place / 1_000, line, weight)
 
 
-_LINE_WEIGHTS = {"user": 3.0, "assistant": 2.0, "tool": 1.0}
+_LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
+"""What people and models wrote themselves is what they go on to use."""
 
 
 def build_outline(
@@ -227,8 +229,7 @@ def _inherit(outline: Outline, previous: SummaryDocument, *, has_next: bool) -> 
             elif section == "Tools & Patterns":
                 outline.tools.update({name: int(count) for name, count in _TOOL_COUNT.findall(item)})
             elif section == "Critical Context":
-                names = tuple(dict.fromkeys(entities(item)))
-                outline.inherited_lines.append(KeyLine(order, Line(item.removeprefix("- "), names), 2.0))
+                outline.inherited_lines.append(KeyLine(order, Line.of(item.removeprefix("- ")), 2.0))
             elif section == "Constraints & Preferences":
                 outline.candidates.append(_requirement(order, item))
             elif section == "Blocked":

@@ -19,7 +19,7 @@ from everlong.context.summary.text import clip
 
 _SHARES = {
     "Goal": 0.10,
-    "Constraints & Preferences": 0.30,
+    "Constraints & Preferences": 0.38,
     "Done": 0.15,
     "In Progress": 0.05,
     "Blocked": 0.05,
@@ -30,6 +30,12 @@ _SHARES = {
     "Next Steps": 0.04,
     "Tools & Patterns": 0.02,
 }
+"""What each section may claim; key lines have the rest, and what a section leaves."""
+_USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
+_PROSE_TOKENS = 400
+_USERS_TOKENS = 1_600
+_BEYOND = 0.05
+"""Up to so many tokens shares are of the whole budget; of what is beyond, sections claim little: lines say more."""
 _FOCUS_SHARE = 0.65
 _MOST_CANDIDATES = 3_000
 """Per section: what is worth less is not weighed, so that the choice stays linear in the conversation."""
@@ -37,7 +43,9 @@ _MOST_CANDIDATES = 3_000
 _WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
 _HEADING_TOKENS = 5
 _LEAST_ALLOWANCE = 24
+_WORTH_USING = 16
 _SIGHTINGS = (1.0, 0.15, 0.0)
+_COMPANY = 0.2
 _ESSENTIAL = 3.5
 """What is worth this much is cut short rather than left out."""
 
@@ -53,10 +61,17 @@ def select(outline: Outline, budget: int, count: Callable[[str], int], focus: st
         selection.take_lines(lambda: lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
     for section in SECTIONS:
         if section in _SHARES:
-            selection.take(pools.get(section, ()), max(_LEAST_ALLOWANCE, int(budget * _SHARES[section])))
+            selection.take(pools.get(section, ()), _allowance(section, budget))
     selection.take_lines(outline.key_lines, outline.length, budget - selection.spent)
     selection.take(sorted((c for pool in pools.values() for c in pool), key=_by_worth), budget - selection.spent)
+    selection.use_up(outline)
     return selection.document()
+
+
+def _allowance(section: str, budget: int) -> int:
+    base = _USERS_TOKENS if section in _USERS_OWN else _PROSE_TOKENS
+    claimed = min(budget, base) + max(0, budget - base) * _BEYOND
+    return max(_LEAST_ALLOWANCE, int(claimed * _SHARES[section]))
 
 
 def _by_worth(candidate: Candidate) -> tuple[float, int]:
@@ -78,7 +93,7 @@ class _Selection:
         self.spent = 0
         self._count = count
         self._focus = set(_WORD.findall((focus or "").lower()))
-        self._chosen: dict[str, list[tuple[bool, int, str]]] = {section: [] for section in SECTIONS}
+        self._chosen: dict[str, list[tuple[bool, float, str]]] = {section: [] for section in SECTIONS}
         self._texts: set[str] = set()
         self._covered: Counter[str] = Counter()
 
@@ -126,11 +141,21 @@ class _Selection:
             if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
                 heapq.heappush(heap, (-gain, tie, key_line))
                 continue
-            text = f"- {key_line.line.text}"
+            text = _as_item(key_line.line.text)
             cost = self._cost("Critical Context", text)
             if cost <= left and self._is_new(text):
                 self._add("Critical Context", key_line.order, text, cost)
                 left -= cost
+
+    def use_up(self, outline: Outline) -> None:
+        """Choose more lines for what is left: items cost a little less together than one by one."""
+        whole = self.budget
+        for _ in range(2):
+            left = whole - self._count(self.document().render())
+            if left < _WORTH_USING:
+                break
+            self.budget = self.spent + left
+            self.take_lines(outline.key_lines, outline.length, left)
 
     def document(self) -> SummaryDocument:
         """The chosen items in order of time, what relates to the focus first."""
@@ -145,7 +170,7 @@ class _Selection:
     def _is_new(self, text: str) -> bool:
         return text.casefold() not in self._texts
 
-    def _add(self, section: str, order: int, text: str, cost: int) -> None:
+    def _add(self, section: str, order: float, text: str, cost: int) -> None:
         self._chosen[section].append((not self.relates(text), order, text))
         self._texts.add(text.casefold())
         self._covered.update(set(entities(text)))
@@ -166,11 +191,21 @@ def _entity_worth(key_lines: Iterable[KeyLine]) -> dict[str, float]:
 
 def _telling(name: str) -> float:
     """How much a name says by itself: 43 may be anything, 8437 hardly."""
-    return min(1.0, 0.1 * len(name) ** 1.5) if name.isdigit() else 1.0
+    return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0
 
 
 def _gain(key_line: KeyLine, worth: dict[str, float], covered: Counter[str], size: int) -> float:
-    """What a line adds per character: first sightings count in full, second ones a little, more not at all."""
+    """What a line adds per character: first sightings count in full, second ones a little, more not at all.
+
+    Plain words around the names add to it, because a name is of no use without what it was about.
+    """
     added = sum(worth[name] * _SIGHTINGS[min(covered[name], 2)] for name in key_line.line.entities)
-    recency = 0.5 + 0.5 * max(0, key_line.order) / size
-    return added * recency / (len(key_line.line.text) + 16)
+    if not added:
+        return 0.0
+    recency = 0.5 + 0.5 * max(0.0, key_line.order) / size
+    return added * recency * (1.0 + _COMPANY * key_line.line.words) / (len(key_line.line.text) + 16)
+
+
+def _as_item(line: str) -> str:
+    """A line as an item: as it is, unless it would be mistaken for a heading or another bullet."""
+    return f"- {line}" if line[0] in "#-*•" else line

@@ -1,0 +1,91 @@
+"""Several summarizers as one: the first whose summary is good, or the best of all.
+
+Summaries are judged and scored as the engine does it, against the request alone. One that failed is left alone for a
+while, as long as another is there. Asks one after the other; knows nothing of what the members are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from everlong.context.summarize import MendingSummarizer, Summarizer, SummaryRequest, Weakness, yardstick_for
+from everlong.context.summary.judge import judged
+from everlong.errors import ConfigError, SummarizerError
+
+Choice = Literal["first_good", "best"]
+
+
+class SummarizerChain:
+    """Asks its members in order.
+
+    ``first_good`` takes the first summary with nothing wrong with it, else the best there was; ``best`` asks all and
+    takes the best. A member that raised is left alone for ``cooldown_seconds`` while others are there.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Summarizer],
+        choose: Choice = "first_good",
+        *,
+        cooldown_seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not members:
+            raise ConfigError("a chain of summarizers needs at least one", key="members")
+        if choose not in ("first_good", "best"):
+            raise ConfigError(f'choose must be "first_good" or "best", got {choose!r}', key="choose")
+        self._members = list(members)
+        self._choose = choose
+        self._cooldown = cooldown_seconds
+        self._clock = clock
+        self._resting: dict[int, float] = {}
+        self._winner: Summarizer | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of whoever wrote the last summary; before the first, those of all."""
+        return self._winner.name if self._winner else " | ".join(member.name for member in self._members)
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """The chosen summary; raises where no member has one, and says why for each."""
+        self._winner = None
+        yardstick = yardstick_for(request)
+        complaints: list[str] = []
+        best: tuple[float, str, Summarizer] | None = None
+        for place in self._awake():
+            member = self._members[place]
+            try:
+                text = member.summarize(request)
+                draft = judged(text, yardstick, request.budget_tokens, request.count)
+            except SummarizerError as error:
+                complaints.append(f"{member.name}: {error}")
+                continue
+            except Exception as error:  # noqa: BLE001 - foreign code; the next member is asked and the reason kept
+                self._resting[place] = self._clock() + self._cooldown
+                complaints.append(f"{member.name}: {type(error).__name__}: {error}")
+                continue
+            score = yardstick.score(draft.document.render())
+            # The text itself goes on, so that whoever asked the chain sees what was wrong with it.
+            if best is None or score - 0.1 * len(draft.problems) > best[0]:
+                best = (score - 0.1 * len(draft.problems), text, member)
+            if self._choose == "first_good" and not draft.problems:
+                best = (score, text, member)
+                break
+        if best is None:
+            raise SummarizerError("; ".join(complaints))
+        self._winner = best[2]
+        return best[1]
+
+    def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
+        """A second draft by whoever wrote the first."""
+        if not isinstance(self._winner, MendingSummarizer):
+            raise SummarizerError(f"{self.name} cannot mend its summary")
+        return self._winner.mend(request, draft, weakness)
+
+    def _awake(self) -> list[int]:
+        """The members to ask: those that did not fail lately, or all where every one did."""
+        now = self._clock()
+        awake = [place for place in range(len(self._members)) if self._resting.get(place, now) <= now]
+        return awake or list(range(len(self._members)))

@@ -1,0 +1,120 @@
+"""Secrets taken out of a text before it leaves the process.
+
+Knows the shapes in which keys, tokens and passwords are written, and replaces each by ``[redacted:kind]``. Careful the
+other way too: hashes, ids, paths and code that merely speaks of a password are what later work needs, so a value goes
+only where its own shape or the name it is assigned to gives it away. Knows nothing of messages or models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+REDACTED = re.compile(r"\[redacted:[a-z_]+\]")
+
+_START = r"(?<![A-Za-z0-9])"
+
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:[^-]{0,12000}-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|(?:\s|\\[nr]|[A-Za-z0-9+/=]{16,})*)"
+)
+_JWT = re.compile(_START + r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}")
+_CLOUD_KEY = re.compile(
+    _START + r"(?:(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}|dop_v1_[a-f0-9]{64}"
+    r"|dapi[a-f0-9]{32}|AGE-SECRET-KEY-1[A-Z0-9]{50,})(?![A-Za-z0-9])"
+)
+_API_KEY = re.compile(
+    _START + r"(?:sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,}"
+    r"|glpat-[\w-]{20,}|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{20,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"
+    r"|whsec_[A-Za-z0-9+/=]{20,}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}"
+    r"|SG\.[\w-]{16,}\.[\w-]{16,}|SK[0-9a-f]{32}|\d{8,10}:AA[\w-]{33}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{30,}"
+    r"|r8_[A-Za-z0-9]{30,}|pplx-[A-Za-z0-9]{30,}|shp(?:at|ca|pa|ss)_[a-f0-9]{32}|lin_api_[A-Za-z0-9]{30,})"
+)
+_WEBHOOK = re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]{20,}")
+_AUTHORIZATION = re.compile(
+    r"((?:proxy-)?authorization\\?[\"']?\s*[:=]\s*\\?[\"']?(?:(?:bearer|basic|token)\s+)?)[\w.~+/=-]{8,}",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"(\bbearer\s+)(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@\"'<>]{0,80}:)[^\s/@\"'<>]{1,200}(?=@)")
+
+# The name's ending is enough: what stands before it stays as it is.
+_ASSIGNED = re.compile(
+    r"(?P<name>key(?:[_-]?id)?|secret|token|credentials?|(?P<password>password|passwd|passphrase|pwd))"
+    r"(?P<sign>\\?[\"']?(?:=|\s{0,3}:\s{0,3}|\s{1,3}=\s{1,3}|\s{0,3}=>\s{0,3}))"
+    r"(?P<quote>\\?[\"'])?(?P<value>[^\s\"'`,;&\\(){}\[\]<>|]{4,500})(?P<after>[(\[]?)",
+    re.IGNORECASE,
+)
+_KEY_NAME = re.compile(
+    r"(?:api|access|account|private|secret|auth|encryption|signing|master|service)[_-]?$", re.IGNORECASE
+)
+_FLAG = re.compile(
+    r"(--(?:[a-z]+-)*(?:password|passwd|token|secret|api-?key|access-?key)[ =]\\?[\"']?)(?![$<\[{])[^\s\"'\\]{4,}",
+    re.IGNORECASE,
+)
+_WORDS = frozenset(
+    (
+        *("none", "null", "true", "false", "string", "required", "optional", "undefined", "self", "this", "str"),
+        *("bytes", "text", "value", "example", "changeme", "secret", "password", "token", "todo", "xxxx", "redacted"),
+        *("hidden", "bool", "varchar"),
+    )
+)
+"""What is written where a password would stand, and is none."""
+
+
+def redacted(text: str) -> str:
+    """The text with every secret replaced by a mark that says what it was."""
+    if "PRIVATE KEY" in text:
+        text = _PRIVATE_KEY.sub("[redacted:private_key]", text)
+    if "eyJ" in text:
+        text = _JWT.sub("[redacted:jwt]", text)
+    text = _API_KEY.sub("[redacted:api_key]", _CLOUD_KEY.sub("[redacted:cloud_key]", text))
+    if "://" in text:
+        text = _URL_PASSWORD.sub(r"\1[redacted:password]", text)
+        text = _WEBHOOK.sub(r"\1[redacted:webhook]", text)
+    lowered = text.lower()
+    if "authorization" in lowered or "bearer" in lowered:
+        text = _BEARER.sub(r"\1[redacted:bearer_token]", _AUTHORIZATION.sub(_unless_done, text))
+    if any(word in lowered for word in ("key", "secret", "token", "passw", "passphrase", "pwd", "credential")):
+        text = _FLAG.sub(r"\1[redacted:secret]", _ASSIGNED.sub(_assignment, text))
+    return text
+
+
+def _unless_done(match: re.Match[str]) -> str:
+    return f"{match[1]}[redacted:bearer_token]"
+
+
+def _assignment(match: re.Match[str]) -> str:
+    value, quoted = match["value"], match["quote"] is not None
+    kind = "password" if match["password"] else "secret"
+    name = match["name"].lower()
+    if name.startswith("key") and not _KEY_NAME.search(match.string, max(0, match.start() - 12), match.start()):
+        return match[0]  # a primary key, a key of a mapping
+    # What is called or indexed is code; what stands unquoted after " = " or ": " in code is a name, not a value.
+    looks_secret = _is_password if match["password"] else _is_token
+    in_code = not quoted and match["sign"] != "=" and not _has_letter_and_digit(value)
+    if match["after"] or in_code or not looks_secret(value):
+        return match[0]
+    return f"{match['name']}{match['sign']}{match['quote'] or ''}[redacted:{kind}]"
+
+
+def _is_password(value: str) -> bool:
+    return value.lower().strip(".*-_") not in _WORDS and not _is_reference(value)
+
+
+def _is_token(value: str) -> bool:
+    return len(value) >= 8 and _has_letter_and_digit(value) and not _is_reference(value)
+
+
+def _has_letter_and_digit(value: str) -> bool:
+    return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+
+
+_REFERENCE: Callable[[str], re.Match[str] | None] = re.compile(
+    r"[$%~/]|\.{1,2}/|https?:|(?:os|self|this|process|config|settings|env|args|request)\.|(?:[A-Za-z_]+\.)+[A-Za-z_]+$"
+).match
+
+
+def _is_reference(value: str) -> bool:
+    """Whether a value names where the secret is, rather than being it."""
+    return bool(_REFERENCE(value))

@@ -1,0 +1,227 @@
+"""The summarizer over a completion function: what it asks, and how it reads more than a window holds."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Message, SummarizerError
+from everlong.context import SummaryProgress
+from everlong.context.literals import CLEARED_RESULT
+from everlong.context.summary.document import SECTIONS
+from everlong.context.summary.prompt import INSTRUCTIONS
+from everlong.model import text_of
+from tests.context.builders import assistant, long_session, output, step, user
+from tests.context.scripted import COUNT, GOOD, Model, request_for
+
+
+def many_turns(steps: int) -> list[Message]:
+    return [message for n in range(steps) for message in step(n, f"marker-{n:04} {output(100)}")]
+
+
+# -- the prompt ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.3")
+def test_the_template_has_every_heading_in_order() -> None:
+    places = [INSTRUCTIONS.index(f"# {section}\n") for section in SECTIONS]
+    assert places == sorted(places)
+    assert INSTRUCTIONS.index("## Progress\n") < INSTRUCTIONS.index("### Done\n")
+
+
+@pytest.mark.spec("5.5")
+def test_the_previous_summary_is_given_to_the_model_to_update() -> None:
+    model = Model()
+    CompletionSummarizer(model).summarize(request_for([user("hi")], previous="## Goal\n- old goal"))
+    assert "## Goal\n- old goal" in model.asked
+    assert "Update the previous summary" in model.asked
+
+
+@pytest.mark.spec("5.3")
+def test_a_focus_gets_between_60_and_70_percent_of_the_budget() -> None:
+    model = Model()
+    CompletionSummarizer(model).summarize(request_for([user("hi")], budget=1_000, focus_topic="the importer"))
+    assert "60-70 % of the room (650 tokens) to, what relates to this topic, which is a subject" in model.asked
+    assert '"the importer"' in model.asked
+    assert "Use at most 1000 tokens." in model.asked
+    assert model.max_tokens == [1_000]
+
+
+def test_memory_and_the_users_opening_words_are_part_of_every_prompt() -> None:
+    model = Model()
+    request = request_for([assistant("ok")], opening=user("请修复登录"), memory_context="Mira prefers SQLite")
+    CompletionSummarizer(model).summarize(request)
+    assert "请修复登录" in model.asked
+    assert "Mira prefers SQLite" in model.asked
+    assert "in the language that the user writes in" in text_of(model.prompts[0][0])
+
+
+def test_tool_outputs_reach_the_model_digested_not_blanked() -> None:
+    model = Model()
+    log = f"start of log\n{output(2_000)}\nTypeError: width of panel_17 is None\n{output(3_000)}\nFAILED (errors=1)"
+    CompletionSummarizer(model).summarize(request_for(step(1, log, command="make check")))
+    for wanted in ("start of log", "FAILED (errors=1)", "TypeError: width of panel_17", "make check", "result of bash"):
+        assert wanted in model.asked
+    assert CLEARED_RESULT not in model.asked
+    assert COUNT(model.asked) < 1_500
+
+
+def test_what_a_person_said_is_read_whole_however_long() -> None:
+    model = Model()
+    words = [f"word{n:05}" for n in range(20_000)]
+    CompletionSummarizer(model, window=8_000).summarize(request_for([user(" ".join(words))]))
+    assert set(words) <= {word for prompt in model.prompts for word in text_of(prompt[-1]).split()}
+
+
+def test_secrets_do_not_leave_the_process() -> None:
+    model, key = Model(), "sk-proj-abcDEF1234567890abcdEFGH"
+    turns = [user(f"Use {key}"), *step(1, f"OPENAI_API_KEY={key}\n" + output(900), command=f"curl -H 'X-Key: {key}'")]
+    request = request_for(
+        turns, f"## Goal\n- {key}", focus_topic=key, memory_context=key, opening=turns[0], latest_user=turns[0]
+    )
+    CompletionSummarizer(model).summarize(request)
+    assert key not in str(model.prompts)
+    assert "[redacted:api_key]" in model.asked
+
+
+def test_the_same_request_makes_the_same_prompt() -> None:
+    first, second = Model(), Model()
+    for model in (first, second):
+        CompletionSummarizer(model).summarize(request_for(many_turns(3)))
+    assert first.prompts == second.prompts
+
+
+# -- parts and fold --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.6")
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_middle_larger_than_the_window_is_read_in_parts_and_folded_and_nothing_is_left_out(concurrency: int) -> None:
+    model = Model(lambda number, asked: f"## Goal\n- {'folded' if 'Fold them' in asked else 'part'} {number}")
+    summarizer = CompletionSummarizer(model, window=8_000, concurrency=concurrency)
+    text = summarizer.summarize(request_for(many_turns(300), previous="## Goal\n- what was before"))
+    assert "folded" in text
+    assert all(sum(COUNT(text_of(m)) for m in prompt) + most <= 8_000 for prompt, most in _asked(model))
+    everything = "\n".join(text_of(prompt[1]) for prompt in model.prompts)
+    assert all(f"marker-{n:04}" in everything for n in range(300))
+    assert "what was before" in everything
+    folds = [text_of(prompt[1]) for prompt in model.prompts if "Fold them" in text_of(prompt[1])]
+    parts = len(model.prompts) - len(folds)
+    assert parts > 5
+    assert sum(fold.count("- part ") for fold in folds) == parts
+
+
+def _asked(model: Model) -> list[tuple[list[Message], int]]:
+    return list(zip(model.prompts, model.max_tokens, strict=True))
+
+
+@pytest.mark.spec("5.6")
+def test_three_million_tokens_go_through_a_window_of_eight_thousand_in_linear_work() -> None:
+    def turns(pairs: int) -> list[Message]:
+        said = " ".join(f"the importer reads row {n} of the table" for n in range(140))
+        return [m for n in range(pairs) for m in (user(f"marker-{n:05} {said}"), assistant(f"noted {n}"))]
+
+    calls = []
+    for pairs in (350, 3_500):
+        verbose = Model(lambda number, _: "## Progress\n### Done\n" + f"- row {number} was read\n" * 400)
+        levels: list[SummaryProgress] = []
+        summarizer = CompletionSummarizer(verbose, window=8_000, progress=levels.append)
+        request = request_for(turns(pairs), budget=1_200)
+        assert summarizer.summarize(request)
+        calls.append(len(verbose.prompts))
+        assert max(sum(COUNT(text_of(m)) for m in prompt) + most for prompt, most in _asked(verbose)) <= 8_000
+        assert levels[-1].done == levels[-1].total == 1
+        read = {word for prompt in verbose.prompts for word in text_of(prompt[1]).split()}
+        assert {f"marker-{n:05}" for n in range(pairs)} <= read
+    assert sum(COUNT(text_of(m)) for m in request.turns) > 3_000_000
+    assert calls[1] <= 11 * calls[0]
+
+
+def test_no_more_parts_are_under_way_at_once_than_allowed() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    def answer(number: int, asked: str) -> str:
+        nonlocal running, most
+        del number, asked
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.01)
+        with lock:
+            running -= 1
+        return GOOD
+
+    CompletionSummarizer(Model(answer), window=8_000, concurrency=3).summarize(request_for(many_turns(200)))
+    assert 1 < most <= 3
+
+
+def test_progress_is_told_part_by_part_and_level_by_level() -> None:
+    told: list[SummaryProgress] = []
+    model = Model()
+    CompletionSummarizer(model, window=8_000, progress=told.append).summarize(request_for(many_turns(200)))
+    levels = sorted({progress.level for progress in told})
+    assert levels == list(range(len(levels)))
+    for level in levels:
+        steps = [progress for progress in told if progress.level == level]
+        assert [progress.done for progress in steps] == list(range(steps[-1].total + 1))
+
+
+def test_a_part_that_fails_once_is_tried_again() -> None:
+    def answer(number: int, asked: str) -> str:
+        del asked
+        if number == 3:
+            raise TimeoutError("slow")
+        return GOOD
+
+    assert CompletionSummarizer(Model(answer), window=8_000).summarize(request_for(many_turns(200)))
+
+
+@pytest.mark.spec("5.6")
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_after_a_part_that_failed_twice_the_next_attempt_goes_on_where_the_first_one_ended(concurrency: int) -> None:
+    broken = True
+
+    def answer(number: int, asked: str) -> str:
+        del number
+        if broken and "marker-0150" in asked:
+            raise ConnectionError("quota")
+        return GOOD
+
+    model = Model(answer)
+    summarizer, request = (
+        CompletionSummarizer(model, window=8_000, concurrency=concurrency),
+        request_for(many_turns(200)),
+    )
+    with pytest.raises(SummarizerError, match=r"part \d+ of \d+ failed twice.*kept.*quota"):
+        summarizer.summarize(request)
+    first = [text_of(prompt[1]) for prompt in model.prompts]
+    assert len(first) == len(set(first)) + 1
+    broken = False
+    assert summarizer.summarize(request)
+    again = [text_of(prompt[1]) for prompt in model.prompts[len(first) :]]
+    assert set(again) & set(first) == {asked for asked in first if "marker-0150" in asked}
+
+
+def test_once_the_summary_is_written_nothing_of_it_is_kept() -> None:
+    model = Model()
+    summarizer, request = CompletionSummarizer(model, window=8_000), request_for(many_turns(100))
+    summarizer.summarize(request)
+    calls = len(model.prompts)
+    summarizer.summarize(request)
+    assert len(model.prompts) == 2 * calls
+
+
+def test_a_part_whose_answer_is_no_summary_is_a_failure_that_falls_back() -> None:
+    engine = ContextCompressor(8_000, summarizer=CompletionSummarizer(Model("I'm sorry."), window=8_000))
+    engine.compress(long_session(60))
+    assert engine.last_report is not None
+    assert "headings" in (engine.last_report.fallback_reason or "")
+
+
+@pytest.mark.parametrize(("wrong", "message"), [({"window": 100}, "at least 1024"), ({"concurrency": 0}, "at least 1")])
+def test_a_window_too_small_to_read_in_and_no_concurrency_at_all_are_refused(
+    wrong: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CompletionSummarizer(Model(), **wrong)  # type: ignore[arg-type]
