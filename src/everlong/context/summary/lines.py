@@ -40,14 +40,14 @@ _LONGEST = 220
 _MOST_READ = 16_000
 """Characters of a long text that are read: its beginning and its end."""
 
-_FEW = {"user": (12, 140), "assistant": (8, 140), "tool": (6, 700)}
+_FEW = {"user": (12, 140), "assistant": (8, 140), "tool": (5, 900)}
 """By role: the most lines of a message, and the characters that entitle it to one more."""
 _MANY = {"user": (80, 60), "assistant": (80, 60), "tool": (80, 60)}
 
 
 def few_lines(message: Message) -> tuple[Line, ...]:
     """The lines of a message that say most, for a summary that is short beside what it stands for."""
-    return _chosen(message, *_FEW.get(message["role"], (6, 700)))
+    return _chosen(message, *_FEW.get(message["role"], (5, 900)))
 
 
 def many_lines(message: Message) -> tuple[Line, ...]:

@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
@@ -44,6 +45,7 @@ _WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
 _HEADING_TOKENS = 5
 _LEAST_ALLOWANCE = 24
 _WORTH_USING = 16
+_SHORTEST_LINE = 12
 _SIGHTINGS = (1.0, 0.15, 0.0)
 _COMPANY = 0.2
 _ESSENTIAL = 3.5
@@ -64,7 +66,7 @@ def select(outline: Outline, budget: int, count: Callable[[str], int], focus: st
             selection.take(pools.get(section, ()), _allowance(section, budget))
     selection.take_lines(outline.key_lines, outline.length, budget - selection.spent)
     selection.take(sorted((c for pool in pools.values() for c in pool), key=_by_worth), budget - selection.spent)
-    selection.use_up(outline)
+    selection.use_up()
     return selection.document()
 
 
@@ -96,6 +98,8 @@ class _Selection:
         self._chosen: dict[str, list[tuple[bool, float, str]]] = {section: [] for section in SECTIONS}
         self._texts: set[str] = set()
         self._covered: Counter[str] = Counter()
+        self._waiting: list[tuple[float, int, KeyLine]] = []
+        self._gain: Callable[[KeyLine], float] = lambda _: 0.0
 
     def relates(self, text: str) -> bool:
         """Whether a text speaks of the focus topic."""
@@ -123,19 +127,20 @@ class _Selection:
     def take_lines(self, key_lines: Callable[[], Iterable[KeyLine]], length: int, allowance: int) -> None:
         """Choose lines greedily by the worth of the entities that each adds per token."""
         left = min(allowance, self.budget - self.spent)
-        if left < 12:
+        if left < _SHORTEST_LINE:
             return
         worth = _entity_worth(key_lines())
-        size = max(1, length)
-        gains = (
-            (-_gain(key_line, worth, self._covered, size), -place, key_line)
-            for place, key_line in enumerate(key_lines())
-        )
-        heap = heapq.nsmallest(max(64, left), (entry for entry in gains if entry[0] < 0))
-        heapq.heapify(heap)
-        while heap and left >= 12:
+        self._gain = partial(_gain, worth=worth, covered=self._covered, size=max(1, length))
+        gains = ((-self._gain(key_line), -place, key_line) for place, key_line in enumerate(key_lines()))
+        self._waiting = heapq.nsmallest(max(64, left), (entry for entry in gains if entry[0] < 0))
+        heapq.heapify(self._waiting)
+        self._take_waiting(left)
+
+    def _take_waiting(self, left: int) -> None:
+        heap = self._waiting
+        while heap and left >= _SHORTEST_LINE:
             _, tie, key_line = heapq.heappop(heap)
-            gain = _gain(key_line, worth, self._covered, size)
+            gain = self._gain(key_line)
             if gain <= 0:
                 continue
             if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
@@ -147,15 +152,13 @@ class _Selection:
                 self._add("Critical Context", key_line.order, text, cost)
                 left -= cost
 
-    def use_up(self, outline: Outline) -> None:
+    def use_up(self) -> None:
         """Choose more lines for what is left: items cost a little less together than one by one."""
-        whole = self.budget
         for _ in range(2):
-            left = whole - self._count(self.document().render())
+            left = self.budget - self._count(self.document().render())
             if left < _WORTH_USING:
                 break
-            self.budget = self.spent + left
-            self.take_lines(outline.key_lines, outline.length, left)
+            self._take_waiting(left)
 
     def document(self) -> SummaryDocument:
         """The chosen items in order of time, what relates to the focus first."""
