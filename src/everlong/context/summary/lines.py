@@ -29,7 +29,12 @@ class Line(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Line:
         """A line with what it names."""
-        return cls(text, tuple(dict.fromkeys(entities(text))), min(_MOST_WORDS, len(_PLAIN_WORD.findall(text))))
+        return cls.naming(text, tuple(dict.fromkeys(entities(text))))
+
+    @classmethod
+    def naming(cls, text: str, names: tuple[str, ...]) -> Line:
+        """A line whose entities are already known."""
+        return cls(text, names, min(_MOST_WORDS, len(_PLAIN_WORD.findall(text))))
 
 
 _PLAIN_WORD = re.compile(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}")
@@ -57,20 +62,20 @@ def many_lines(message: Message) -> tuple[Line, ...]:
 
 def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line, ...]:
     """The lines with the most entities for their length, in their order."""
-    scored: list[tuple[float, int, str]] = []
+    scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     seen: set[str] = set()
     size = 0
     for place, raw in enumerate(_raw_lines(message)):
         size += len(raw)
         if len(raw) >= 4 and raw not in seen:
             seen.add(raw)
-            names = len(set(entities(raw)))
+            names = tuple(dict.fromkeys(entities(raw)))
             if names:
-                scored.append((-names / (len(raw) + 40), place, raw))
+                scored.append((-len(names) / (len(raw) + 40), place, raw, names))
     most = min(most, 1 + size // characters_per_line)
     if len(scored) > most:
         scored = sorted(nsmallest(most, scored), key=lambda entry: entry[1])
-    return tuple(Line.of(raw) for _, _, raw in scored)
+    return tuple(Line.naming(raw, names) for _, _, raw, names in scored)
 
 
 def _raw_lines(message: Message) -> Iterator[str]:
