@@ -7,6 +7,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 PARTS: dict[str, dict[str, object]] = tomllib.loads(
     (Path(__file__).parent / "spec_parts.toml").read_text(encoding="utf-8")

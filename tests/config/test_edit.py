@@ -5,9 +5,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from everlong.config import set_value
 from everlong.config.document import read_document
@@ -211,6 +212,15 @@ VALUES = st.integers(-9, 9) | st.booleans() | st.none() | st.text("ab: #'\"\\é\
 TREES = st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner, max_size=3), max_leaves=6)
 
 
+def _can_be_read_back(text: str) -> bool:
+    """Whether the YAML library understands what it wrote itself; a few odd texts in flow style it does not."""
+    try:
+        YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return False
+    return True
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(tree=st.dictionaries(NAMES, TREES, max_size=3), name=NAMES, value=st.integers(0, 99), flow=st.booleans())
 def test_setting_a_key_changes_that_key_and_no_other(
@@ -221,6 +231,7 @@ def test_setting_a_key_changes_that_key_and_no_other(
     yaml.default_flow_style = flow
     with path.open("w", encoding="utf-8") as file:
         yaml.dump({"plugins": {"p": tree}, "context": {"engine": "lcm"}}, file)
+    assume(_can_be_read_back(path.read_text(encoding="utf-8")))
     set_value(path, f"plugins.p.{name}", str(value))
     document = read_document(path)
     assert document is not None
