@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 import pytest
 from bench.conversations import conversation
 
 from everlong.cli.demo import load_session
 from tests.context.soak_checks import WINDOWS, check, cuts
-
-has_session = (files("everlong.cli") / "demo_session" / "session.jsonl").is_file()
 
 
 @pytest.mark.spec("5.2", "5.4", "5.9")
@@ -23,7 +19,6 @@ def test_generated_conversations_compact_well_at_every_length(seed: int, window:
 
 
 @pytest.mark.spec("5.2", "5.4", "5.9")
-@pytest.mark.skipif(not has_session, reason="the shipped session is not there")
 @pytest.mark.parametrize("window", WINDOWS)
 def test_the_shipped_session_compacts_well_at_many_lengths(window: int) -> None:
     messages, _ = load_session()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,17 +32,9 @@ def read_input(name: str) -> Transcript:
 
 def write_output(name: str, text: str) -> None:
     """Write a file as a whole or not at all."""
-    path = Path(name).resolve()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    from everlong.config.atomic import write_whole  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    write_whole(Path(name), text, new_mode=0o666 & ~_umask())
 
 
 def _umask() -> int:

@@ -6,12 +6,10 @@ sees half of it and a refused value leaves it untouched. This module does not de
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from everlong.config.atomic import write_whole
 from everlong.config.check import problems_in, raise_problems, shown, unknown_setting
 from everlong.config.document import BYTE_ORDER_MARK, parse_document, parse_value, read_text
 from everlong.config.listing import PLUGINS, catalog, sections
@@ -110,22 +108,9 @@ def _changed(body: str, steps: list[str], value: Any, wanted: dict[str, Any], pa
 
 
 def _write(path: Path, text: str) -> None:
-    target = path.resolve()  # a symbolic link stays one; what it points to is replaced
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".config-", suffix=".tmp", dir=target.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8"))
-                file.flush()
-                os.fsync(file.fileno())
-            if target.exists():
-                temporary.chmod(stat.S_IMODE(target.stat().st_mode))  # new files keep mkstemp's 0600
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"{path} cannot be written: {reason}; check the folder's permissions") from error

@@ -49,21 +49,21 @@ _EMPTY_ITEM = re.compile(r"[-*•]?\s*(?:\(?(?:none|n/a|nothing|无|没有)[.。
 _OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Critical Context", "Relevant Files"})
 """Sections in order of time: when room runs out, what is oldest goes first."""
 
-_SHARES = {
+SHARES = {
     "Goal": 0.10,
-    "Constraints & Preferences": 0.14,
-    "Done": 0.24,
-    "In Progress": 0.06,
-    "Blocked": 0.07,
-    "Key Decisions": 0.11,
-    "Resolved Questions": 0.06,
-    "Pending User Asks": 0.08,
-    "Relevant Files": 0.14,
-    "Next Steps": 0.06,
+    "Constraints & Preferences": 0.38,
+    "Done": 0.15,
+    "In Progress": 0.05,
+    "Blocked": 0.05,
+    "Key Decisions": 0.09,
+    "Resolved Questions": 0.05,
+    "Pending User Asks": 0.06,
+    "Relevant Files": 0.09,
+    "Next Steps": 0.04,
     "Critical Context": 0.22,
-    "Tools & Patterns": 0.03,
+    "Tools & Patterns": 0.02,
 }
-"""What each section may claim of the budget while another wants room; together more than one, since many are short."""
+"""What each section may claim of a budget while another wants room; together more than one, since many are short."""
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class SummaryDocument:
     def _drop_one(self, costs: dict[str, list[int]], budget: int) -> int:
         fullest = max(
             (section for section in SECTIONS if self.items[section]),
-            key=lambda section: sum(costs[section]) / (budget * _SHARES[section] + 1),
+            key=lambda section: sum(costs[section]) / (budget * SHARES[section] + 1),
         )
         place = 0 if fullest in _OLDEST_FIRST else -1
         self.items[fullest].pop(place)

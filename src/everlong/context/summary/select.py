@@ -13,25 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from everlong.context.summary.document import SECTIONS, SummaryDocument
+from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.outline import Candidate, KeyLine, Outline
 from everlong.context.summary.text import clip
 
-_SHARES = {
-    "Goal": 0.10,
-    "Constraints & Preferences": 0.38,
-    "Done": 0.15,
-    "In Progress": 0.05,
-    "Blocked": 0.05,
-    "Key Decisions": 0.09,
-    "Resolved Questions": 0.05,
-    "Pending User Asks": 0.06,
-    "Relevant Files": 0.09,
-    "Next Steps": 0.04,
-    "Tools & Patterns": 0.02,
-}
-"""What each section may claim; key lines have the rest, and what a section leaves."""
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 400
 _USERS_TOKENS = 1_600
@@ -62,7 +48,7 @@ def select(outline: Outline, budget: int, count: Callable[[str], int], focus: st
         selection.take(sorted(related, key=_by_worth), int(budget * _FOCUS_SHARE * 0.6))
         selection.take_lines(lambda: lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
     for section in SECTIONS:
-        if section in _SHARES:
+        if section != "Critical Context":
             selection.take(pools.get(section, ()), _allowance(section, budget))
     selection.take_lines(outline.key_lines, outline.length, budget - selection.spent)
     selection.take(sorted((c for pool in pools.values() for c in pool), key=_by_worth), budget - selection.spent)
@@ -73,7 +59,7 @@ def select(outline: Outline, budget: int, count: Callable[[str], int], focus: st
 def _allowance(section: str, budget: int) -> int:
     base = _USERS_TOKENS if section in _USERS_OWN else _PROSE_TOKENS
     claimed = min(budget, base) + max(0, budget - base) * _BEYOND
-    return max(_LEAST_ALLOWANCE, int(claimed * _SHARES[section]))
+    return max(_LEAST_ALLOWANCE, int(claimed * SHARES[section]))
 
 
 def _by_worth(candidate: Candidate) -> tuple[float, int]:

@@ -1,0 +1,25 @@
+"""Writing a file as a whole or not at all: whoever reads it sees the old text or the new one."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str, new_mode: int = 0o600) -> None:
+    """Replace a file's text; an existing file keeps its mode, and a symbolic link stays one."""
+    target = path.resolve()
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else new_mode)
+        temporary.replace(target)
+    except BaseException:  # also an interrupt must not leave the half-written file behind; it goes on its way
+        temporary.unlink(missing_ok=True)
+        raise
