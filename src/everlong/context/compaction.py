@@ -204,6 +204,7 @@ class Compaction:
             latest_user=None if latest is None else self.known.repaired[latest],
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
+            around=self.assembled("")[self.known.layout.system_end :],
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
         )

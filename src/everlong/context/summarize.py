@@ -40,6 +40,8 @@ class SummaryRequest:
     focus_topic: str | None = None
     memory_context: str | None = None
     """What a memory provider wants kept."""
+    around: Sequence[Message] = ()
+    """What will stand before and after the summary word for word, so that it need not be said again."""
     prefix: Sequence[Message] = ()
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0

@@ -20,13 +20,13 @@ _PATH_KEYS = ("path", "file_path", "filename", "file", "filepath", "target_file"
 _COMMAND_KEYS = ("command", "cmd", "script", "code", "bash_command")
 _WRITE_NAME = re.compile(r"write|create|save|put|new_?file", re.IGNORECASE)
 _EDIT_NAME = re.compile(r"edit|replace|patch|insert|update|modify|apply", re.IGNORECASE)
-_SHELL_WRITE = re.compile(r"(?:(?<![0-9&>])>{1,2}|\btee(?:\s+-a)?)\s*(?!/dev/)['\"]?([\w./~@+-]*[\w~])")
+_SHELL_WRITE = re.compile(r"(?:(?<![0-9&>=-])>{1,2}|\btee(?:\s+-a)?)\s*(?!/dev/)['\"]?([\w./~@+-]*[\w~])")
 _SHELL_EDIT = re.compile(r"\bsed\s+-[a-zA-Z]*i\S*\s+(?:-e\s+)?(?:'[^']*'|\"[^\"]*\"|\S+)\s+([\w./~@+-]+)")
 _SHELL_READ = re.compile(r"\b(?:cat|head|tail|less|nl|sed\s+-n\s+\S+)\s+(?:-\S+\s+)*([\w./~@+-]*[\w]\.\w+)")
 
 _FAILURE = re.compile(
-    r"\b(?:\w*error|\w*exception|traceback|failed|failure|fatal|denied|refused|not found|no such file|cannot|can't"
-    r"|unable|timed out"
+    r"(?<![\w\"'])(?:[A-Za-z.]*error|[A-Za-z.]*exception|traceback|failed|failure|fatal"
+    r"|denied|refused|not found|no such file|cannot|can't|unable|timed out"
     r"|exit(?:ed)?(?: with)?(?: code)?:? [1-9]\d*|<returncode>[1-9])\b|错误|失败|异常|无法|找不到|超时",
     re.IGNORECASE,
 )
@@ -42,7 +42,11 @@ _SUCCESS = re.compile(
 _TEST_COUNTS = re.compile(
     r"\b\d+ (?:passed|failed|errors?|skipped)\b.*|\bRan \d+ tests?.*|\bOK\b|\bFAILED \(.*\)", re.IGNORECASE
 )
-_STRUCTURE = re.compile(r"^\W*(?:</?\w+>)?\W*$")
+_RETURNED = re.compile(
+    r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
+)
+_STRUCTURE = re.compile(r"^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$")
+"""Lines that say nothing: brackets, tags, and that all went well."""
 
 OUTCOME_LENGTH = 160
 _LOOK_AT = 6_000
@@ -86,12 +90,13 @@ def action_of(call: ToolCall) -> Action:
 
 
 def _command_action(command: str) -> Action:
-    written = tuple(dict.fromkeys(_SHELL_WRITE.findall(command)))
-    edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(command)))
-    title = clip(" ".join(_without_heredocs(command).split()), 200)
+    bare = _without_heredocs(command)
+    written = tuple(dict.fromkeys(_SHELL_WRITE.findall(bare)))
+    edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare)))
+    title = clip(" ".join(bare.split()), 200)
     if written or edited:
         return Action("write" if written else "edit", title, written + edited)
-    return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(command))))
+    return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(bare))))
 
 
 def _without_heredocs(command: str) -> str:
@@ -142,7 +147,10 @@ def outcome_of(result: str) -> Outcome:
     if any(word in lowered for word in _FAILURE_WORDS):
         complaint = next((line for line in newest_first if _FAILURE.search(line) and not _SUCCESS.search(line)), "")
     # The last line of a traceback names the error; a shell's complaint is usually its only line.
-    certain = len(lines) <= 4 or complaint == lines[-1] or "traceback" in lowered or "<returncode>" in lowered
+    returned = _RETURNED.search(looked_at) if "return" in lowered or "exit" in lowered else None
+    if returned is not None and complaint:
+        return Outcome(failed=(returned[1] or returned[2]) != "0", line=clip(complaint, OUTCOME_LENGTH))
+    certain = len(lines) <= 4 or complaint == lines[-1] or "traceback" in lowered
     if complaint and certain:
         return Outcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
     return Outcome(failed=False, line=clip(lines[-1] if len(lines) < 12 else lines[0], OUTCOME_LENGTH))

@@ -13,7 +13,7 @@ from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import phrases_for
-from everlong.context.summary.lines import Line, few_lines, many_lines
+from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering
 from everlong.context.summary.outline import build_outline
 from everlong.context.summary.select import select
@@ -51,7 +51,8 @@ class ExtractiveSummarizer:
         outline.lines = list(zip((fact.role for fact in facts), self._lines(request), strict=True))
         if request.memory_context:
             outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
-        document = select(outline, request.budget_tokens, request.count, request.focus_topic)
+        known = (name for message in request.around for name in names_in(message))
+        document = select(outline, request.budget_tokens, request.count, request.focus_topic, known)
         return document.fit(request.budget_tokens, request.count) or _NOTHING
 
     def _lines(self, request: SummaryRequest) -> Sequence[tuple[Line, ...]]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import sentences
+from everlong.context.summary.records import Told, records
 from everlong.context.summary.text import clip
 from everlong.model import Message, calls_of, text_of
 
@@ -41,7 +42,9 @@ _PLAIN_WORD = re.compile(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}
 _MOST_WORDS = 6
 
 
-_LONGEST = 220
+_LONGEST = 300
+_INDENTATION = re.compile(r"\t\s*|\s{3,}")
+"""White space that only lines things up; two spaces may be part of a date, as in ``Oct  3``."""
 _MOST_READ = 16_000
 """Characters of a long text that are read: its beginning and its end."""
 
@@ -60,16 +63,22 @@ def many_lines(message: Message) -> tuple[Line, ...]:
     return _chosen(message, *_MANY.get(message["role"], (80, 60)))
 
 
+def names_in(message: Message) -> Iterator[str]:
+    """Every entity that a message names."""
+    for _, values in _raw_lines(message):
+        yield from entities(values)
+
+
 def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line, ...]:
     """The lines with the most entities for their length, in their order."""
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     seen: set[str] = set()
     size = 0
-    for place, raw in enumerate(_raw_lines(message)):
+    for place, (raw, values) in enumerate(_raw_lines(message)):
         size += len(raw)
         if len(raw) >= 4 and raw not in seen:
             seen.add(raw)
-            names = tuple(dict.fromkeys(entities(raw)))
+            names = tuple(dict.fromkeys(entities(values)))
             if names:
                 scored.append((-len(names) / (len(raw) + 40), place, raw, names))
     most = min(most, 1 + size // characters_per_line)
@@ -78,26 +87,30 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     return tuple(Line.naming(raw, names) for _, _, raw, names in scored)
 
 
-def _raw_lines(message: Message) -> Iterator[str]:
+def _raw_lines(message: Message) -> Iterator[Told]:
     text = _bounded(text_of(message))
-    # People and models write sentences, programs write lines.
-    pieces = text.splitlines() if message["role"] == "tool" else sentences(text)
-    for piece in pieces:
-        yield from _cut(piece.strip())
+    if message["role"] != "tool":  # people and models write sentences, programs write lines
+        yield from _cut(sentences(text))
+    elif found := records(text):
+        for told in found:
+            yield from [told] if len(told.text) <= _LONGEST else _cut([told.text])
+    else:
+        yield from _cut(text.splitlines())
     for call in calls_of(message):
         for value in _strings(call.arguments):
-            for piece in _bounded(value).splitlines():
-                yield from _cut(piece.strip())
+            yield from _cut(_bounded(value).splitlines())
 
 
-def _cut(text: str) -> Iterator[str]:
-    """A line in pieces of bounded length, cut between words."""
-    while len(text) > _LONGEST:
-        piece = clip(text, _LONGEST).removesuffix(" ...")
-        yield piece
-        text = text[len(piece) :].lstrip()
-    if text:
-        yield text
+def _cut(pieces: Iterable[str]) -> Iterator[Told]:
+    """Lines of bounded length, cut between words, without indentation."""
+    for piece in pieces:
+        text = _INDENTATION.sub(" ", piece.strip())
+        while len(text) > _LONGEST:
+            start = clip(text, _LONGEST).removesuffix(" ...")
+            yield Told(start, start)
+            text = text[len(start) :].lstrip()
+        if text:
+            yield Told(text, text)
 
 
 def _strings(arguments: str) -> Iterator[str]:

@@ -78,15 +78,25 @@ class Outline:
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
+    def _unanswered(self) -> int:
+        """From which turn on there are only results that nobody has looked at yet."""
+        place = len(self.lines)
+        while place and self.lines[place - 1][0] == "tool":
+            place -= 1
+        return place
+
     def key_lines(self) -> Iterator[KeyLine]:
         """Every line that could stand under critical context, oldest first; made anew, since there are very many."""
         yield from self.inherited_lines
+        unanswered = self._unanswered()
         for order, (role, lines) in enumerate(self.lines):
-            weight = _LINE_WEIGHTS.get(role, 1.0)
+            weight = _LINE_WEIGHTS.get(role, 1.0) if order < unanswered else _UNANSWERED
             for place, line in enumerate(lines):
                 yield KeyLine(order + place / 1_000, line, weight)
 
 
+_UNANSWERED = 2.0
+"""What a result is worth that no one has answered to yet: the next step starts from it."""
 _LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
 """What people and models wrote themselves is what they go on to use."""
 
@@ -135,7 +145,7 @@ def _user(outline: Outline, order: int, fact: Facts, facts: Sequence[Facts], lat
     is_latest = bool(latest) and clip(one_line(latest), len(fact.said)).startswith(fact.said[:200])
     if not is_latest and not fact.changes_mind:
         outline.add("Done", order, f'- {outline.phrases.user_said}: "{fact.said}"', 1.45)
-    for sentence in fact.constraints:
+    for sentence in () if is_latest else fact.constraints:  # the newest request stands word for word anyway
         outline.candidates.append(_requirement(order, f"- {sentence}"))
     if fact.changes_mind:
         outline.add("Key Decisions", order, f'- {outline.phrases.user_said}: "{fact.said}"', 3.5)
@@ -187,8 +197,9 @@ def _action(outline: Outline, order: int, action: Action, outcome: Outcome | Non
 def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
     verb = {"write": phrases.wrote, "edit": phrases.edited}.get(action.kind, phrases.ran)
     came_out = f" → {outcome.line}" if outcome is not None and outcome.line else ""
-    if action.kind in ("write", "edit") and action.title in action.paths:
-        return f"- {verb} `{action.title}`{came_out if outcome is not None and outcome.failed else ''}"
+    if action.kind == "write" or (action.kind == "edit" and action.title in action.paths):
+        files = ", ".join(f"`{path}`" for path in action.paths)
+        return f"- {verb} {files}{came_out if outcome is not None and outcome.failed else ''}"
     return f"- {verb} `{clip(action.title, 140)}`{came_out}"
 
 

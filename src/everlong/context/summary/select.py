@@ -19,9 +19,9 @@ from everlong.context.summary.outline import Candidate, KeyLine, Outline
 from everlong.context.summary.text import clip
 
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
-_PROSE_TOKENS = 400
-_USERS_TOKENS = 1_600
-_BEYOND = 0.05
+_PROSE_TOKENS = 250
+_USERS_TOKENS = 900
+_BEYOND = 0.15
 """Up to so many tokens shares are of the whole budget; of what is beyond, sections claim little: lines say more."""
 _FOCUS_SHARE = 0.65
 _MOST_CANDIDATES = 3_000
@@ -32,15 +32,25 @@ _HEADING_TOKENS = 5
 _LEAST_ALLOWANCE = 24
 _WORTH_USING = 16
 _SHORTEST_LINE = 12
-_SIGHTINGS = (1.0, 0.15, 0.0)
+_SPOKEN = 2.0
+_SECOND_SIGHTING = {True: 0.2, False: 0.1}
+"""What an entity adds that is already said once: more if a person or the assistant says it, for they say what for."""
 _COMPANY = 0.2
+_RECURRENCE = 0.6
 _ESSENTIAL = 3.5
 """What is worth this much is cut short rather than left out."""
 
 
-def select(outline: Outline, budget: int, count: Callable[[str], int], focus: str | None) -> SummaryDocument:
-    """The document that makes the most of a budget."""
+def select(
+    outline: Outline,
+    budget: int,
+    count: Callable[[str], int],
+    focus: str | None,
+    known: Iterable[str] = (),
+) -> SummaryDocument:
+    """The document that makes the most of a budget; entities that are known stand beside it already."""
     selection = _Selection(budget, count, focus)
+    selection.know(known)
     pools = _pools(outline.candidates)
     if focus:
         related = [c for pool in pools.values() for c in pool if selection.relates(c.text)]
@@ -86,6 +96,10 @@ class _Selection:
         self._covered: Counter[str] = Counter()
         self._waiting: list[tuple[float, int, KeyLine]] = []
         self._gain: Callable[[KeyLine], float] = lambda _: 0.0
+
+    def know(self, names: Iterable[str]) -> None:
+        """Count these entities as said once."""
+        self._covered.update(set(names))
 
     def relates(self, text: str) -> bool:
         """Whether a text speaks of the focus topic."""
@@ -175,7 +189,7 @@ def _entity_worth(key_lines: Iterable[KeyLine]) -> dict[str, float]:
             seen[name] += 1
             if weight > best.get(name, 0.0):
                 best[name] = weight
-    return {name: best[name] * (1.0 + math.log2(count)) * _telling(name) for name, count in seen.items()}
+    return {name: best[name] * (1.0 + _RECURRENCE * math.log2(count)) * _telling(name) for name, count in seen.items()}
 
 
 def _telling(name: str) -> float:
@@ -188,7 +202,8 @@ def _gain(key_line: KeyLine, worth: dict[str, float], covered: Counter[str], siz
 
     Plain words around the names add to it, because a name is of no use without what it was about.
     """
-    added = sum(worth[name] * _SIGHTINGS[min(covered[name], 2)] for name in key_line.line.entities)
+    sightings = (1.0, _SECOND_SIGHTING[key_line.weight >= _SPOKEN], 0.0)
+    added = sum(worth[name] * sightings[min(covered[name], 2)] for name in key_line.line.entities)
     if not added:
         return 0.0
     recency = 0.5 + 0.5 * max(0.0, key_line.order) / size
