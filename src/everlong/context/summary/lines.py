@@ -65,7 +65,7 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     seen: set[str] = set()
     size = 0
-    for place, raw in enumerate(_raw_lines(message)):
+    for place, raw in enumerate(raw_lines(message)):
         size += len(raw)
         if len(raw) >= 4 and raw not in seen:
             seen.add(raw)
@@ -78,19 +78,20 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     return tuple(Line.naming(raw, names) for _, _, raw, names in scored)
 
 
-def _raw_lines(message: Message) -> Iterator[str]:
+def raw_lines(message: Message) -> Iterator[str]:
+    """The pieces of a message among which its lines are chosen."""
     text = _bounded(text_of(message))
     # People and models write sentences, programs write lines.
     pieces = text.splitlines() if message["role"] == "tool" else sentences(text)
     for piece in pieces:
-        yield from _cut(piece.strip())
+        yield from cut_line(piece.strip())
     for call in calls_of(message):
-        for value in _strings(call.arguments):
+        for value in argument_texts(call.arguments):
             for piece in _bounded(value).splitlines():
-                yield from _cut(piece.strip())
+                yield from cut_line(piece.strip())
 
 
-def _cut(text: str) -> Iterator[str]:
+def cut_line(text: str) -> Iterator[str]:
     """A line in pieces of bounded length, cut between words."""
     while len(text) > _LONGEST:
         piece = clip(text, _LONGEST).removesuffix(" ...")
@@ -100,7 +101,7 @@ def _cut(text: str) -> Iterator[str]:
         yield text
 
 
-def _strings(arguments: str) -> Iterator[str]:
+def argument_texts(arguments: str) -> Iterator[str]:
     """Every text value of a call's arguments; the arguments themselves where they are no JSON."""
     try:
         waiting: list[Any] = [json.loads(arguments)] if arguments else []
