@@ -142,7 +142,7 @@ class _Account:
             return [Verdict(unit.text, "dropped", "no words", "a summary holds words only")]
         turn = self._turns.get(place)
         if turn is None:
-            reason = "not read: beside a summary of a very long stretch, the built-in one reads every 96th message"
+            reason = "not read: of a very long stretch the built-in summary reads an even choice of messages"
             found = self._summary.by_model(unit.text)
             return [found if found.fate != "dropped" else replace(found, rule="not read", reason=reason)]
         return [
