@@ -26,6 +26,11 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
+def unmarked(text: str) -> str:
+    """Words without the marks of a chat template, which a summary never repeats."""
+    return without_control_words(text).translate({ord(mark): None for mark in "<|>"})
+
+
 def line_of(explanation: Explanation, text: str) -> ExplainedLine:
     """The first line with a text."""
     return explanation.about(text).lines[0]
@@ -74,7 +79,7 @@ class Result:
             "its item is not in the summary": item in self.summary,
             "quoted in other words": part.fate != "quoted"
             or "cut short" in part.reason
-            or without_control_words(words) in (item or self.summary),
+            or unmarked(words) in unmarked(item or self.summary),
             "told but not named": part.fate != "told" or set(entities(words)) <= self.names,
             "dropped but there": part.fate != "dropped" or part.also is not None or flat(part.text) not in self.rows,
             "not where it is said to be": part.also is None or flat(part.text) in self.texts[part.also],
