@@ -15,7 +15,7 @@ import click
 from everlong.cli.files import read_input, write_output
 
 if TYPE_CHECKING:
-    from everlong.context import CompactionReport, ContextCompressor
+    from everlong.context import CompactionReport, ContextCompressor, Explanation
     from everlong.model import Message
     from everlong.wire import Conversation, Transcript
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
+@click.option("--explain", is_flag=True, help="Say for every line why it was kept or dropped, instead of the result.")
+@click.option("--why", metavar="TEXT", help="The same, only for the lines that contain TEXT.")
 def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     file: str,
     context_length: int | None,
@@ -40,6 +42,8 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     output: str | None,
     as_json: bool,
     diff: bool,
+    explain: bool,
+    why: str | None,
 ) -> None:
     """Compact the conversation(s) in FILE, or in standard input for "-".
 
@@ -47,7 +51,10 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     or a Claude Code session log; what comes out has the same format (of a log: its messages). Nothing is sent anywhere.
     """
     transcript = read_input(file)
-    compacted, reports = _compact(transcript, context_length, threshold, budget, focus, model)
+    explain = explain or why is not None
+    compacted, reports, explanations = _compact(transcript, context_length, threshold, budget, focus, model, explain)
+    if why is not None:
+        explanations = [explanation.about(why) for explanation in explanations]
     if output:
         write_output(output, transcript.render(compacted))
         click.echo(f"everlong: wrote {output}", err=True)
@@ -57,10 +64,14 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         for conversation, messages in zip(transcript.conversations, compacted, strict=True):
             print_changes(conversation.messages, messages)
     if as_json:
-        click.echo(json.dumps(_json_report(transcript, reports), ensure_ascii=False, indent=2))
+        click.echo(json.dumps(_json_report(transcript, reports, explanations), ensure_ascii=False, indent=2))
     else:
+        if explain:
+            _print_explanations(transcript, explanations)
         _print_reports(transcript, reports)
-    if not (output or diff or as_json):
+    if why is not None and not any(explanation.lines for explanation in explanations):
+        click.echo(f"everlong: no line contains {why!r}", err=True)
+    if not (output or diff or as_json or explain):
         sys.stdout.write(transcript.render(compacted))
 
 
@@ -71,7 +82,8 @@ def _compact(
     budget: int | None,
     focus: str | None,
     model: str | None,
-) -> tuple[list[list[Message]], list[CompactionReport]]:
+    explain: bool,
+) -> tuple[list[list[Message]], list[CompactionReport], list[Explanation]]:
     from everlong.cli.progress import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config import load_settings  # noqa: PLC0415 - as above
 
@@ -79,6 +91,7 @@ def _compact(
     settings = load_settings(overrides).settings.compression
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
+    explanations: list[Explanation] = []
     engines: dict[str | None, ContextCompressor] = {}
     for conversation in tracked(transcript.conversations, "compacting"):
         chosen = model or conversation.model
@@ -87,10 +100,14 @@ def _compact(
         engine = engines[chosen]
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         target = None if budget is None else _target(budget, engine.overhead_tokens)
-        results.append(engine.compress(conversation.messages, focus_topic=focus, target_tokens=target))
+        if explain:
+            explanations.append(engine.explain(conversation.messages, focus_topic=focus, target_tokens=target))
+            results.append(explanations[-1].messages)
+        else:
+            results.append(engine.compress(conversation.messages, focus_topic=focus, target_tokens=target))
         assert engine.last_report is not None  # noqa: S101 - compress always leaves one
         reports.append(engine.last_report)
-    return results, reports
+    return results, reports, explanations
 
 
 def _engine(context_length: int | None, settings: Any, model: str | None) -> ContextCompressor:
@@ -108,16 +125,27 @@ def _target(budget: int, overhead: int) -> int:
     return budget - overhead
 
 
-def _json_report(transcript: Transcript, reports: list[CompactionReport]) -> dict[str, Any]:
+def _json_report(
+    transcript: Transcript, reports: list[CompactionReport], explanations: list[Explanation]
+) -> dict[str, Any]:
+    accounts = [{"explanation": explanation.to_dict()} for explanation in explanations] or [{}] * len(reports)
     return {
         "format": transcript.kind,
         "tokens_before": sum(report.tokens_before for report in reports),
         "tokens_after": sum(report.tokens_after for report in reports),
         "conversations": [
-            {"id": conversation.id, **report.to_dict()}
-            for conversation, report in zip(transcript.conversations, reports, strict=True)
+            {"id": conversation.id, **report.to_dict(), **account}
+            for conversation, report, account in zip(transcript.conversations, reports, accounts, strict=True)
         ],
     }
+
+
+def _print_explanations(transcript: Transcript, explanations: list[Explanation]) -> None:
+    from everlong.cli.explanation import print_explanation  # noqa: PLC0415 - rich is only needed here
+
+    for conversation, explanation in zip(transcript.conversations, explanations, strict=True):
+        if explanation.lines:
+            print_explanation(explanation, _name(conversation, len(explanations)).removesuffix(": "))
 
 
 def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> None:

@@ -2,6 +2,7 @@
 
 from everlong.context.compressor import ContextCompressor
 from everlong.context.engine import ContextEngine
+from everlong.context.explain import ExplainedLine, Explanation, Verdict
 from everlong.context.report import Boundaries, CompactionReport, Quality, SummarizerInput
 from everlong.context.summarize import MendingSummarizer, Summarizer, SummaryRequest, Weakness
 from everlong.context.summary.chain import SummarizerChain
@@ -17,6 +18,8 @@ __all__ = [
     "CompletionSummarizer",
     "ContextCompressor",
     "ContextEngine",
+    "ExplainedLine",
+    "Explanation",
     "ExtractiveSummarizer",
     "MendingSummarizer",
     "Quality",
@@ -25,6 +28,7 @@ __all__ = [
     "SummarizerInput",
     "SummaryProgress",
     "SummaryRequest",
+    "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",
 ]

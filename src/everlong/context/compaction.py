@@ -15,10 +15,12 @@ from everlong.context.boundary import Plan, plan_boundaries
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.prune import Pruned, shorten_results, shorten_texts
+from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.trace import NO_TRACE
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, text_of
@@ -207,6 +209,7 @@ class Compaction:
             around=self.assembled("")[self.known.layout.system_end :],
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
+            trace=NO_TRACE if self.request.recorder is None else self.request.recorder.trace,
         )
 
     def _opening(self) -> Message | None:
@@ -226,6 +229,8 @@ class Compaction:
 
     def _finish(self, result: _Result, current_tokens: int | None) -> tuple[list[Message], CompactionReport]:
         request, plan = self.request, self.plan
+        if request.recorder is not None:
+            request.recorder.ended = self._ended(result)
         summarizer_input = None
         if result.written is not None:
             summarizer_input = SummarizerInput(
@@ -256,3 +261,18 @@ class Compaction:
             stages={name: round(seconds, 6) for name, seconds in self.known.stages.items()},
         )
         return result.pruned.messages, report
+
+    def _ended(self, result: _Result) -> Ended:
+        """What an explanation needs to know."""
+        known = self.known
+        return Ended(
+            repaired=known.repaired,
+            counts=known.counts,
+            messages=result.pruned.messages,
+            layout=known.layout,
+            limits=known.limits,
+            plan=self.plan,
+            outcome=result.outcome,
+            written=result.written,
+            prune_min_chars=self.request.settings.prune_min_chars,
+        )

@@ -14,6 +14,7 @@ from everlong.config import compression_values
 from everlong.context.budget import Budgets, Prices, cheapest_threshold, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
+from everlong.context.explain import Explanation
 from everlong.context.report import CompactionReport
 from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter
@@ -164,6 +165,39 @@ class ContextCompressor(ContextEngine):
             memory_context=memory_context,
             target_tokens=target_tokens,
         )
+        return self._compacted(request, current_tokens)
+
+    def explain(
+        self,
+        messages: list[Message],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        *,
+        force: bool = False,
+        memory_context: str | None = None,
+        target_tokens: int | None = None,
+    ) -> Explanation:
+        """Compact a conversation just as `compress` does, and say for every line why it was kept or dropped.
+
+        Takes what `compress` takes and raises what it raises; the compacted list is the explanation's ``messages``.
+        """
+        from everlong.context.recorder import Recorder  # noqa: PLC0415 - for those who ask
+        from everlong.context.verdicts import explained_lines  # noqa: PLC0415 - as above
+
+        recorder, checked = Recorder(), checked_messages(messages)
+        request = self.request_for(
+            checked,
+            focus_topic=focus_topic,
+            force=force,
+            memory_context=memory_context,
+            target_tokens=target_tokens,
+            recorder=recorder,
+        )
+        result = self._compacted(request, current_tokens)
+        assert self.last_report is not None  # noqa: S101 - every compaction leaves one
+        return Explanation(result, self.last_report, explained_lines(checked, recorder))
+
+    def _compacted(self, request: Request, current_tokens: int | None) -> list[Message]:
         result, report = Compaction(request).run(current_tokens)
         self.last_report = report
         self.last_prompt_tokens = self.estimate_tokens(result)

@@ -18,6 +18,7 @@ from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import Judged, UnusableSummary, judged
 from everlong.context.summary.mend import filled, missing_lines, readable
+from everlong.context.summary.trace import NO_TRACE, Trace
 from everlong.context.verify import Yardstick
 from everlong.model import Message
 
@@ -46,6 +47,8 @@ class SummaryRequest:
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0
     """What the prefix costs; 0 where that is not known."""
+    trace: Trace = NO_TRACE
+    """Is told of what is chosen and what is passed over; most summarizers have no use for it."""
 
 
 class Summarizer(Protocol):

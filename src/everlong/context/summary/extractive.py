@@ -51,8 +51,9 @@ class ExtractiveSummarizer:
         outline.lines = list(zip((fact.role for fact in facts), self._lines(request), strict=True))
         if request.memory_context:
             outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
+        request.trace.begin(request.turns, outline)
         known = (name for message in request.around for name in names_in(message))
-        document = select(outline, request.budget_tokens, request.count, request.focus_topic, known)
+        document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)
         return document.fit(request.budget_tokens, request.count) or _NOTHING
 
     def _lines(self, request: SummaryRequest) -> Sequence[tuple[Line, ...]]:

@@ -65,7 +65,7 @@ def many_lines(message: Message) -> tuple[Line, ...]:
 
 def names_in(message: Message) -> Iterator[str]:
     """Every entity that a message names."""
-    for _, values in _raw_lines(message):
+    for _, values in raw_lines(message):
         yield from entities(values)
 
 
@@ -74,7 +74,7 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     seen: set[str] = set()
     size = 0
-    for place, (raw, values) in enumerate(_raw_lines(message)):
+    for place, (raw, values) in enumerate(raw_lines(message)):
         size += len(raw)
         if len(raw) >= 4 and raw not in seen:
             seen.add(raw)
@@ -87,21 +87,27 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     return tuple(Line.naming(raw, names) for _, _, raw, names in scored)
 
 
-def _raw_lines(message: Message) -> Iterator[Told]:
+def raw_lines(message: Message) -> Iterator[Told]:
+    """The pieces of a message among which its lines are chosen."""
     text = _bounded(text_of(message))
     if message["role"] != "tool":  # people and models write sentences, programs write lines
-        yield from _cut(sentences(text))
-    elif found := records(text):
-        for told in found:
-            yield from [told] if len(told.text) <= _LONGEST else _cut([told.text])
+        yield from cut_lines(sentences(text))
+    elif found := structured(message):
+        yield from found
     else:
-        yield from _cut(text.splitlines())
+        yield from cut_lines(text.splitlines())
     for call in calls_of(message):
-        for value in _strings(call.arguments):
-            yield from _cut(_bounded(value).splitlines())
+        for value in argument_texts(call.arguments):
+            yield from cut_lines(_bounded(value).splitlines())
 
 
-def _cut(pieces: Iterable[str]) -> Iterator[Told]:
+def structured(message: Message) -> list[Told]:
+    """The records of a result that is structured data; none of any other."""
+    found = records(_bounded(text_of(message))) or ()
+    return [piece for told in found for piece in ([told] if len(told.text) <= _LONGEST else cut_lines([told.text]))]
+
+
+def cut_lines(pieces: Iterable[str]) -> Iterator[Told]:
     """Lines of bounded length, cut between words, without indentation."""
     for piece in pieces:
         text = _INDENTATION.sub(" ", piece.strip())
@@ -113,7 +119,7 @@ def _cut(pieces: Iterable[str]) -> Iterator[Told]:
             yield Told(text, text)
 
 
-def _strings(arguments: str) -> Iterator[str]:
+def argument_texts(arguments: str) -> Iterator[str]:
     """Every text value of a call's arguments; the arguments themselves where they are no JSON."""
     try:
         waiting: list[Any] = [json.loads(arguments)] if arguments else []

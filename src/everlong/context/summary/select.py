@@ -17,6 +17,7 @@ from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.outline import Candidate, KeyLine, Outline
 from everlong.context.summary.text import clip
+from everlong.context.summary.trace import NO_TRACE, Trace
 
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 250
@@ -47,9 +48,13 @@ def select(
     count: Callable[[str], int],
     focus: str | None,
     known: Iterable[str] = (),
+    trace: Trace = NO_TRACE,
 ) -> SummaryDocument:
-    """The document that makes the most of a budget; entities that are known stand beside it already."""
-    selection = _Selection(budget, count, focus)
+    """The document that makes the most of a budget.
+
+    Entities that are known stand beside it already; the trace is told of every decision.
+    """
+    selection = _Selection(budget, count, focus, trace)
     selection.know(known)
     pools = _pools(outline.candidates)
     if focus:
@@ -86,10 +91,11 @@ def _pools(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
 class _Selection:
     """What has been chosen so far, and what it costs."""
 
-    def __init__(self, budget: int, count: Callable[[str], int], focus: str | None) -> None:
+    def __init__(self, budget: int, count: Callable[[str], int], focus: str | None, trace: Trace) -> None:
         self.budget = budget
         self.spent = 0
         self._count = count
+        self._trace = trace
         self._focus = set(_WORD.findall((focus or "").lower()))
         self._chosen: dict[str, list[tuple[bool, float, str]]] = {section: [] for section in SECTIONS}
         self._texts: set[str] = set()
@@ -120,8 +126,10 @@ class _Selection:
             if self._is_new(candidate.text) and self._is_new(text) and cost <= left:
                 self._add(candidate.section, candidate.order, text, cost)
                 self._texts.add(candidate.text.casefold())
+                self._trace.took(candidate, text, candidate.worth)
                 left -= cost
             else:
+                self._trace.passed(candidate, cost, left)
                 misses += cost > left
 
     def take_lines(self, key_lines: Callable[[], Iterable[KeyLine]], length: int, allowance: int) -> None:
@@ -134,6 +142,7 @@ class _Selection:
         gains = ((-self._gain(key_line), -place, key_line) for place, key_line in enumerate(key_lines()))
         self._waiting = heapq.nsmallest(max(64, left), (entry for entry in gains if entry[0] < 0))
         heapq.heapify(self._waiting)
+        self._trace.weighed(key_lines, self._gain, self._waiting)
         self._take_waiting(left)
 
     def _take_waiting(self, left: int) -> None:
@@ -142,6 +151,7 @@ class _Selection:
             _, tie, key_line = heapq.heappop(heap)
             gain = self._gain(key_line)
             if gain <= 0:
+                self._trace.passed(key_line, 0, left)
                 continue
             if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
                 heapq.heappush(heap, (-gain, tie, key_line))
@@ -150,7 +160,10 @@ class _Selection:
             cost = self._cost("Critical Context", text)
             if cost <= left and self._is_new(text):
                 self._add("Critical Context", key_line.order, text, cost)
+                self._trace.took(key_line, text, gain)
                 left -= cost
+            else:
+                self._trace.passed(key_line, cost, left)
 
     def use_up(self) -> None:
         """Choose more lines for what is left: items cost a little less together than one by one."""

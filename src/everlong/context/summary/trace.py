@@ -1,0 +1,166 @@
+"""Notes on how a summary was chosen, taken while it is chosen.
+
+The base class takes none and costs next to nothing; `Recording` keeps what was decided about each candidate and each
+line. Knows the decisions, not the messages that they are about, and not what becomes of the summary afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from everlong.context.summary.entities import entities
+from everlong.context.summary.outline import Candidate, KeyLine, Outline
+from everlong.model import Message
+
+Item: TypeAlias = Candidate | KeyLine
+Decision = Literal["taken", "said", "too_long", "less", "outranked", "unreached"]
+KeyLines: TypeAlias = Callable[[], Iterable[KeyLine]]
+Gain: TypeAlias = Callable[[KeyLine], float]
+Waiting: TypeAlias = Sequence[tuple[float, int, KeyLine]]
+
+LINES_SECTION = "Critical Context"
+EARLIER = -1
+"""The turn of what an earlier summary said."""
+
+
+class Trace:
+    """Is told of every decision and forgets it at once."""
+
+    __slots__ = ()
+
+    def begin(self, turns: Sequence[Message], outline: Outline) -> None:
+        """A choice begins; what was noted of one before is void."""
+
+    def weighed(self, key_lines: KeyLines, gain: Gain, waiting: Waiting) -> None:
+        """Lines are about to be chosen from those that wait, by what each adds at that moment."""
+
+    def took(self, item: Item, text: str, worth: float) -> None:
+        """An item was chosen, and stands as ``text``."""
+
+    def passed(self, item: Item, cost: int, left: int) -> None:
+        """An item was looked at and not chosen: too long for what was left, or said already."""
+
+
+NO_TRACE = Trace()
+
+
+class Said(NamedTuple):
+    """Where something stands in a summary."""
+
+    section: str
+    text: str
+
+
+@dataclass(slots=True)
+class Note:
+    """What was decided about one item."""
+
+    item: Item
+    decision: Decision = "unreached"
+    text: str = ""
+    """How it stands in the summary, where it was taken."""
+    worth: float = 0.0
+    added: tuple[str, ...] = ()
+    """The names that stood nowhere before it was taken."""
+    cost: int = 0
+    left: int = 0
+    """Tokens that it would have cost and that were left, where it was too long."""
+
+    @property
+    def section(self) -> str:
+        """Where it stands or would have stood."""
+        return LINES_SECTION if isinstance(self.item, KeyLine) else self.item.section
+
+    @property
+    def source(self) -> str:
+        """Its words before anything was cut."""
+        return self.item.line.text if isinstance(self.item, KeyLine) else self.item.text
+
+
+class Recording(Trace):
+    """Keeps the decisions of the latest choice."""
+
+    __slots__ = ("_candidates", "_gain", "_lines", "_said", "last_worth", "length", "looked_at", "offered", "turns")
+
+    def __init__(self) -> None:
+        self.turns: Sequence[Message] = ()
+        self.length = 0
+        self.offered: Sequence[int] = ()
+        """How many lines of each turn could be chosen."""
+        self.last_worth: float | None = None
+        """What the last line that was taken added per character; None where none was."""
+        self.looked_at = 0
+        """How many lines were in the end considered, best first."""
+        self._lines: dict[tuple[int, str], Note] = {}
+        self._candidates: dict[tuple[str, int, str], Note] = {}
+        self._said: dict[str, Said] = {}
+        self._gain: Gain | None = None
+
+    def begin(self, turns: Sequence[Message], outline: Outline) -> None:
+        """Void what was noted, and note everything that there is to choose from."""
+        self.turns, self.length, self.last_worth, self._gain = turns, outline.length, None, None
+        self.offered = [len(lines) for _, lines in outline.lines]
+        self._said = {}
+        self._lines = {_line_key(key_line): Note(key_line) for key_line in outline.key_lines()}
+        self._candidates = {candidate[:3]: Note(candidate) for candidate in outline.candidates}
+
+    def weighed(self, key_lines: KeyLines, gain: Gain, waiting: Waiting) -> None:
+        """Every line has a worth now: those without any say nothing new, and only the best are looked at."""
+        self._gain, self.looked_at = gain, len(waiting)
+        looked_at = {_line_key(key_line) for _, _, key_line in waiting}
+        for key_line in key_lines():
+            key = _line_key(key_line)
+            note = self._lines[key]
+            if note.decision != "taken":
+                note.worth = gain(key_line)
+                note.decision = "less" if key in looked_at else "outranked" if note.worth > 0 else "said"
+
+    def took(self, item: Item, text: str, worth: float) -> None:
+        """Note what it adds, and that its names are said from now on."""
+        note = self._note(item)
+        names = tuple(dict.fromkeys(entities(text)))
+        note.added = tuple(name for name in names if name not in self._said)
+        note.decision, note.text, note.worth = "taken", text, worth
+        where = Said(note.section, text)
+        for key in (*names, text.casefold(), note.source.casefold()):
+            self._said.setdefault(key, where)
+        if isinstance(item, KeyLine):
+            self.last_worth = worth
+
+    def passed(self, item: Item, cost: int, left: int) -> None:
+        """Note why it was passed over, unless it stands already."""
+        note = self._note(item)
+        if note.decision != "taken":
+            note.decision, note.cost, note.left = ("too_long" if cost > left else "said"), cost, left
+
+    # -- what was noted --------------------------------------------------------------------------------------------
+
+    def line(self, turn: int, text: str) -> Note | None:
+        """The note on a line of a turn; None where it was not among the lines to choose from."""
+        note = self._lines.get((turn, text))
+        if note is not None and note.decision == "less" and self._gain and isinstance(note.item, KeyLine):
+            note.worth = self._gain(note.item)  # others have said some of its names since
+            note.decision = "less" if note.worth > 0 else "said"
+        return note
+
+    def candidates(self) -> Iterator[Note]:
+        """The notes on everything but lines."""
+        return iter(self._candidates.values())
+
+    def lines(self) -> Iterator[Note]:
+        """The notes on all lines."""
+        return iter(self._lines.values())
+
+    def where(self, text: str) -> Said | None:
+        """Where a text, or else the first of its names that is said at all, stands."""
+        keys = (text.casefold(), f"- {text}".casefold(), *entities(text))
+        return next((said for key in keys if (said := self._said.get(key))), None)
+
+    def _note(self, item: Item) -> Note:
+        return self._lines[_line_key(item)] if isinstance(item, KeyLine) else self._candidates[item[:3]]
+
+
+def _line_key(key_line: KeyLine) -> tuple[int, str]:
+    return (EARLIER if key_line.order < 0 else int(key_line.order), key_line.line.text)
