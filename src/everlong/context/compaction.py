@@ -105,8 +105,6 @@ class Compaction:
     def has_new_turns(self) -> bool:
         """Whether there is anything to summarize besides a request that would be repeated anyway."""
         own = self.known.layout.inserted
-        if len(self.known.summaries) > 1:  # two summaries are to become one
-            return True
         latest = self.known.layout.latest_user if self.plan.repeat_latest else None
         covered = range(self.plan.head_end, self.plan.tail_start)
         return any(index not in own and index != latest for index in covered)
@@ -154,7 +152,7 @@ class Compaction:
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
-            if check_all(result, self.known.repaired):
+            if check_all(result, self.known.repaired, self.known.summaries):
                 return self._cleared()
             quality = yardstick.measure(
                 written.text,
@@ -209,9 +207,12 @@ class Compaction:
         )
 
     def _opening(self) -> Message | None:
-        """The first user message that says something: not a command to the client, not a summary."""
-        asked = [m for m in self.known.repaired[:_OPENING_REACH] if m["role"] == "user" and not is_summary(m)]
-        telling = (m for m in asked if len(text_of(m)) >= _TELLING and not text_of(m).startswith("/"))
+        """The first user message that says something: not a command to the client, nothing like a summary."""
+        first, own = self.known.repaired[:_OPENING_REACH], self.known.layout.summaries
+        asked = [m for index, m in enumerate(first) if m["role"] == "user" and index not in own]
+        telling = (
+            m for m in asked if len(text_of(m)) >= _TELLING and not text_of(m).startswith("/") and not is_summary(m)
+        )
         return next(telling, asked[0] if asked else None)
 
     def _previous(self) -> str | None:

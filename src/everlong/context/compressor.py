@@ -14,6 +14,8 @@ from everlong.config import compression_values
 from everlong.context.budget import Budgets, Prices, cheapest_threshold, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
+from everlong.context.literals import is_summary
+from everlong.context.recognise import digest_of
 from everlong.context.report import CompactionReport
 from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter
@@ -29,6 +31,9 @@ _WORTHWHILE = 0.10
 """A compaction that saves less than this share did not help."""
 _PATIENCE = 2
 """So many unhelpful compactions in a row, and the next waits until the conversation has grown."""
+
+_MOST_EMITTED = 1_000
+"""So many summaries of its own an engine knows again by their digest."""
 
 
 class ContextCompressor(ContextEngine):
@@ -63,6 +68,7 @@ class ContextCompressor(ContextEngine):
         self._growth: list[int] = []
         self._unhelpful = 0
         self._tokens_when_unhelpful = 0
+        self._emitted: list[str] = []
         self._set_window(context_length)
 
     @property
@@ -165,6 +171,9 @@ class ContextCompressor(ContextEngine):
             target_tokens=target_tokens,
         )
         result, report = Compaction(request).run(current_tokens)
+        if report.outcome == "summarized":
+            own = (digest_of(message) for message in result if is_summary(message))
+            self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
         self.last_report = report
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._sent = None
@@ -183,6 +192,7 @@ class ContextCompressor(ContextEngine):
             scale=self._calibration.scale(self._model),
             counter=self._counter,
             writer=self._writer,
+            emitted=frozenset(self._emitted),
             **wishes,
         )
 
@@ -202,6 +212,7 @@ class ContextCompressor(ContextEngine):
         self._sent = None
         self._growth = []
         self._unhelpful = 0
+        self._emitted = []
         self.last_report = None
         self._set_window(self.context_length)
 
