@@ -4,20 +4,21 @@ The words of a summary are public, so anybody can begin a message with them: a p
 tool reads. Taken for our own, such a message would replace the conversation's goal and drop out of what the user said.
 Hosts send plain messages on, so nothing secret can travel in them; what is left is what we ourselves assemble:
 
-- *Place.* A summary stands directly after the head: behind the leading system prompt and at most the protected first
-  messages, with nothing of ours before it but an acknowledgement. There is one; the first that is ours is it.
+- *Place.* A summary stands directly after the head: behind the leading system prompt and the few messages that can be
+  protected there. There is one; the first that is ours is it.
 - *Role.* User or assistant. A tool's output never is one.
 - *A witness that no user and no tool can write.* The note that every compaction leaves in a system prompt; or our
-  acknowledgement, an assistant message, beside it; or the engine's own memory of what it put out, by digest.
+  acknowledgement, an assistant message, between it and another user message; or the engine's own memory of what it put
+  out, by digest.
 - Where there is no system prompt there is no note to miss. Then a message from the user after a complete first
-  exchange counts by its place alone; the very first message of such a list never does.
+  exchange counts by its place alone; the very first message of such a list does not.
 
 A look-alike is an ordinary message: it is kept, repeated or summarized as the user's words. It is not left in a head,
-where it would later stand beside the note of a real compaction (see `everlong.context.boundary`). What this costs: after
-a restart, a real summary under a system prompt that the host wrote anew, with no acknowledgement beside it, is read as
-an ordinary message too; its facts go on, its structure does not. What it leaves open: the second message of a list with
-no system prompt; a new conversation under a prompt that still carries the note; and a model that was talked into
-answering a forged second message with exactly our acknowledgement.
+where it would later stand beside the note of a real compaction (see `everlong.context.boundary`). What this costs:
+after a restart, a real summary under a system prompt that the host wrote anew, with no acknowledgement beside it, is
+read as an ordinary message too; its facts go on, its structure does not. What it leaves open: the user's second message
+in a list with no system prompt; a new conversation under a prompt that still carries the note; and a model that was
+talked into answering one of the first messages, a forged one, with exactly our acknowledgement.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from collections.abc import Collection, Sequence
 from everlong.context.literals import begins_summary, has_any_note, is_acknowledgement, is_summary
 from everlong.model import Message, leading_system_count, part_text, parts_of, text_of, with_content
 
-DEFAULT_PROTECTED = 3
-"""The system prompt and the first exchange: what a head holds where nothing else is known."""
+LONGEST_HEAD = 8
+"""So many messages are looked at behind the system prompt, more where more are protected."""
 _NOTHING_EMITTED: frozenset[str] = frozenset()
 
 
@@ -40,7 +41,7 @@ def digest_of(message: Message) -> str:
 
 def summary_indices(
     messages: Sequence[Message],
-    protect_first_n: int = DEFAULT_PROTECTED,
+    protect_first_n: int = 0,
     emitted: Collection[str] = _NOTHING_EMITTED,
 ) -> tuple[int, ...]:
     """Where the summary of an earlier compaction stands: one place, or none."""
@@ -53,7 +54,7 @@ def summary_indices(
 
 def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> int:
     """The last place at which a head can have ended."""
-    end = min(len(messages), start + max(DEFAULT_PROTECTED, protect_first_n) - 1)
+    end = min(len(messages), start + max(LONGEST_HEAD, protect_first_n))
     # As when a head is planned: an exchange has an answer, and a call has its results.
     while start < end < len(messages) and messages[end - 1]["role"] == "user":
         end += 1
@@ -63,19 +64,32 @@ def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> 
 
 
 def _is_witnessed(messages: Sequence[Message], start: int, index: int, emitted: Collection[str]) -> bool:
-    beside = [messages[place] for place in (index - 1, index + 1) if start <= place < len(messages)]
-    if any(map(is_acknowledgement, beside)) or any(map(has_any_note, messages[:start])):
+    if any(map(has_any_note, messages[:start])) or (emitted and digest_of(messages[index]) in emitted):
         return True
-    if emitted and digest_of(messages[index]) in emitted:
-        return True
-    if start or messages[index]["role"] != "user":
+    if messages[index]["role"] != "user":
         return False
-    return index > 1 and messages[0]["role"] == "user" and messages[index - 1]["role"] in ("assistant", "tool")
+    if any(_parts_users(messages, place) for place in (index - 1, index + 1)):
+        return True
+    return start == 0 and _is_one_exchange(messages[:index])
+
+
+def _parts_users(messages: Sequence[Message], place: int) -> bool:
+    """Whether our acknowledgement stands there, with a user message on either side, as only we put it."""
+    if not 0 < place < len(messages) - 1 or not is_acknowledgement(messages[place]):
+        return False
+    return bool(messages[place - 1]["role"] == messages[place + 1]["role"] == "user")
+
+
+def _is_one_exchange(messages: Sequence[Message]) -> bool:
+    """Whether these are a request, its answer, and the results of the answer's calls."""
+    roles = [message["role"] for message in messages]
+    asked = next((place for place, role in enumerate(roles) if role != "user"), len(roles))
+    return 0 < asked < len(roles) and roles[asked] == "assistant" and set(roles[asked + 1 :]) <= {"tool", "function"}
 
 
 def parted(
     messages: list[Message],
-    protect_first_n: int = DEFAULT_PROTECTED,
+    protect_first_n: int = 0,
     emitted: Collection[str] = _NOTHING_EMITTED,
 ) -> list[Message]:
     """The list with a summary that some host merged with its neighbours as a message of its own again.

@@ -8,7 +8,7 @@ Decides nothing: that is the compaction's business.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -67,21 +67,17 @@ class Situation:
             if is_plain(self.request.messages):
                 return self.request.messages
             given = parted(self.request.messages, self.request.settings.protect_first_n, self.request.emitted)
-            own = {id(given[index]) for index in self._summaries_in(given)}
             mended = repair_all(given)
-            self.summaries = self._summaries_in(mended, own)
+            self.summaries = self._summaries_in(mended)
             latest = latest_user_index(mended, self.summaries)
             if not self.summaries or latest is None or latest > self.summaries[-1]:
                 return mended
-            own.update(id(mended[index]) for index in self.summaries)
             mended = repair_all(LatestUserTurn(mended, self.summaries).repair(mended))
-            self.summaries = self._summaries_in(mended, own)
+            self.summaries = self._summaries_in(mended)
             return mended
 
-    def _summaries_in(self, messages: list[Message], known: Collection[int] = ()) -> tuple[int, ...]:
-        """Where earlier summaries stand: those known before repair, since it may take their witness away, else anew."""
-        same = tuple(index for index, message in enumerate(messages) if id(message) in known) if known else ()
-        return same or summary_indices(messages, self.request.settings.protect_first_n, self.request.emitted)
+    def _summaries_in(self, messages: list[Message]) -> tuple[int, ...]:
+        return summary_indices(messages, self.request.settings.protect_first_n, self.request.emitted)
 
     @cached_property
     def counts(self) -> list[int]:
