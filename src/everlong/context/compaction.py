@@ -174,7 +174,9 @@ class Compaction:
     def _yardstick(self) -> Yardstick:
         """Measures any summary of the covered turns, together with what will stand around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
-        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more)
+        latest = self.known.layout.latest_user
+        newest = None if latest is None else self.known.repaired[latest]
+        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more, newest)
 
     def _head(self) -> list[Message]:
         """The system prompt, and the first exchange where there is room for it."""
@@ -200,6 +202,7 @@ class Compaction:
             count=self.request.counter.count_text,
             opening=self._opening(),
             latest_user=None if latest is None else self.known.repaired[latest],
+            following=[message for message in self.known.repaired[self.plan.tail_start :] if message["role"] == "user"],
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
             prefix=self.known.repaired[: self.plan.tail_start],
@@ -209,10 +212,8 @@ class Compaction:
     def _opening(self) -> Message | None:
         """The first user message that says something: not a command to the client, nothing like a summary."""
         first, own = self.known.repaired[:_OPENING_REACH], self.known.layout.summaries
-        asked = [m for index, m in enumerate(first) if m["role"] == "user" and index not in own]
-        telling = (
-            m for m in asked if len(text_of(m)) >= _TELLING and not text_of(m).startswith("/") and not is_summary(m)
-        )
+        asked = [m for index, m in enumerate(first) if m["role"] == "user" and index not in own and not is_summary(m)]
+        telling = (m for m in asked if len(text_of(m)) >= _TELLING and not text_of(m).startswith("/"))
         return next(telling, asked[0] if asked else None)
 
     def _previous(self) -> str | None:
