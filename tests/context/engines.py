@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from everlong.config import CompressionSettings
 from everlong.context import ContextCompressor, Summarizer, SummaryRequest
 from everlong.context.invariants import LatestUserTurn, repair_all
+from everlong.context.recognise import parted
 from everlong.model import Message
 
 _Test = TypeVar("_Test", bound=Callable[..., None])
@@ -104,5 +105,5 @@ def setups() -> st.SearchStrategy[Setup]:
 
 def repaired(messages: list[Message]) -> list[Message]:
     """An input as the compressor sees it: mended by every rule, the request in force after any old summary."""
-    mended = repair_all(messages)
+    mended = repair_all(parted(messages))
     return repair_all(LatestUserTurn(mended).repair(mended))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE
+from everlong.context.recognise import summary_indices
 from everlong.model import Message
 
 SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")
@@ -40,11 +41,13 @@ def problems(messages: Sequence[Message]) -> list[str]:
 
 def role_problems(messages: Sequence[Message]) -> list[str]:
     """Summaries and acknowledgements that stand beside a message of their own role."""
+    own = own_summaries(messages)
+    inserted = [index in own or looks_acknowledging(message) for index, message in enumerate(messages)]
     return [
         f"{index}: {message['role']} follows {message['role']} at a summary"
         for index, message in enumerate(messages)
         if index and messages[index - 1]["role"] == message["role"]
-        if looks_inserted(message) or looks_inserted(messages[index - 1])
+        if inserted[index] or inserted[index - 1]
     ]
 
 
@@ -62,20 +65,31 @@ def _words_of_part(part: Any) -> str:
     return str(part)
 
 
+def own_summaries(messages: Sequence[Message]) -> tuple[int, ...]:
+    """Where the summary of a compaction stands; which message is one has tests of its own."""
+    return summary_indices(messages)
+
+
 def looks_like_summary(message: Message) -> bool:
-    """Whether a message is a compaction's summary."""
+    """Whether a message reads as a compaction's summary."""
     return message["role"] in ("user", "assistant") and words(message).lstrip().startswith(SUMMARY_STARTS)
 
 
 def looks_inserted(message: Message) -> bool:
-    """Whether a compaction, this or an earlier one, put the message in."""
-    acknowledges = message["role"] == "assistant" and message.get("content") == ACKNOWLEDGEMENT
-    return acknowledges or looks_like_summary(message)
+    """Whether a message reads as one that a compaction, this or an earlier one, put in."""
+    return looks_acknowledging(message) or looks_like_summary(message)
+
+
+def looks_acknowledging(message: Message) -> bool:
+    """Whether a message is the one that stands between a summary and a user message."""
+    return bool(message["role"] == "assistant" and message.get("content") == ACKNOWLEDGEMENT)
 
 
 def latest_request(messages: Sequence[Message]) -> Message | None:
     """The newest message that a person wrote."""
-    return next((m for m in reversed(messages) if m["role"] == "user" and not looks_like_summary(m)), None)
+    own = own_summaries(messages)
+    indices = range(len(messages) - 1, -1, -1)
+    return next((messages[i] for i in indices if messages[i]["role"] == "user" and i not in own), None)
 
 
 def notes(messages: Sequence[Message]) -> int:

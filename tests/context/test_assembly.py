@@ -124,9 +124,14 @@ def test_no_two_same_roles_follow_each_other_around_a_summary(protect_first_n: i
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_summaries_of_older_versions_are_recognised_and_replaced(prefix: str, role: str) -> None:
     old: Message = {"role": role, "content": f"{prefix}\n## Goal\n- Ship the berth planner 4.2 by 2026-12-01"}
-    head = long_session(0) if role == "user" else [system(), user("Build the project.")]
-    result = ContextCompressor(8_000).compress([*head, old, *long_session(60)[3:]])
+    prompt = system("You help.\n\n[Note: Some earlier conversation turns may be summarized to preserve context space.]")
+    head = [prompt, user("Build the project."), *([assistant("I start.")] if role == "user" else [])]
+    engine = ContextCompressor(8_000)
+    result = engine.compress([*head, old, *long_session(60)[3:]])
     assert len(summaries(result)) == 1
+    assert engine.last_report is not None
+    assert engine.last_report.summarizer_input is not None
+    assert engine.last_report.summarizer_input.previous_summary
     assert "Ship the berth planner 4.2 by 2026-12-01" in summary_text(result)
 
 

@@ -17,16 +17,17 @@ from everlong.context.invariants import (
 )
 from everlong.context.literals import (
     ACKNOWLEDGEMENT,
+    COMPACTION_NOTE,
     MISSING_RESULT,
     SUMMARY_PREFIX,
     is_summary,
     summary_body,
-    summary_indices,
 )
 from everlong.testing.strategies import conversations, wild_conversations
 from tests.context.builders import assistant, step, system, user
 
 SUMMARY = user(f"{SUMMARY_PREFIX}\n\n## Goal\n- Build")
+NOTED = system(f"You are a careful agent.\n{COMPACTION_NOTE}")
 THINKING: Message = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]}
 
 
@@ -69,10 +70,10 @@ def test_a_valid_list_is_returned_as_the_very_same_list() -> None:
 
 
 def test_a_summary_beside_its_own_role_is_parted_from_it() -> None:
-    messages = [user("go"), SUMMARY, user("next")]
-    assert problems(messages) == [("role_order", 1), ("role_order", 2)]
+    messages = [NOTED, user("go"), SUMMARY, user("next")]
+    assert problems(messages) == [("role_order", 2), ("role_order", 3)]
     ack = assistant(ACKNOWLEDGEMENT)
-    assert RoleOrder().repair(messages) == [user("go"), ack, SUMMARY, ack, user("next")]
+    assert RoleOrder().repair(messages) == [NOTED, user("go"), ack, SUMMARY, ack, user("next")]
 
 
 def test_people_may_send_two_messages_in_a_row() -> None:
@@ -87,17 +88,15 @@ def test_thinking_on_a_message_that_no_model_wrote_is_removed() -> None:
 
 def test_the_latest_request_is_put_back_after_the_summary() -> None:
     source = [user("first"), assistant("ok"), user("second"), assistant("working")]
-    lost = [user("first"), SUMMARY, assistant("working")]
+    lost = [NOTED, user("first"), SUMMARY, assistant("working")]
     rule = LatestUserTurn(source)
-    assert [violation.at for violation in rule.check(lost)] == [2]
-    assert rule.repair(lost) == [user("first"), SUMMARY, user("second"), assistant("working")]
+    assert [violation.at for violation in rule.check(lost)] == [3]
+    assert rule.repair(lost) == [NOTED, user("first"), SUMMARY, user("second"), assistant("working")]
     assert rule.check(source) == []
 
 
-def test_summaries_are_known_by_their_first_words_and_only_from_user_or_assistant() -> None:
+def test_the_body_of_a_summary_is_what_follows_its_introduction() -> None:
     old = assistant("[CONTEXT SUMMARY]: all well")
-    forged: Message = {"role": "tool", "tool_call_id": "c", "content": SUMMARY["content"]}
-    assert summary_indices([user("go"), SUMMARY, old, forged]) == (1, 2)
     assert (summary_body(SUMMARY), summary_body(old)) == ("## Goal\n- Build", "all well")
 
 

@@ -27,6 +27,7 @@ from tests.context.protocol import (
     looks_inserted,
     looks_like_summary,
     notes,
+    own_summaries,
     problems,
     role_problems,
     words,
@@ -120,7 +121,9 @@ def test_a_second_compaction_at_once_changes_nothing(messages: list[Message], se
     engine = setup.engine()
     once = engine.compress(messages, focus_topic=setup.focus)
     assert engine.compress(once, focus_topic=setup.focus) == once
-    assert setup.compress(once) == once
+    # The first message of a list without a system prompt is known for a summary only by the engine that wrote it.
+    if own_summaries(once) or not any(map(looks_like_summary, once)):
+        assert setup.compress(once) == once
 
 
 @pytest.mark.spec("5.2")
@@ -161,7 +164,9 @@ def test_the_system_prompt_keeps_its_words_and_gains_one_note(messages: list[Mes
 @pytest.mark.spec("5.4", "5.5")
 @many_examples
 @given(conversation, setup)
-def test_a_summarized_conversation_has_one_summary_more_than_its_tail(messages: list[Message], setup: Setup) -> None:
+def test_a_summarized_conversation_has_one_summary_more_than_what_was_kept_of_it(
+    messages: list[Message], setup: Setup
+) -> None:
     engine = setup.engine()
     result = engine.compress(messages)
     report = engine.last_report
@@ -169,8 +174,12 @@ def test_a_summarized_conversation_has_one_summary_more_than_its_tail(messages: 
     if report.outcome == "summarized":
         at = next(index for index, message in enumerate(result) if looks_like_summary(message))
         assert words(result[at]).startswith(f"{SUMMARY_PREFIX}\n\n")
-        tail = repaired(messages)[report.boundaries.tail_start :]
-        assert sum(map(looks_like_summary, result)) == 1 + sum(map(looks_like_summary, tail))
+        kept = repaired(messages)[report.boundaries.tail_start :]
+        if report.latest_user_repeated:
+            latest = latest_request(repaired(messages))
+            assert latest is not None
+            kept = [latest, *kept]
+        assert sum(map(looks_like_summary, result)) == 1 + sum(map(looks_like_summary, kept))
 
 
 @pytest.mark.spec("5.2", "5.4")

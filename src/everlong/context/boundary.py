@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from everlong.context.invariants import allows_cut, latest_user_index
-from everlong.context.literals import is_acknowledgement
+from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.prune import least_tail_tokens
 from everlong.model import Message, calls_of, leading_system_count
 
@@ -90,6 +90,9 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
     pending_start = _pending_start(messages)
     exchange_end = _exchange_end(messages, natural_end, min(pending_start, *summaries, len(messages)), protect_first_n)
     exchange_end = max(system_end, exchange_end)
+    if any(is_summary(message) for message in messages[system_end:exchange_end]):
+        # It only reads like a summary; left in the head, it would stand where the next compaction looks for one.
+        exchange_end = system_end
     body_start = exchange_end
     if summaries:
         body_start = summaries[-1] + 1
@@ -101,7 +104,7 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
         summaries=summaries,
         inserted=frozenset((*summaries, *acknowledgements)),
         body_start=body_start,
-        latest_user=latest_user_index(messages),
+        latest_user=latest_user_index(messages, summaries),
         pending_start=pending_start,
     )
 

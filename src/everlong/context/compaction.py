@@ -107,8 +107,6 @@ class Compaction:
     def has_new_turns(self) -> bool:
         """Whether there is anything to summarize besides a request that would be repeated anyway."""
         own = self.known.layout.inserted
-        if len(self.known.summaries) > 1:  # two summaries are to become one
-            return True
         latest = self.known.layout.latest_user if self.plan.repeat_latest else None
         covered = range(self.plan.head_end, self.plan.tail_start)
         return any(index not in own and index != latest for index in covered)
@@ -156,7 +154,7 @@ class Compaction:
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
-            if check_all(result, self.known.repaired):
+            if check_all(result, self.known.repaired, self.known.summaries):
                 return self._cleared()
             quality = yardstick.measure(
                 written.text,
@@ -178,7 +176,9 @@ class Compaction:
     def _yardstick(self) -> Yardstick:
         """Measures any summary of the covered turns, together with what will stand around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
-        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more)
+        latest = self.known.layout.latest_user
+        newest = None if latest is None else self.known.repaired[latest]
+        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more, newest)
 
     def _head(self) -> list[Message]:
         """The system prompt, and the first exchange where there is room for it."""
@@ -204,6 +204,7 @@ class Compaction:
             count=self.request.counter.count_text,
             opening=self._opening(),
             latest_user=None if latest is None else self.known.repaired[latest],
+            following=[message for message in self.known.repaired[self.plan.tail_start :] if message["role"] == "user"],
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
             around=self.assembled("")[self.known.layout.system_end :],
@@ -213,8 +214,9 @@ class Compaction:
         )
 
     def _opening(self) -> Message | None:
-        """The first user message that says something: not a command to the client, not a summary."""
-        asked = [m for m in self.known.repaired[:_OPENING_REACH] if m["role"] == "user" and not is_summary(m)]
+        """The first user message that says something: not a command to the client, nothing like a summary."""
+        first, own = self.known.repaired[:_OPENING_REACH], self.known.layout.summaries
+        asked = [m for index, m in enumerate(first) if m["role"] == "user" and index not in own and not is_summary(m)]
         telling = (m for m in asked if len(text_of(m)) >= _TELLING and not text_of(m).startswith("/"))
         return next(telling, asked[0] if asked else None)
 

@@ -15,6 +15,8 @@ from everlong.context.budget import Budgets, Prices, cheapest_threshold, compute
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
 from everlong.context.explain import Explanation
+from everlong.context.literals import is_summary
+from everlong.context.recognise import digest_of
 from everlong.context.report import CompactionReport
 from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter
@@ -30,6 +32,9 @@ _WORTHWHILE = 0.10
 """A compaction that saves less than this share did not help."""
 _PATIENCE = 2
 """So many unhelpful compactions in a row, and the next waits until the conversation has grown."""
+
+_MOST_EMITTED = 1_000
+"""So many summaries of its own an engine knows again by their digest."""
 
 
 class ContextCompressor(ContextEngine):
@@ -64,6 +69,7 @@ class ContextCompressor(ContextEngine):
         self._growth: list[int] = []
         self._unhelpful = 0
         self._tokens_when_unhelpful = 0
+        self._emitted: list[str] = []
         self._set_window(context_length)
 
     @property
@@ -199,6 +205,9 @@ class ContextCompressor(ContextEngine):
 
     def _compacted(self, request: Request, current_tokens: int | None) -> list[Message]:
         result, report = Compaction(request).run(current_tokens)
+        if report.outcome == "summarized":
+            own = (digest_of(message) for message in result if is_summary(message))
+            self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
         self.last_report = report
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._sent = None
@@ -217,6 +226,7 @@ class ContextCompressor(ContextEngine):
             scale=self._calibration.scale(self._model),
             counter=self._counter,
             writer=self._writer,
+            emitted=frozenset(self._emitted),
             **wishes,
         )
 
@@ -236,6 +246,7 @@ class ContextCompressor(ContextEngine):
         self._sent = None
         self._growth = []
         self._unhelpful = 0
+        self._emitted = []
         self.last_report = None
         self._set_window(self.context_length)
 

@@ -6,8 +6,6 @@ this one replaces, is found again by its first words. This module knows nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from everlong.model import Message, text_of
 
 COMPACTION_NOTE = (
@@ -35,26 +33,23 @@ MISSING_RESULT = "[No result: the call was interrupted, or its output is no long
 ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
 """Stands between a summary and a user message, so that roles alternate."""
 
+_NOTE_START = "[Note: Some earlier conversation turns"
 _SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")
 
 
 def is_summary(message: Message) -> bool:
-    """Whether a message is a compaction's summary, of this version or an older one."""
+    """Whether a message reads as a summary of this version or an older one; anybody could have written it.
+
+    Whether it is one that a compaction put in depends on where it stands: see `everlong.context.recognise`.
+    """
     content = message.get("content")
     text = content if isinstance(content, str) else text_of(message)
     return text.startswith(_SUMMARY_STARTS) and message["role"] in ("user", "assistant")
 
 
-def summary_indices(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Where summaries stand in a list."""
-    # The quick look at the content comes first: this reads every message of a conversation.
-    return tuple(
-        index
-        for index, message in enumerate(messages)
-        if (content := message.get("content"))
-        and (type(content) is not str or content.startswith(_SUMMARY_STARTS))
-        and is_summary(message)
-    )
+def begins_summary(text: str) -> bool:
+    """Whether a text begins with the words of a summary."""
+    return text.startswith(_SUMMARY_STARTS)
 
 
 def is_acknowledgement(message: Message) -> bool:
@@ -79,3 +74,8 @@ def summary_body(message: Message) -> str:
 def has_note(message: Message) -> bool:
     """Whether a system message already carries the note of the first compaction."""
     return COMPACTION_NOTE in text_of(message)
+
+
+def has_any_note(message: Message) -> bool:
+    """Whether a system message carries the note of a compaction, in our words or those of an older host."""
+    return _NOTE_START in text_of(message)

@@ -20,6 +20,8 @@ class Quality:
     sections: tuple[str, ...]
     """The summary's headings that have content."""
     latest_request_intact: bool
+    newest_request_restated: bool = True
+    """Whether the summary names the newest request as such; the request itself stands after it."""
     sampled: bool = False
     """Whether a large source was measured on a sample of its turns."""
     problems: tuple[str, ...] = ()

@@ -18,8 +18,9 @@ from everlong.context.assemble import summary_message, with_note
 from everlong.context.boundary import Layout, Limits, least_tokens, protected_start, survey
 from everlong.context.budget import Budgets
 from everlong.context.invariants import LatestUserTurn, is_plain, latest_user_index, repair_all
-from everlong.context.literals import ACKNOWLEDGEMENT, summary_indices
+from everlong.context.literals import ACKNOWLEDGEMENT
 from everlong.context.prune import Pruned, clear_results, shorten_texts
+from everlong.context.recognise import parted, summary_indices
 from everlong.context.recorder import Recorder
 from everlong.context.summarize import SummaryWriter
 from everlong.model import Message
@@ -44,6 +45,8 @@ class Request:
     force: bool = False
     memory_context: str | None = None
     target_tokens: int | None = None
+    emitted: frozenset[str] = frozenset()
+    """The digests of the summaries that this engine put out before."""
     tail_share: float = TAIL_SHARE_OF_TARGET
     """Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
     recorder: Recorder | None = None
@@ -66,14 +69,18 @@ class Situation:
         with self.timed("repair"):
             if is_plain(self.request.messages):
                 return self.request.messages
-            mended = repair_all(self.request.messages)
-            summaries, latest = summary_indices(mended), latest_user_index(mended)
-            if not summaries or latest is None or latest > summaries[-1]:
-                self.summaries = summaries
+            given = parted(self.request.messages, self.request.settings.protect_first_n, self.request.emitted)
+            mended = repair_all(given)
+            self.summaries = self._summaries_in(mended)
+            latest = latest_user_index(mended, self.summaries)
+            if not self.summaries or latest is None or latest > self.summaries[-1]:
                 return mended
-            mended = repair_all(LatestUserTurn(mended).repair(mended))
-            self.summaries = summary_indices(mended)
+            mended = repair_all(LatestUserTurn(mended, self.summaries).repair(mended))
+            self.summaries = self._summaries_in(mended)
             return mended
+
+    def _summaries_in(self, messages: list[Message]) -> tuple[int, ...]:
+        return summary_indices(messages, self.request.settings.protect_first_n, self.request.emitted)
 
     @cached_property
     def counts(self) -> list[int]:

@@ -38,6 +38,8 @@ class SummaryRequest:
     """The conversation's first user message, which says what it is all about."""
     latest_user: Message | None = None
     """The request in force."""
+    following: Sequence[Message] = ()
+    """The user's messages after the turns, which stand in the tail word for word."""
     focus_topic: str | None = None
     memory_context: str | None = None
     """What a memory provider wants kept."""
@@ -193,7 +195,8 @@ class SummaryWriter:
 def yardstick_for(request: SummaryRequest) -> Yardstick:
     """Measures summaries by themselves, against what a request gives to work with."""
     source = [m for m in (request.opening, *request.prefix, *request.turns, request.latest_user) if m is not None]
-    return Yardstick(request.turns, (), source, (request.previous, request.memory_context, request.focus_topic))
+    more = (request.previous, request.memory_context, request.focus_topic)
+    return Yardstick(request.turns, (), source, more, request.latest_user)
 
 
 def _judged(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:

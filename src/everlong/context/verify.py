@@ -16,6 +16,7 @@ from everlong.context.invariants import LatestUserTurn
 from everlong.context.report import Quality
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.newest import is_restated
 from everlong.context.summary.redact import REDACTED
 from everlong.model import Message, calls_of, is_system, text_of
 
@@ -35,7 +36,8 @@ class Yardstick:
     """Measures summaries of one stretch of a conversation.
 
     ``turns`` is what a summary is to stand for, ``around`` what will stand beside it, ``source`` everything that it
-    may draw on, with ``more`` texts that are no messages. Without ``around`` a summary is measured by itself.
+    may draw on, with ``more`` texts that are no messages; ``latest`` is the newest request. Without ``around`` a
+    summary is measured by itself.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class Yardstick:
         around: Sequence[Message] = (),
         source: Sequence[Message] | None = None,
         more: Iterable[str | None] = (),
+        latest: Message | None = None,
     ) -> None:
         self._turns = turns
         self._around = around
         self._source = turns if source is None else source
         self._more = [text for text in more if text]
+        self._latest = latest
         self._step = max(1, -(-len(turns) // _MOST_TURNS))
         self._names: dict[str, frozenset[str]] = {}
 
@@ -87,6 +91,7 @@ class Yardstick:
             invented=invented,
             sections=SummaryDocument.parse(summary).filled_sections(),
             latest_request_intact=self._is_latest_intact,
+            newest_request_restated=is_restated(SummaryDocument.parse(summary), self.newest),
             sampled=self._step > 1,
             problems=problems,
             extract_score=extract_score,
@@ -145,6 +150,11 @@ class Yardstick:
 
     # -- what the source has -----------------------------------------------------------------------------------------
 
+    @property
+    def newest(self) -> str:
+        """The words of the newest request; empty where there is none."""
+        return text_of(self._latest) if self._latest is not None else ""
+
     @cached_property
     def wanted(self) -> dict[str, float]:
         """The entities of the turns; those that people and models wrote, and those that recur, weigh more."""
@@ -177,7 +187,10 @@ class Yardstick:
 
     @cached_property
     def _is_latest_intact(self) -> bool:
-        return not self._around or not LatestUserTurn(self._source).check(self._around)
+        if not self._around:
+            return True
+        source = self._source if self._latest is None else [self._latest]
+        return not LatestUserTurn(source).check(self._around)
 
     def _names_in(self, summary: str) -> frozenset[str]:
         names = self._names.get(summary)

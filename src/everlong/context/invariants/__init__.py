@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from everlong.context.invariants.base import Invariant, Violation
 from everlong.context.invariants.latest_user_turn import LatestUserTurn, latest_user_index
@@ -38,9 +38,11 @@ def allows_cut(messages: Sequence[Message], index: int) -> bool:
     return all(invariant.allows_cut(messages, index) for invariant in STRUCTURAL)
 
 
-def check_all(messages: Sequence[Message], source: Sequence[Message] | None = None) -> list[Violation]:
+def check_all(
+    messages: Sequence[Message], source: Sequence[Message] | None = None, summaries: Collection[int] | None = None
+) -> list[Violation]:
     """Everything that is wrong with a list; with its source, also whether the request in force survived."""
-    rules = STRUCTURAL if source is None else (*STRUCTURAL, LatestUserTurn(source))
+    rules = STRUCTURAL if source is None else (*STRUCTURAL, LatestUserTurn(source, summaries))
     return [violation for invariant in rules for violation in invariant.check(messages)]
 
 

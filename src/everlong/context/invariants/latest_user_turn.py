@@ -6,20 +6,21 @@ autonomous run it may be hundreds of messages back; then it is repeated after th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from everlong.context.invariants.base import Violation
-from everlong.context.literals import is_acknowledgement, is_summary, summary_indices
+from everlong.context.literals import is_acknowledgement
+from everlong.context.recognise import summary_indices
 from everlong.model import Message
 
 
 class LatestUserTurn:
-    """Holds a list against the request that was in force in its source."""
+    """Holds a list against the request that was in force in its source; ``summaries`` says where those stand in it."""
 
     name = "latest_user_turn"
 
-    def __init__(self, source: Sequence[Message]) -> None:
-        index = latest_user_index(source)
+    def __init__(self, source: Sequence[Message], summaries: Collection[int] | None = None) -> None:
+        index = latest_user_index(source, summaries)
         self._latest = None if index is None else source[index]
 
     def allows_cut(self, messages: Sequence[Message], index: int) -> bool:  # noqa: ARG002 - part of the protocol
@@ -43,10 +44,11 @@ class LatestUserTurn:
         return [*messages[:start], self._latest, *messages[start:]]
 
 
-def latest_user_index(messages: Sequence[Message]) -> int | None:
+def latest_user_index(messages: Sequence[Message], summaries: Collection[int] | None = None) -> int | None:
     """Where the newest message of a person stands; None where there is none."""
+    own = summary_indices(messages) if summaries is None else summaries
     for index in range(len(messages) - 1, -1, -1):
-        if messages[index]["role"] == "user" and not is_summary(messages[index]):
+        if messages[index]["role"] == "user" and index not in own:
             return index
     return None
 

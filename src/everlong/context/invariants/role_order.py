@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from everlong.context.invariants.base import Violation
-from everlong.context.literals import ACKNOWLEDGEMENT, is_acknowledgement, is_summary
+from everlong.context.literals import ACKNOWLEDGEMENT, is_acknowledgement
+from everlong.context.recognise import summary_indices
 from everlong.model import Message
 
 
@@ -26,10 +27,12 @@ class RoleOrder:
     def check(self, messages: Sequence[Message]) -> list[Violation]:
         """Summaries and acknowledgements that stand beside a message of their own role."""
         roles = [message["role"] for message in messages]
+        own = summary_indices(messages)
+        ours = {index for index, message in enumerate(messages) if index in own or is_acknowledgement(message)}
         return [
             Violation(self.name, index, f"{role} follows {role} at a summary")
             for index, (before, role) in enumerate(pairwise(roles), 1)
-            if role == before != "tool" and (_is_ours(messages[index]) or _is_ours(messages[index - 1]))
+            if role == before != "tool" and (index in ours or index - 1 in ours)
         ]
 
     def repair(self, messages: list[Message]) -> list[Message]:
@@ -37,6 +40,7 @@ class RoleOrder:
         if not self.check(messages):
             return messages
         repaired: list[Message] = []
+        summaries = {id(messages[index]) for index in summary_indices(messages)}
         for message in messages:
             previous = repaired[-1] if repaired else None
             if previous is not None and previous["role"] == message["role"]:
@@ -44,12 +48,13 @@ class RoleOrder:
                     continue
                 if is_acknowledgement(previous):
                     repaired.pop()
-                elif message["role"] == "user" and (is_summary(message) or is_summary(previous)):
+                elif message["role"] == "user" and not summaries.isdisjoint((id(message), id(previous))):
                     repaired.append({"role": "assistant", "content": ACKNOWLEDGEMENT})
-                elif is_summary(previous):
+                elif id(previous) in summaries:
                     repaired[-1:] = _as_user(previous, repaired[-2] if len(repaired) > 1 else None)
-                elif is_summary(message):
+                elif id(message) in summaries:
                     repaired.append({**message, "role": "user"})
+                    summaries.add(id(repaired[-1]))
                     continue
             repaired.append(message)
         return repaired
@@ -59,7 +64,3 @@ def _as_user(summary: Message, before: Message | None) -> list[Message]:
     """A summary turned into a user message, parted from a user message before it."""
     parting: list[Message] = [{"role": "assistant", "content": ACKNOWLEDGEMENT}]
     return [*(parting if before is not None and before["role"] == "user" else []), {**summary, "role": "user"}]
-
-
-def _is_ours(message: Message) -> bool:
-    return is_summary(message) or is_acknowledgement(message)

@@ -108,8 +108,11 @@ class SummaryDocument:
         """Whether no section has an item."""
         return not self.filled_sections()
 
-    def fit(self, budget: int, count: Callable[[str], int]) -> str:
-        """The rendered document within a budget; sections that take more than their share give items up first."""
+    def fit(self, budget: int, count: Callable[[str], int], keep: Callable[[str], object] = lambda _: False) -> str:
+        """The rendered document within a budget; sections that take more than their share give items up first.
+
+        Items that ``keep`` is true of go last.
+        """
         costs = {section: [count(item) + 1 for item in self.items[section]] for section in SECTIONS}
         heading = 6
         text = self.render()
@@ -117,16 +120,19 @@ class SummaryDocument:
             # Drop about as much as is too much before rendering again, so that the work stays linear.
             over = max(1, count(text) - budget)
             while over > 0 and not self.is_empty():
-                over -= self._drop_one(costs, budget)
+                over -= self._drop_one(costs, budget, keep)
                 over -= heading if not self.is_empty() and over > 0 else 0
             text = self.render()
         return text
 
-    def _drop_one(self, costs: dict[str, list[int]], budget: int) -> int:
+    def _drop_one(self, costs: dict[str, list[int]], budget: int, keep: Callable[[str], object]) -> int:
+        filled = self.filled_sections()
         fullest = max(
-            (section for section in SECTIONS if self.items[section]),
+            [section for section in filled if not all(map(keep, self.items[section]))] or filled,
             key=lambda section: sum(costs[section]) / (budget * SHARES[section] + 1),
         )
-        place = 0 if fullest in _OLDEST_FIRST else -1
+        places = [place for place, item in enumerate(self.items[fullest]) if not keep(item)]
+        places = places or list(range(len(self.items[fullest])))
+        place = places[0 if fullest in _OLDEST_FIRST else -1]
         self.items[fullest].pop(place)
         return costs[fullest].pop(place)

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts
-from everlong.context.summary.language import phrases_for
+from everlong.context.summary.language import newest_label, phrases_for
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering
 from everlong.context.summary.outline import build_outline
 from everlong.context.summary.select import select
+from everlong.context.summary.settle import Said, settle
 from everlong.context.summary.text import clip
 from everlong.model import text_of
 
@@ -48,13 +49,16 @@ class ExtractiveSummarizer:
             opening=text_of(request.opening) if request.opening else "",
             latest=text_of(request.latest_user) if request.latest_user else "",
         )
+        following = [message for message in (*request.following, request.latest_user) if message is not None]
+        opening = text_of(request.opening) if request.opening else ""
+        settle(outline, facts, previous, Said(opening, self._facts.read_all(following)))
         outline.lines = list(zip((fact.role for fact in facts), self._lines(request), strict=True))
         if request.memory_context:
             outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
         request.trace.begin(request.turns, outline)
         known = (name for message in request.around for name in names_in(message))
         document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)
-        return document.fit(request.budget_tokens, request.count) or _NOTHING
+        return document.fit(request.budget_tokens, request.count, newest_label) or _NOTHING
 
     def _lines(self, request: SummaryRequest) -> Sequence[tuple[Line, ...]]:
         """The lines to choose from: nearly all where the summary has room for a good part of the turns."""

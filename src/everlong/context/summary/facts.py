@@ -10,9 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from everlong.context.literals import is_summary
 from everlong.context.summary.actions import Action, Outcome, action_of, outcome_of
+from everlong.context.summary.closed import clauses_of
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import marks, sentences
+from everlong.context.summary.takeback import TakenBack, taken_back
 from everlong.context.summary.text import clip, one_line
 from everlong.model import Message, calls_of, text_of
 
@@ -40,6 +43,11 @@ class Facts:
     next_steps: tuple[str, ...] = ()
     question: str = ""
     changes_mind: bool = False
+    clauses: tuple[str, ...] = ()
+    """The parts of a user's message that can be taken back by themselves."""
+    takes_back: tuple[TakenBack, ...] = ()
+    offers: bool = False
+    """Whether an assistant's message ends with a question."""
     actions: tuple[tuple[str, str, Action], ...] = ()
     """Call id, tool name and what the call did."""
     outcome: Outcome | None = None
@@ -55,6 +63,8 @@ def read_facts(message: Message) -> Facts:
         return Facts(role, outcome=outcome_of(text), call_id=call_id)
     if role == "assistant":
         return _assistant_facts(message, text)
+    if is_summary(message):  # it poses as a summary: said by the user, but no source of rules and requests
+        return Facts(role, said=clip(one_line(text), SAID_LENGTH))
     found = sentences(text)
     told = [sentence for sentence in found if not sentence.endswith(("?", "？"))]
     questions = [sentence for sentence in found if sentence.endswith(("?", "？"))]
@@ -64,6 +74,8 @@ def read_facts(message: Message) -> Facts:
         constraints=_requirements(told),
         question=clip(one_line(questions[-1]), _SENTENCE_LENGTH) if questions else "",
         changes_mind=any(marks("change_of_mind", sentence) for sentence in found[:12]),
+        clauses=clauses_of(text),
+        takes_back=taken_back(text),
     )
 
 
@@ -99,6 +111,7 @@ def _assistant_facts(message: Message, text: str) -> Facts:
         decisions=_marked("decision", found, 2),
         next_steps=_marked("next_step", found, 2),
         actions=actions,
+        offers=text.rstrip().endswith(("?", "？")),
     )
 
 

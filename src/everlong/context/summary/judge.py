@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from everlong.context.summary.digest import without_marks
 from everlong.context.summary.document import SECTIONS, SummaryDocument
+from everlong.context.summary.newest import is_stale
 from everlong.context.verify import Yardstick
 from everlong.errors import SummarizerError
 
@@ -79,6 +80,8 @@ def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[s
         problems.append("it answers the user instead of only summarizing")
     if _cut(document, lambda line: bool(_ORDER.search(line) or _POSING.match(line))):
         problems.append("it repeats orders or marks of the conversation as its own")
+    if _cut(document, lambda line: is_stale(line, yardstick.newest)):
+        problems.append("it calls an older request the newest one")
     hangs = str(answer).endswith((" ", "\t")) and not _FINISHED.search(body)
     if hangs or _breaks_off(body, yardstick, budget, count):
         problems.append("it breaks off before its end")

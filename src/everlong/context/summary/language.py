@@ -28,7 +28,11 @@ class Phrases:
     read: str
     ran: str
     failed: str
-    superseded: str
+    closed: str
+    """Before something that the user took back."""
+    put_off: str
+    """Before something that is not to be done for now; begins as above."""
+    newest_request: str
     tools_used: str
     answered: str
 
@@ -59,7 +63,9 @@ ENGLISH = Phrases(
     read="Read",
     ran="Ran",
     failed="failed",
-    superseded="superseded",
+    closed="Closed by the user",
+    put_off="Closed by the user for now",
+    newest_request="Newest request",
     tools_used="Tools used",
     answered="answered",
 )
@@ -77,7 +83,9 @@ CHINESE = Phrases(
     read="读取",
     ran="运行",
     failed="失败",
-    superseded="已被取代",
+    closed="用户已取消",
+    put_off="用户已取消（暂缓）",
+    newest_request="最新请求",
     tools_used="使用的工具",
     answered="回答",
 )
@@ -102,6 +110,31 @@ def marks(kind: str, sentence: str) -> bool:
         return True
     return not sentence.isascii() and any(getattr(phrases, kind).search(sentence) for phrases in ALL[1:])
 
+
+def is_closing(item: str) -> bool:
+    """Whether an item of a summary names something that the user took back, in any language."""
+    return item.lstrip("-*• ").startswith(tuple(phrases.closed for phrases in ALL))
+
+
+def newest_label(item: str) -> str:
+    """The words by which an item says that it is the newest request; empty where it does not."""
+    match = _NEWEST.match(item.lstrip("-*• "))
+    return match[0] if match else ""
+
+
+def without_label(item: str) -> str:
+    """An item without the words that make it the newest request."""
+    plain = item.lstrip("-*• ")
+    label = newest_label(item)
+    return plain[len(label) :].strip().strip('"“”') if label else item
+
+
+_LABELS = "|".join(re.escape(phrases.newest_request) for phrases in ALL)
+_NEWEST = re.compile(
+    rf"\**(?:{_LABELS}|(?:latest|newest|most recent) (?:user )?request)\**\s*"
+    r"(?:\([^)]*\)|（[^）]*）)?\**\s*[:：]\**\s*",
+    re.IGNORECASE,
+)
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(\[*_#-]|\d)|(?<=[。！？；])\s*|\n+")
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.language import is_closing, newest_label
+from everlong.context.summary.newest import restated
 from everlong.context.verify import Yardstick
 from everlong.model import Message, text_of
 
@@ -50,20 +52,29 @@ def filled(
     prose: SummaryDocument, extract: str, yardstick: Yardstick, budget: int, count: Callable[[str], int]
 ) -> Filled:
     """The prose, and with it what fits of the extract; never measured below the extract alone."""
-    least, tried = yardstick.score(extract), ""
+    least, tried, made = yardstick.score(extract), "", SummaryDocument.parse(extract)
     for share in _PROSE_SHARES:
         bounded = SummaryDocument({section: list(items) for section, items in prose.items.items()})
-        said = bounded.fit(int(budget * share), count)
-        if not said:
+        if not bounded.fit(int(budget * share), count):
             break
+        bounded = with_musts(bounded, made, yardstick.newest)
+        said = bounded.fit(budget, count, newest_label)
         if said == tried:
             continue
         tried = said
-        text = merged(bounded, SummaryDocument.parse(extract), yardstick.wanted, budget, count)
+        text = merged(bounded, made, yardstick.wanted, budget, count)
         score = yardstick.score(text)
         if score >= least:
             return Filled(text, score, share)
     return Filled(extract, least, 0.0)
+
+
+def with_musts(prose: SummaryDocument, extract: SummaryDocument, newest: str) -> SummaryDocument:
+    """The prose with what no summary may lack: which request is the newest, and what the user took back."""
+    document = restated(prose, extract, newest)
+    section = "Key Decisions"
+    closed = [item for item in extract.items[section] if is_closing(item) and item not in document.items[section]]
+    return SummaryDocument({**document.items, section: [*document.items[section], *closed]})
 
 
 def merged(

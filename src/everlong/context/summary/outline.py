@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everlong.context.summary.actions import Action, Outcome
+from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.facts import Facts
-from everlong.context.summary.language import Phrases, marks
+from everlong.context.summary.language import Phrases, marks, without_label
 from everlong.context.summary.lines import Line
+from everlong.context.summary.newest import newest_line
 from everlong.context.summary.text import clip, one_line
 
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -26,6 +28,8 @@ _TOOL_COUNT = re.compile(r"([\w.-]+) ×(\d+)")
 _LOOKING = re.compile(
     r"^(?:cd \S+ && )?(?:ls|cat|head|tail|grep|rg|find|pwd|wc|nl|sed -n|git (?:status|log|diff|show))\b"
 )
+MUST = 50.0
+"""What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
 _GOAL = 20.0
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
@@ -120,9 +124,10 @@ def build_outline(
             _assistant(outline, order, fact, outcomes)
     _end_state(outline, facts)
     if latest:
-        outline.add("Pending User Asks", outline.length, f"- {clip(one_line(latest), 320)}", 6.0)
+        line = newest_line(phrases, latest)
+        outline.candidates.append(Candidate("Pending User Asks", outline.length, line, 2 * MUST))
     if previous is not None:
-        _inherit(outline, previous, has_next=any(c.section == "Next Steps" for c in outline.candidates))
+        _inherit(outline, previous, latest, has_next=any(c.section == "Next Steps" for c in outline.candidates))
     _finish(outline)
     return outline
 
@@ -223,7 +228,7 @@ def _end_state(outline: Outline, facts: Sequence[Facts]) -> None:
             outline.add("Blocked", order, text, 2.0)
 
 
-def _inherit(outline: Outline, previous: SummaryDocument, *, has_next: bool) -> None:
+def _inherit(outline: Outline, previous: SummaryDocument, latest: str, *, has_next: bool) -> None:
     """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
     moved = {"In Progress": "Done", "Pending User Asks": "Done"}
     worths = {
@@ -244,13 +249,24 @@ def _inherit(outline: Outline, previous: SummaryDocument, *, has_next: bool) -> 
             elif section == "Constraints & Preferences":
                 outline.candidates.append(_requirement(order, item))
             elif section == "Blocked":
-                command = _COMMAND.search(item)
-                if command is None or command[1] not in outline.succeeded:
-                    outline.candidates.append(Candidate("Blocked", order, item, 0.9))
+                _inherit_obstacle(outline, item, order)
             elif section != "Next Steps" or not has_next:
                 kept = moved.get(section, section)
-                text = item if section != "Pending User Asks" else f"- {outline.phrases.user_said}: {item[2:]}"
-                outline.candidates.append(Candidate(kept, order, text, worths.get(kept, 1.5) * _INHERITED))
+                text = item if section != "Pending User Asks" else _answered(outline, item, latest)
+                if text:
+                    outline.candidates.append(Candidate(kept, order, text, worths.get(kept, 1.5) * _INHERITED))
+
+
+def _answered(outline: Outline, item: str, latest: str) -> str:
+    """An older request as something that was said; empty where it is still the newest, and said as such."""
+    asked = without_label(item.removeprefix("- "))
+    return "" if is_same(asked, latest) else f"- {outline.phrases.user_said}: {asked}"
+
+
+def _inherit_obstacle(outline: Outline, item: str, order: int) -> None:
+    command = _COMMAND.search(item)
+    if command is None or command[1] not in outline.succeeded:
+        outline.candidates.append(Candidate("Blocked", order, item, 0.9))
 
 
 def _inherit_file(outline: Outline, item: str, order: int) -> None:

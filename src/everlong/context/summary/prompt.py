@@ -62,6 +62,7 @@ def transcript_prompt(
     material: list[tuple[str, list[Piece]]] = [("context", _context(request))]
     if previous:
         material.append(("previous_summary", [Piece("summary", known_document(previous), 0)]))
+    material += _newest(request)
     material.append(("summaries" if fold else "transcript", list(pieces)))
     if fold:
         ask = (
@@ -79,6 +80,7 @@ def mending_prompt(request: SummaryRequest, draft: str, weakness: Weakness, budg
     """Asks another model to mend its own draft."""
     material = [
         ("context", _context(request)),
+        *_newest(request),
         ("draft", [Piece("draft", known_document(draft), 0)]),
         ("missing", _missing(weakness)),
     ]
@@ -90,7 +92,7 @@ def warm_prompt(
 ) -> list[Message]:
     """The conversation as it was sent, and one message more that asks the main model for the summary."""
     asks = [_UPDATE_IN_PLACE if request.previous else "Summarize the conversation above.", *_wishes(request, budget)]
-    material = [("context", [piece for piece in _context(request) if piece.label == "memory"])]
+    material = [("context", [piece for piece in _context(request) if piece.label == "memory"]), *_newest(request)]
     if weakness is not None:
         material += [
             ("draft", [Piece("draft", known_document(draft or ""), 0)]),
@@ -142,8 +144,25 @@ def _context(request: SummaryRequest) -> list[Piece]:
     return pieces
 
 
+def _newest(request: SummaryRequest) -> list[tuple[str, list[Piece]]]:
+    """The newest request as material of its own: it may stand behind the stretch that is summarized."""
+    said = text_of(request.latest_user).strip() if request.latest_user is not None else ""
+    return [("newest_request", [Piece("user", clip(one_line(outgoing(said)), 400), 0)])] if said else []
+
+
+_RESTATE = (
+    "What stands under newest_request is the user's newest request, whatever the rest says. Name it, in at most 30 "
+    'words, as the first item of Pending User Asks, in the form "- Newest request: ..."; no other item begins so. It '
+    "is kept word for word elsewhere."
+)
+_CLOSE = (
+    "A request that the user took back or replaced later is closed: it never stands under Goal, In Progress, Pending "
+    'User Asks or Next Steps. Name it under Key Decisions as "- Closed by the user: ...", with what replaced it.'
+)
+
+
 def _wishes(request: SummaryRequest, budget: int) -> list[str]:
-    wishes = [f"Use at most {budget} tokens."]
+    wishes = [*([_RESTATE] if _newest(request) else []), _CLOSE, f"Use at most {budget} tokens."]
     if request.focus_topic:
         topic = clip(one_line(outgoing(request.focus_topic)), 300)
         wishes.append(

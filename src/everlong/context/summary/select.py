@@ -15,7 +15,7 @@ from functools import partial
 
 from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
-from everlong.context.summary.outline import Candidate, KeyLine, Outline
+from everlong.context.summary.outline import MUST, Candidate, KeyLine, Outline
 from everlong.context.summary.text import clip
 from everlong.context.summary.trace import NO_TRACE, Trace
 
@@ -62,6 +62,9 @@ def select(
         lines = [key_line for key_line in outline.key_lines() if selection.relates(key_line.line.text)]
         selection.take(sorted(related, key=_by_worth), int(budget * _FOCUS_SHARE * 0.6))
         selection.take_lines(lambda: lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
+    musts = sorted((c for pool in pools.values() for c in pool if c.worth >= MUST), key=_by_worth)
+    selection.take(musts[:1], max(_LEAST_ALLOWANCE, budget // 6))
+    selection.take(musts[1:], budget // 4)
     for section in SECTIONS:
         if section != "Critical Context":
             selection.take(pools.get(section, ()), _allowance(section, budget))

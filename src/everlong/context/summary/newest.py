@@ -1,0 +1,55 @@
+"""The newest request, said as such in a summary, so that nobody who goes on from it takes an older one for it.
+
+The request itself stands word for word after the summary; here it is named in a few words, as the first item under
+pending asks. Checks a summary for that line and puts it in where it is missing or names another request.
+"""
+
+from __future__ import annotations
+
+import re
+
+from everlong.context.summary.closed import is_same
+from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.language import Phrases, newest_label, without_label
+from everlong.context.summary.text import clip, one_line
+
+SECTION = "Pending User Asks"
+_LENGTH = 160
+_WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")
+_LEAST_SHARED = 0.5
+
+
+def newest_line(phrases: Phrases, latest: str) -> str:
+    """The item that names the newest request."""
+    return f"- {phrases.newest_request}: {clip(one_line(latest), _LENGTH)}"
+
+
+def is_restated(document: SummaryDocument, latest: str) -> bool:
+    """Whether a summary names the newest request as such."""
+    return not latest.strip() or any(names_newest(item, latest) for item in document.items[SECTION])
+
+
+def names_newest(item: str, latest: str) -> bool:
+    """Whether an item is labelled as the newest request and is about it, in the same words or most of them."""
+    if not newest_label(item):
+        return False
+    said, asked = without_label(item), clip(one_line(latest), 2_000)
+    if is_same(said, asked):
+        return True
+    words = set(_WORD.findall(said.lower()))
+    return bool(words) and len(words & set(_WORD.findall(asked.lower()))) >= _LEAST_SHARED * len(words)
+
+
+def is_stale(item: str, latest: str) -> bool:
+    """Whether an item calls another request the newest."""
+    return bool(newest_label(item)) and not names_newest(item, latest)
+
+
+def restated(document: SummaryDocument, extract: SummaryDocument, latest: str) -> SummaryDocument:
+    """The document with the extract's line on the newest request, where it has none of its own."""
+    if is_restated(document, latest):
+        return document
+    items = {section: list(entries) for section, entries in document.items.items()}
+    items[SECTION] = [item for item in items[SECTION] if not is_stale(item, latest)]
+    items[SECTION] = [*(item for item in extract.items[SECTION] if names_newest(item, latest)), *items[SECTION]]
+    return SummaryDocument(items)

@@ -1,0 +1,136 @@
+"""The last step before choosing: what the user took back is no longer open, and what they asked last is said as such.
+
+Works on the candidates of an outline; which requests are closed comes from comparing the user's own words. Runs after
+the outline is built, so that the outline need not know that anything was taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from everlong.context.summary.closed import Asked, Closing, clauses_of, closing_line, closings, is_same, meets
+from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.facts import Facts
+from everlong.context.summary.language import is_closing, without_label
+from everlong.context.summary.outline import MUST, Candidate, Outline
+from everlong.context.summary.takeback import TakenBack
+from everlong.context.summary.text import clip, one_line
+
+_OPEN = ("In Progress", "Next Steps")
+_CLOSABLE = (*_OPEN, "Constraints & Preferences")
+_GOAL_LENGTH = 320
+_MOST_CLOSINGS = 12
+
+
+class Said(NamedTuple):
+    """What is known of the user's requests besides the summarized turns."""
+
+    opening: str
+    following: Sequence[Facts]
+    """The user's messages after the turns, oldest first; they stand in the tail, and the last is the newest request."""
+
+
+def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument | None, said: Said) -> None:
+    """Close in an outline what the user took back."""
+    requests = _requests(facts, previous, said)
+    found = closings(requests)
+    closers = [(by, taken) for by in requests for taken in by.takes_back]
+    stopped = max((closing.by.order for closing in found if _stops_all(closing, requests)), default=None)
+    under_way = set(previous.items["In Progress"]) if previous else set()
+    last_said = max((order for order, fact in enumerate(facts) if fact.role == "assistant" and fact.said), default=-1)
+    kept: list[Candidate] = []
+    for candidate in outline.candidates:
+        order = last_said if candidate.section == "In Progress" else candidate.order
+        if candidate.section == "Goal":
+            kept += _goal(outline, candidate, requests, found)
+        elif candidate.section == "Key Decisions" and is_closing(candidate.text):
+            kept.append(candidate._replace(worth=MUST))
+        elif (candidate.section in _CLOSABLE or candidate.text in under_way) and (
+            closing := _closed_by(candidate, order, closers)
+        ):
+            if candidate.section in _OPEN and all(closing.by is not other.by for other in found):
+                found.append(closing)  # the user never asked for it: it was the assistant's own plan
+        elif (candidate.section in _OPEN or candidate.text in under_way) and stopped is not None and order < stopped:
+            continue
+        elif not _repeats(candidate, found, outline):
+            kept.append(candidate)
+    outline.candidates = [*kept, *_closing_lines(outline, found)]
+
+
+def _stops_all(closing: Closing, requests: Sequence[Asked]) -> bool:
+    """Whether what was under way stopped with what was closed: all of the latest request before, or of the goal."""
+    earlier = [asked for asked in requests if asked.order < closing.by.order]
+    return closing.asked.is_closed and (closing.asked.order < 0 or closing.asked is earlier[-1])
+
+
+def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: Said) -> list[Asked]:
+    """What the user asked, oldest first: the goal, what an earlier summary has as open, the turns, what follows."""
+    inherited = [*previous.items["Goal"], *previous.items["Pending User Asks"]] if previous else []
+    older = [without_label(item.removeprefix("- ")) for item in inherited]
+    if said.opening and not (previous and previous.items["Goal"]):
+        older.insert(0, clip(one_line(said.opening), 480))
+    found = [Asked(place - len(older), text, clauses_of(text)) for place, text in enumerate(older)]
+    offered = False
+    for order, fact in enumerate(facts):
+        if fact.role == "user" and fact.said:
+            is_opening = bool(found) and order == 0 and is_same(found[0].text, fact.said)
+            if not is_opening:
+                found.append(Asked(order, fact.said, fact.clauses, fact.takes_back, offered))
+        offered = fact.offers if fact.role == "assistant" and fact.said else offered and fact.role != "user"
+    for place, fact in enumerate(said.following):
+        if fact.said and not (found and is_same(found[-1].text, fact.said)):
+            found.append(Asked(len(facts) + place, fact.said, fact.clauses, fact.takes_back, offered and not place))
+    return found
+
+
+def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate]:
+    """A line for each message of which another closed something, the newest ones."""
+    together: dict[tuple[int, int], list[Closing]] = {}
+    for closing in found:
+        together.setdefault((id(closing.asked), id(closing.by)), []).append(closing)
+    lines: list[Candidate] = []
+    for group in list(together.values())[-_MOST_CLOSINGS:]:
+        first = group[0]
+        words = first.asked.text if first.asked.is_closed else "; ".join(dict.fromkeys(c.words for c in group))
+        line = closing_line(first._replace(words=words), outline.phrases.closed, outline.phrases.put_off)
+        lines.append(Candidate("Key Decisions", first.by.order, line, MUST + 1 + len(lines) / 100))
+    return lines
+
+
+def _goal(outline: Outline, goal: Candidate, requests: Sequence[Asked], found: Sequence[Closing]) -> list[Candidate]:
+    """The goal as it stands now: as it was, without what was taken back, or what replaced it."""
+    asked = next((request for request in requests if is_same(request.text, goal.text.removeprefix("- "))), None)
+    own = [closing for closing in found if closing.asked is asked]
+    if asked is None or not own:
+        return [goal]
+    if not asked.is_closed:
+        words = "; ".join(dict.fromkeys(closing.words for closing in own))
+        return [goal._replace(text=f"{goal.text} ({outline.phrases.closed}: {clip(words, _GOAL_LENGTH)})")]
+    later = requests[requests.index(own[-1].by) + 1 :]
+    waiting = [request.text for request in later if not request.is_closed and not request.takes_back]
+    now = own[-1].taken.instead or next(iter(waiting), "")
+    return [goal._replace(text=f"- {clip(now, _GOAL_LENGTH)}")] if now else []
+
+
+def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[Asked, TakenBack]]) -> Closing | None:
+    """What a later message made of a candidate by its name; None where it still holds."""
+    for by, taken in closers:
+        if order < by.order and taken.what and meets(taken, candidate.text):
+            words = candidate.text.removeprefix("- ")
+            return Closing(Asked(order, words, (words,), closed={0}), words, by, taken)
+    return None
+
+
+def _repeats(candidate: Candidate, found: Sequence[Closing], outline: Outline) -> bool:
+    """Whether a candidate only quotes a request that a closing line names, or the words that closed it."""
+    start = f"- {outline.phrases.user_said}: "
+    if not candidate.text.startswith(start):
+        return False
+    quoted = candidate.text[len(start) :].strip('"')
+    for closing in found:
+        if closing.asked.is_closed and is_same(closing.asked.text, quoted):
+            return True
+        if candidate.section == "Key Decisions" and candidate.order == closing.by.order:
+            return True
+    return False
