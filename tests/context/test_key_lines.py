@@ -42,14 +42,6 @@ def test_json_becomes_one_line_for_each_record_with_keys_beside_values() -> None
     assert not any(mark in line for line in told for mark in '{}"')
 
 
-def test_a_record_that_needs_two_lines_is_named_on_both() -> None:
-    flight = {"number": "HAT069", **{f"a_long_enough_key_{n}": f"value-{n}" for n in range(12)}, "price": 239}
-    first, last = records(json.dumps(flight)) or []
-    assert first.text.startswith("number: HAT069, ")
-    assert last.text.startswith("number: HAT069, ")
-    assert last.text.endswith("price: 239")
-
-
 def test_every_scalar_of_a_json_text_stands_on_some_line() -> None:
     deep = {"a": {"b": {"c": {"d": [{"id": f"x{n}_{n}", "tags": ["t1", "t2"], "ok": True} for n in range(30)]}}}}
     text = "\n".join(line.text for line in records(json.dumps(deep)) or [])

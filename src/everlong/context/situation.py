@@ -27,6 +27,8 @@ from everlong.model import Message
 from everlong.tokens import MessageCounter
 
 TAIL_SHARE_OF_TARGET = 0.35
+NEWEST_SHARE_OF_TARGET = 0.6
+"""The newest group, which nobody has answered yet, stays whole where it takes no more of the room than this."""
 EXCHANGE_SHARE_OF_TARGET = 0.15
 
 
@@ -115,6 +117,9 @@ class Situation:
         latest = self.layout.latest_user
         room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
         tail = int(room * request.tail_share)
+        newest = sum(self.counts[self.newest_start :])
+        if newest <= room * NEWEST_SHARE_OF_TARGET:
+            tail = max(tail, newest)
         return Limits(
             total=total,
             tail=tail,

@@ -48,6 +48,7 @@ class ExtractiveSummarizer:
             phrases_for(spoken or [request.previous or ""]),
             opening=text_of(request.opening) if request.opening else "",
             latest=text_of(request.latest_user) if request.latest_user else "",
+            opening_stands=any(message is request.opening for message in request.around),
         )
         following = [message for message in (*request.following, request.latest_user) if message is not None]
         opening = text_of(request.opening) if request.opening else ""

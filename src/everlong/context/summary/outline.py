@@ -31,6 +31,8 @@ _LOOKING = re.compile(
 MUST = 50.0
 """What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
 _GOAL = 20.0
+_WHOLE_GOAL, _BRIEF_GOAL = 480, 60
+_MOSTLY = 0.8
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
 
@@ -111,11 +113,17 @@ def build_outline(
     phrases: Phrases,
     opening: str,
     latest: str,
+    *,
+    opening_stands: bool = False,
 ) -> Outline:
-    """Everything that a summary of these turns, continuing an earlier one, could say."""
+    """Everything that a summary of these turns, continuing an earlier one, could say.
+
+    Where the opening stands word for word beside the summary, the goal is named in a few words only.
+    """
     outline = Outline(phrases, len(facts))
     if opening and not (previous and previous.items["Goal"]):
-        outline.add("Goal", -1, f"- {clip(one_line(opening), 480)}", _GOAL)
+        length = _BRIEF_GOAL if opening_stands else _WHOLE_GOAL
+        outline.add("Goal", -1, f"- {clip(one_line(opening), length)}", _GOAL)
     outcomes = _outcomes(facts)
     for order, fact in enumerate(facts):
         if fact.role == "user":
@@ -148,7 +156,8 @@ def _user(outline: Outline, order: int, fact: Facts, facts: Sequence[Facts], lat
     if not fact.said:
         return
     is_latest = bool(latest) and clip(one_line(latest), len(fact.said)).startswith(fact.said[:200])
-    if not is_latest and not fact.changes_mind:
+    is_one_rule = len(fact.constraints) == 1 and len(fact.constraints[0]) > _MOSTLY * len(fact.said)
+    if not (is_latest or is_one_rule or fact.changes_mind):
         outline.add("Done", order, f'- {outline.phrases.user_said}: "{fact.said}"', 1.45)
     for sentence in () if is_latest else fact.constraints:  # the newest request stands word for word anyway
         outline.candidates.append(_requirement(order, f"- {sentence}"))

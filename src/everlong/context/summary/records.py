@@ -16,7 +16,6 @@ _LEAST = 80
 _SMALL = 160
 """Characters up to which what is inside an object is told on the object's own line."""
 _LONGEST = 240
-_SHORT = 40
 _MOST_INSIDE = 8
 _DEEPEST = 40
 
@@ -55,8 +54,7 @@ def _lines(name: str, value: Any, depth: int) -> Iterator[Told]:
         piece = Told(f"{key}: {told.text}", told.values) if isinstance(value, dict) else told
         if line and size + len(piece.text) > _LONGEST:
             yield _joined(name, line)
-            line = line[:1] if len(line[0].text) <= _SHORT else []  # whose record it is that goes on
-            size = sum(len(told.text) for told in line)
+            line, size = [], 0
         line.append(piece)
         size += len(piece.text)
     if line:

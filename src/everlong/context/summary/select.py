@@ -77,7 +77,8 @@ def select(
 def _allowance(section: str, budget: int) -> int:
     base = _USERS_TOKENS if section in _USERS_OWN else _PROSE_TOKENS
     claimed = min(budget, base) + max(0, budget - base) * _BEYOND
-    return max(_LEAST_ALLOWANCE, int(claimed * SHARES[section]))
+    least = 0 if section == "Tools & Patterns" else _LEAST_ALLOWANCE
+    return max(least, int(claimed * SHARES[section]))
 
 
 def _by_worth(candidate: Candidate) -> tuple[float, int]:
