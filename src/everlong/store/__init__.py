@@ -1,0 +1,9 @@
+"""Conversations kept for ever: a tree of messages in a database, views over it, sessions and search.
+
+Loaded only where it is used: neither ``import everlong`` nor a compaction opens a database.
+"""
+
+from everlong.store.store import Store
+from everlong.store.tree import Branch
+
+__all__ = ["Branch", "Store"]

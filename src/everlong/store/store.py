@@ -1,0 +1,204 @@
+"""The store of conversations: record what was said, get back what to send.
+
+    with Store.open("conversations.db") as store:
+        branch = store.record(messages)
+        messages = store.context(branch)
+
+Both verbs work on whole lists, so a caller needs to keep nothing but the list. Everything else (views, sessions,
+search) stands on these two. The store is synchronous and may be used from several threads and processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from everlong.errors import NotStored, StoreBusy
+from everlong.model import HashChain, Message, Node, checked_messages, leading_system_count
+from everlong.store.content import blob, encoded
+from everlong.store.database import ATTEMPTS, Database, TryAgain, open_database, pause
+from everlong.store.paths import Entry, Reader, segments_to
+from everlong.store.schema import branch as branches
+from everlong.store.tree import BATCH, Branch, Match, Recorder, Request, find_deepest
+
+TAG = "_node"
+"""The key that carries a message's place through an engine; it is never stored."""
+
+
+class Store:
+    """Conversations of one tenant in one database."""
+
+    def __init__(
+        self, database: Database, tenant: str = "local", *, redact: Callable[[Message], Message] | None = None
+    ) -> None:
+        self.database = database
+        self.tenant = tenant
+        self.chain = HashChain(tenant)
+        self._redact = redact
+        self._recorder = Recorder(database)
+        self._reader = Reader(database)
+
+    @classmethod
+    def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
+        """Open a store by the path of a SQLite file or by a url; what is not there is created."""
+        return cls(open_database(url_or_path, wait), tenant)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        times: Sequence[float] | None = None,
+        tokens: Sequence[int | None] | None = None,
+        ext_id: str | None = None,
+    ) -> Branch:
+        """Store a conversation as far as it is not known; durable when this returns. Recording again adds nothing.
+
+        Args:
+            messages: The conversation from its first message on, with the system messages that it is sent with.
+            tools: The tools that it is sent with.
+            times: When each message was said, in seconds since 1970; now, if not given.
+            tokens: The size of each message, where the caller knows it.
+            ext_id: A name by which the caller knows the conversation, kept with a branch that is begun here.
+        """
+        given = checked_messages(messages)
+        lead = leading_system_count(given)
+        preamble = {"system": given[:lead], "tools": list(tools) if tools else None} if lead or tools else None
+        return self._record(
+            given[lead:],
+            self.chain.root(),
+            None,
+            times=times[lead:] if times else None,
+            tokens=tokens[lead:] if tokens else None,
+            preamble=preamble,
+            ext_id=ext_id,
+        )
+
+    def append(
+        self,
+        to: Branch,
+        messages: Iterable[Message],
+        *,
+        times: Sequence[float] | None = None,
+        tokens: Sequence[int | None] | None = None,
+    ) -> Branch:
+        """Store what follows a place in the tree; the same as recording the whole list, without reading it again."""
+        return self._record(checked_messages(messages), to.node, to.id, times=times, tokens=tokens)
+
+    def _record(
+        self,
+        messages: list[Message],
+        start: Node,
+        start_branch: int | None,
+        *,
+        times: Sequence[float] | None,
+        tokens: Sequence[int | None] | None,
+        preamble: Any = None,
+        ext_id: str | None = None,
+    ) -> Branch:
+        now = time.time()
+        cleaned = [self._clean(message) for message in messages]
+        request = Request(
+            self.chain,
+            start,
+            cleaned,
+            times or [now] * len(cleaned),
+            tokens or [None] * len(cleaned),
+            start_branch,
+            blob(self.tenant, encoded(preamble)) if preamble is not None else None,
+            ext_id,
+        )
+        with self.database.read() as connection:
+            match = find_deepest(connection, self.database, request)
+            if match.branch is not None and self._nothing_new(connection, request, match):
+                return Branch(match.branch, match.id, match.depth)
+        return self._write(request, match, now)
+
+    def _write(self, request: Request, match: Match, now: float) -> Branch:
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._write_after(request, match, now)
+            except TryAgain:
+                pause(attempt)
+            with self.database.read() as connection:
+                match = find_deepest(connection, self.database, request)
+        raise StoreBusy(f"{self.database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+
+    def _write_after(self, request: Request, match: Match, now: float) -> Branch:
+        waiting = request.additions(match.depth)
+        while True:
+            batch = list(islice(waiting, BATCH))
+            done = self.database.write(partial(self._recorder.add, request, match, batch, now))
+            match = Match(done.id, done.head, done.depth)
+            if len(batch) < BATCH:
+                return done
+
+    def _nothing_new(self, connection: Connection, request: Request, match: Match) -> bool:
+        if match.depth < request.start.depth + len(request.trace.ids):
+            return False
+        if request.preamble is None and not request.asides_at(match.depth):
+            return True
+        row = connection.execute(
+            select(branches.c.head, branches.c.preamble).where(branches.c.id == match.branch)
+        ).first()
+        if row is None or bytes(row.head) != match.id:
+            return True
+        return not request.asides_at(match.depth) and (
+            request.preamble is None or row.preamble == request.preamble.digest
+        )
+
+    def _clean(self, message: Message) -> Message:
+        if TAG in message:
+            message = {key: value for key, value in message.items() if key != TAG}
+        return message if self._redact is None else self._redact(message)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def branch(self, number: int) -> Branch:
+        """A branch at its newest end."""
+        with self.database.read() as connection:
+            row = connection.execute(
+                select(branches.c.head, branches.c.head_depth).where(
+                    branches.c.id == number, branches.c.tenant == self.tenant
+                )
+            ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {number} in {self.database.backend.where}")
+        return Branch(number, bytes(row.head), row.head_depth)
+
+    def entries(self, at: Branch, low: int = -1, high: int | None = None) -> list[Entry]:
+        """The stored messages that lead to a place, with their numbers and times, without any view."""
+        with self.database.read() as connection:
+            path = segments_to(connection, at.id, at.depth)
+            return self._reader.entries(connection, path, low, at.depth if high is None else high)
+
+    def context(self, at: Branch) -> list[Message]:
+        """What to send: system messages, the view in force applied to its stretch, and all messages after it."""
+        with self.database.read() as connection:
+            path = segments_to(connection, at.id, at.depth)
+            preamble = connection.execute(select(branches.c.preamble).where(branches.c.id == at.id)).scalar()
+            system: list[Message] = []
+            if preamble is not None:
+                system = self._reader.values(connection, [bytes(preamble)])[bytes(preamble)]["system"]
+            return [*system, *(entry.message for entry in self._reader.entries(connection, path, -1, at.depth))]
