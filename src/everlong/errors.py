@@ -13,7 +13,8 @@
         ├── StoreDamaged        the file is no database, or what it holds contradicts itself
         ├── SchemaMismatch      its tables are somebody else's, or of a newer version
         ├── NotStored           a session, branch, node or view that is not there
-        └── TitleTaken          another session has that title
+        ├── TitleTaken          another session has that title
+        └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
 
 Each message names the thing, the value, what is allowed and what to do next. This module knows nothing else of
 the package.
@@ -26,6 +27,7 @@ __all__ = [
     "EverlongError",
     "MessageError",
     "NotStored",
+    "QueryError",
     "SchemaMismatch",
     "StoreBusy",
     "StoreDamaged",
@@ -110,3 +112,7 @@ class NotStored(StoreError):  # noqa: N818 - as above
 
 class TitleTaken(StoreError):  # noqa: N818 - as above
     """Another session has that title."""
+
+
+class QueryError(StoreError):
+    """A search cannot be run: its pattern is none, or its mode, order, filter or cursor is not one that is known."""
