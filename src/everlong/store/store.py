@@ -18,18 +18,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select
 
+from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored, StoreBusy
 from everlong.model import HashChain, Message, Node, checked_messages, leading_system_count
+from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.content import blob, encoded
 from everlong.store.database import ATTEMPTS, Database, TryAgain, open_database, pause
+from everlong.store.history import Compaction, history
 from everlong.store.paths import Entry, Reader, segments_to
 from everlong.store.schema import branch as branches
+from everlong.store.schema import node as nodes
+from everlong.store.schema import pin as pins
 from everlong.store.tree import BATCH, Branch, Match, Recorder, Request, find_deepest
-
-TAG = "_node"
-"""The key that carries a message's place through an engine; it is never stored."""
+from everlong.store.viewing import items_of
+from everlong.store.views import TAG, Item
 
 
 class Store:
@@ -43,7 +47,7 @@ class Store:
         self.chain = HashChain(tenant)
         self._redact = redact
         self._recorder = Recorder(database)
-        self._reader = Reader(database)
+        self.reader = Reader(database)
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
@@ -191,14 +195,50 @@ class Store:
         """The stored messages that lead to a place, with their numbers and times, without any view."""
         with self.database.read() as connection:
             path = segments_to(connection, at.id, at.depth)
-            return self._reader.entries(connection, path, low, at.depth if high is None else high)
+            return self.reader.entries(connection, path, low, at.depth if high is None else high)
 
-    def context(self, at: Branch) -> list[Message]:
-        """What to send: system messages, the view in force applied to its stretch, and all messages after it."""
+    def context(self, at: Branch, *, profile: str | None = None) -> list[Message]:
+        """What to send: system messages, the view in force applied to its stretch, and all messages after it.
+
+        With a ``profile`` only a view that was made for it counts.
+        """
+        return see(self, at, profile).messages
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def compact(self, at: Branch, engine: ContextEngine, **options: Any) -> Compacted:
+        """Have an engine compact a branch and put the result in force; see `everlong.store.compact`."""
+        return compact(self, at, engine, **options)
+
+    def view_items(self, at: Branch) -> tuple[list[Item], int]:
+        """The items of the view in force at a place, and the depth up to which it covers; none and 0 without one."""
         with self.database.read() as connection:
-            path = segments_to(connection, at.id, at.depth)
-            preamble = connection.execute(select(branches.c.preamble).where(branches.c.id == at.id)).scalar()
-            system: list[Message] = []
-            if preamble is not None:
-                system = self._reader.values(connection, [bytes(preamble)])[bytes(preamble)]["system"]
-            return [*system, *(entry.message for entry in self._reader.entries(connection, path, -1, at.depth))]
+            view_id = connection.execute(select(branches.c.view_id).where(branches.c.id == at.id)).scalar()
+            shown = view_for(connection, view_id, at.depth, None)
+            return ([], 0) if shown is None else (items_of(connection, self.reader, shown.id), shown.cover_depth)
+
+    def undo(self, at: Branch) -> bool:
+        """Take back the latest compaction of a branch; False where there is none. Other branches stay as they are."""
+        return undo(self, at)
+
+    def pin(self, node: bytes) -> None:
+        """Have a message told in its own words after every compaction."""
+        self._known_node(node)
+        statement = self.database.sql("INSERT INTO pin (node, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING")
+        values = (node, self.tenant, time.time())
+        self.database.write(lambda connection: connection.exec_driver_sql(statement, values))
+
+    def unpin(self, node: bytes) -> bool:
+        """Take a pin away; False where there was none."""
+        gone = delete(pins).where(pins.c.node == node, pins.c.tenant == self.tenant)
+        return self.database.write(lambda connection: connection.execute(gone).rowcount == 1)
+
+    def compactions(self, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
+        """The compaction history of a session, of a branch, or of all, oldest first."""
+        return history(self, session=session, branch=branch)
+
+    def _known_node(self, node: bytes) -> None:
+        with self.database.read() as connection:
+            found = connection.execute(select(nodes.c.seq).where(nodes.c.id == node, nodes.c.tenant == self.tenant))
+            if found.first() is None:
+                raise NotStored(f"there is no message {node.hex()} in {self.database.backend.where}")
