@@ -48,8 +48,12 @@ class IndexText(NamedTuple):
     characters: str
 
 
-# Half of a character, which no database stores.
-_NO_SURROGATES = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+# Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
+_REMOVED: dict[int, str] = {
+    **dict.fromkeys((*range(0x300, 0x370), 0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
+    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
+    0: " ",
+}
 
 
 def _plain_letters() -> dict[int, str]:
@@ -59,7 +63,7 @@ def _plain_letters() -> dict[int, str]:
         parts = unicodedata.normalize("NFD", chr(code))
         if len(parts) > 1 and all("\u0300" <= mark <= "\u036f" for mark in parts[1:]):
             table[code] = parts[0]
-    return {**table, **dict.fromkeys(range(0x300, 0x370), ""), 0xAD: "", 0x200B: "", 0xFEFF: "", 0: " ", **_NO_SURROGATES}
+    return {**table, **_REMOVED}
 
 
 _PLAIN = _plain_letters()
@@ -116,7 +120,7 @@ _TERMS = _Terms()
 def words_of(text: str) -> list[str]:
     """The words of a text as they are written; a stretch of a script without spaces is one word."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = unicodedata.normalize("NFKC", text).translate(_REMOVED)
     if "," in text:
         text = _THOUSANDS.sub("", text)
     return (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(text)
