@@ -3,7 +3,10 @@
 Loaded only where it is used: neither ``import everlong`` nor a compaction opens a database.
 """
 
+from everlong.store.compact import Compacted
+from everlong.store.history import Compaction, Occasion
+from everlong.store.session import Session
 from everlong.store.store import Store
 from everlong.store.tree import Branch
 
-__all__ = ["Branch", "Store"]
+__all__ = ["Branch", "Compacted", "Compaction", "Occasion", "Session", "Store"]

@@ -26,11 +26,12 @@ from everlong.model import HashChain, Message, Node, checked_messages, leading_s
 from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.content import blob, encoded
 from everlong.store.database import ATTEMPTS, Database, TryAgain, open_database, pause
-from everlong.store.history import Compaction, history
+from everlong.store.history import MANUAL, Compaction, Occasion, history
 from everlong.store.paths import Entry, Reader, segments_to
 from everlong.store.schema import branch as branches
 from everlong.store.schema import node as nodes
 from everlong.store.schema import pin as pins
+from everlong.store.sessions import Sessions
 from everlong.store.tree import BATCH, Branch, Match, Recorder, Request, find_deepest
 from everlong.store.viewing import items_of
 from everlong.store.views import TAG, Item
@@ -48,6 +49,7 @@ class Store:
         self._redact = redact
         self._recorder = Recorder(database)
         self.reader = Reader(database)
+        self.sessions = Sessions(self)
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
@@ -206,9 +208,9 @@ class Store:
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def compact(self, at: Branch, engine: ContextEngine, **options: Any) -> Compacted:
-        """Have an engine compact a branch and put the result in force; see `everlong.store.compact`."""
-        return compact(self, at, engine, **options)
+    def compact(self, at: Branch, engine: ContextEngine, occasion: Occasion = MANUAL, **options: Any) -> Compacted:
+        """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
+        return compact(self, at, engine, occasion, **options)
 
     def view_items(self, at: Branch) -> tuple[list[Item], int]:
         """The items of the view in force at a place, and the depth up to which it covers; none and 0 without one."""
