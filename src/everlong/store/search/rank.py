@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from everlong.store.search.query import Query, normal
-from everlong.store.search.words import terms_of
+from everlong.store.search.words import counted, is_dense, terms_of
 
 K1, B = 1.2, 0.5
 """BM25's saturation, and how much a text's length counts against it."""
@@ -82,7 +82,8 @@ def ranked(
     if not idfs and silent:  # nothing but a name was asked for
         idfs = {term: figures.idf(term) for term in silent}
     literals = [(literal, sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))) for literal in query.literals]
-    own = {seq: _own_score(query, candidate, idfs, literals, figures) for seq, candidate in candidates.items()}
+    pairs = [term for term in idfs if is_dense(term)]
+    own = {seq: _own_score(query, candidate, idfs, pairs, literals, figures) for seq, candidate in candidates.items()}
     found: list[tuple[int, float, bool]] = []
     for seq, candidate in candidates.items():
         score = own[seq] + _lent(candidate, candidates, own)
@@ -95,15 +96,12 @@ def _own_score(
     query: Query,
     candidate: Candidate,
     idfs: Mapping[str, float],
+    pairs: list[str],
     literals: list[tuple[str, float]],
     figures: Figures,
 ) -> float:
-    terms = terms_of(candidate.text)
-    counts: dict[str, int] = {}
-    for term in terms:
-        if term in idfs:
-            counts[term] = counts.get(term, 0) + 1
-    damping = K1 * (1 - B + B * len(terms) / figures.average_length)
+    counts, length = counted(candidate.text, idfs, pairs)
+    damping = K1 * (1 - B + B * length / figures.average_length)
     score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
     if query.starts:
         for start in query.starts:

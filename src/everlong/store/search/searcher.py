@@ -31,12 +31,13 @@ Order = Literal["relevance", "time"]
 CANDIDATES = 300
 """How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
 
-READ_CHARS = 96_000
-"""Characters of texts that are read to rank the first page."""
+READ_BYTES = 48_000
+"""Bytes of texts that are read to rank the first page, and as many again of their neighbours."""
 
 MAX_LIMIT = 1_000
 SECONDS = 2.0
 _BATCH = 64
+_READ_AT_ONCE = 24
 _NO_FILTERS = Filters()
 
 
@@ -178,11 +179,11 @@ class Searcher:
 
     def _ranked(self, run: _Search, seqs: list[int], figures: Figures) -> list[int]:
         """Rank by the texts as far as there is room to read them, the others after them as they came."""
-        self._read(run, seqs, READ_CHARS)
+        self._read(run, seqs, READ_BYTES)
         inside = [seq for seq in seqs if seq in run.loaded]
         beside = self.corpus.neighbours(run.connection, inside)
         around = [seq for pair in beside.values() for seq in pair if seq is not None and seq not in run.loaded]
-        self._read(run, list(dict.fromkeys(around)), READ_CHARS)
+        self._read(run, list(dict.fromkeys(around)), READ_BYTES)
         beside |= self.corpus.neighbours(run.connection, [seq for seq in around if seq in run.loaded])
         candidates = {
             seq: _candidate(run.loaded[seq], beside.get(seq, (None, None)))
@@ -200,11 +201,11 @@ class Searcher:
 
     def _read(self, run: _Search, seqs: Sequence[int], room: int) -> None:
         """Load texts in order until the room is filled."""
-        for start in range(0, len(seqs), _BATCH):
-            part = [seq for seq in seqs[start : start + _BATCH] if seq not in run.loaded]
+        for start in range(0, len(seqs), _READ_AT_ONCE):
+            part = [seq for seq in seqs[start : start + _READ_AT_ONCE] if seq not in run.loaded]
             found = self.corpus.load(run.connection, part, self.tenant)
             run.loaded |= found
-            room -= sum(len(document.text) for document in found.values())
+            room -= sum(_weight(document.text) for document in found.values())
             if room <= 0:
                 return
 
@@ -339,6 +340,11 @@ def index_for(database: Database) -> Index:
     from everlong.store.search.postgres import PostgresIndex  # noqa: PLC0415 - as above
 
     return PostgresIndex()
+
+
+def _weight(text: str) -> int:
+    """About how many bytes a text has."""
+    return len(text) if text.isascii() else 3 * len(text)
 
 
 def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> Candidate:

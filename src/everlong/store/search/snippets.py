@@ -98,7 +98,7 @@ def _places(text: str, needle: str) -> list[tuple[int, int]]:
 def _traced(text: str) -> tuple[str, range | list[int]]:
     """The folded text, and for each of its characters (and its end) the place in the text that it comes from."""
     plain = folded(text)
-    if text.isascii() and len(plain) == len(text):
+    if len(plain) == len(text):  # nothing was joined or spelled out
         return plain, range(len(text) + 1)
     pieces, origin = [], []
     for cluster in _CLUSTER.finditer(text):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -67,13 +68,20 @@ def _plain_letters() -> dict[int, str]:
 
 
 _PLAIN = _plain_letters()
+_REMOVABLE = re.compile("[\0\u00ad\u0300-\u036f\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
+_PLAINABLE = re.compile("[\0\u00ad\u00c0-\u052f\u1e00-\u1fff\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
 
 
 def folded(text: str) -> str:
     """The text without differences of case, accent and compatibility form."""
     if text.isascii():
         return text.lower().replace("\0", " ")
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_PLAIN)
+    composed = unicodedata.normalize("NFKC", text)
+    plain = composed.casefold()
+    if plain != composed:
+        plain = unicodedata.normalize("NFKC", plain)
+    # Looking characters up one by one is slow, and most scripts have none to replace.
+    return plain.translate(_PLAIN) if _PLAINABLE.search(plain) else plain
 
 
 class _Terms(dict[str, str]):
@@ -120,7 +128,9 @@ _TERMS = _Terms()
 def words_of(text: str) -> list[str]:
     """The words of a text as they are written; a stretch of a script without spaces is one word."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).translate(_REMOVED)
+        text = unicodedata.normalize("NFKC", text)
+        if _REMOVABLE.search(text):
+            text = text.translate(_REMOVED)
     if "," in text:
         text = _THOUSANDS.sub("", text)
     return (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(text)
@@ -134,6 +144,35 @@ def terms_of_word(word: str) -> list[str]:
 def terms_of(text: str) -> list[str]:
     """The index terms of a text, in order and with repetitions."""
     return _joined_terms(text).split()
+
+
+def counted(text: str, terms: Collection[str], pairs: Sequence[str] = ()) -> tuple[dict[str, int], int]:
+    """How often some terms stand in a text, and of how many terms it consists; pairs of dense script apart."""
+    plain = folded(text) if pairs else ""
+    counts = {pair: count for pair in pairs if (count := plain.count(pair))}
+    if len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
+        return counts, len(text)
+    length = 0
+    for word in words_of(text):
+        if word > "\u0e00" and _DENSE_RUN.match(word):
+            length += len(word)
+            continue
+        found = _TERMS[word]
+        if " " not in found:
+            length += bool(found)
+            if found in terms:
+                counts[found] = counts.get(found, 0) + 1
+            continue
+        for term in found.split():
+            length += 1
+            if term in terms:
+                counts[term] = counts.get(term, 0) + 1
+    return counts, length
+
+
+def is_dense(term: str) -> bool:
+    """Whether a term is of a script that is cut into pairs."""
+    return term > "\u0e00" and _DENSE_RUN.match(term) is not None
 
 
 def _joined_terms(text: str) -> str:
