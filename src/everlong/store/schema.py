@@ -44,6 +44,7 @@ __all__ = [
 metadata = MetaData()
 
 # SQLite numbers rows by itself only where the key is declared as plain INTEGER.
+# (A number is never used a second time where others may remember it: `sqlite_autoincrement`.)
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 _Id = LargeBinary(16)
 _Digest = LargeBinary(16)
@@ -74,6 +75,7 @@ node = Table(
     Column("tokens", Integer),
     Column("ts", Float(53), nullable=False),
     UniqueConstraint("branch", "depth"),
+    sqlite_autoincrement=True,
 )
 
 annex = Table(  # messages that are stored but identify nothing; `ord` counts them after the node at `depth`
@@ -107,6 +109,7 @@ branch = Table(
     Column("ts", Float(53), nullable=False),
     Index("ix_branch_parent", "parent"),
     Index("ix_branch_ext_id", "tenant", "ext_id"),
+    sqlite_autoincrement=True,
 )
 
 view = Table(
@@ -126,6 +129,7 @@ view = Table(
     Column("state", String, nullable=False),  # good, degraded or void
     Column("ts", Float(53), nullable=False),
     Index("ix_view_branch", "branch"),
+    sqlite_autoincrement=True,
 )
 
 view_item = Table(
@@ -139,6 +143,7 @@ view_item = Table(
     Column("to_depth", BigInteger, nullable=False),
     Column("digest", _Digest),
     UniqueConstraint("view", "ord"),
+    sqlite_autoincrement=True,
 )
 
 turn = Table(
@@ -216,6 +221,7 @@ compaction = Table(
     Column("report", Text),  # JSON: the engine's own report
     Index("ix_compaction_session", "session"),
     Index("ix_compaction_branch", "branch"),
+    sqlite_autoincrement=True,
 )
 
 lease = Table(

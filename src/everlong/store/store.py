@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, select
 
@@ -26,15 +26,22 @@ from everlong.model import HashChain, Message, Node, checked_messages, leading_s
 from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.content import blob, encoded
 from everlong.store.database import ATTEMPTS, Database, TryAgain, open_database, pause
+from everlong.store.forget import Forgotten, forget
 from everlong.store.history import MANUAL, Compaction, Occasion, history
-from everlong.store.paths import Entry, Reader, segments_to
+from everlong.store.pages import ReadPage, page_of
+from everlong.store.paths import Entry, Reader, message_of, segments_to
 from everlong.store.schema import branch as branches
+from everlong.store.schema import content as contents
 from everlong.store.schema import node as nodes
 from everlong.store.schema import pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.tree import BATCH, Branch, Match, Recorder, Request, find_deepest
+from everlong.store.verify import Verified, verify
 from everlong.store.viewing import items_of
 from everlong.store.views import TAG, Item
+
+if TYPE_CHECKING:
+    from everlong.store.search import Page, Searcher
 
 
 class Store:
@@ -244,3 +251,41 @@ class Store:
             found = connection.execute(select(nodes.c.seq).where(nodes.c.id == node, nodes.c.tenant == self.tenant))
             if found.first() is None:
                 raise NotStored(f"there is no message {node.hex()} in {self.database.backend.where}")
+
+    # -- finding, forgetting, checking ---------------------------------------------------------------------------------
+
+    def search(self, text: str, **options: Any) -> Page:
+        """One page of what was said about something; see `everlong.store.search.Searcher.search`."""
+        return self.searcher.search(text, **options)
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """The search over this tenant's conversations."""
+        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
+
+        return Searcher(self.database, self.tenant)
+
+    def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
+        """A message's words, one page of so many characters at a time, however large it is."""
+        with self.database.read() as connection:
+            row = connection.execute(
+                select(contents.c.bytes, contents.c.codec, contents.c.state, contents.c.stub)
+                .join(nodes, nodes.c.digest == contents.c.digest)
+                .where(nodes.c.id == node, nodes.c.tenant == self.tenant)
+            ).first()
+        if row is None:
+            raise NotStored(f"there is no message {node.hex()} in {self.database.backend.where}")
+        return page_of(message_of(*row), page, chars)
+
+    def forget(self, nodes: Sequence[bytes]) -> Forgotten:
+        """Forget messages for good, wherever the same words stand; sent again, they are not stored again."""
+        return forget(self, nodes)
+
+    def forget_session(self, ident: str) -> Forgotten:
+        """Forget all messages of a session; words that other conversations use too stay there."""
+        nodes = [entry.id for entry in self.sessions.entries(ident) if entry.id is not None]
+        return forget(self, nodes, spare_shared=True)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
+        """Derive every hash anew and follow every reference; problems are told, nothing is changed."""
+        return verify(self, progress)
