@@ -18,6 +18,7 @@ from everlong.store.content import value_of
 from everlong.store.database import Database
 from everlong.store.search.document import searchable_text, speaker_of
 from everlong.store.search.index import Scope, scope_of_messages, scope_of_summaries
+from everlong.store.search.words import folded
 
 CHUNK = 200
 """Documents read by one statement."""
@@ -49,6 +50,11 @@ class Loaded:
     def text(self) -> str:
         """All that can be found of it."""
         return searchable_text(self.message)
+
+    @cached_property
+    def plain(self) -> str:
+        """The text, folded."""
+        return folded(self.text)
 
     @cached_property
     def speaker(self) -> str:
@@ -121,10 +127,12 @@ class Corpus:
         sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq), seq LIMIT ?")
         return [row[0] for row in connection.exec_driver_sql(sql, (limit,))]
 
+    def has_pending(self, connection: Connection) -> bool:
+        """Whether anything is stored that is not indexed yet."""
+        return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
+
     def pending(self, connection: Connection, scope: Scope) -> Iterator[Loaded]:
         """The documents of a scope that are not indexed yet."""
-        if connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is None:
-            return
         if scope.has_messages:
             where, values = scope_of_messages(scope)
             rows = "pending q JOIN node n ON n.seq = q.seq"

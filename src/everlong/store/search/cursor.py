@@ -35,7 +35,14 @@ class Cursor:
 
     def packed(self, search: str) -> str:
         """The cursor as a text that goes with one search."""
-        numbers = [_VERSION, self.upto, len(self.shown), len(self.waiting), int(self.has_tail), int(self.tail is not None)]
+        numbers = [
+            _VERSION,
+            self.upto,
+            len(self.shown),
+            len(self.waiting),
+            int(self.has_tail),
+            int(self.tail is not None),
+        ]
         numbers += _deltas((*self.shown, *self.waiting))
         data = _check(search) + b"".join(map(_varint, numbers))
         if self.tail is not None:

@@ -33,6 +33,7 @@ class Scope:
     role: str | None = None
     since: float | None = None
     before: float | None = None
+    is_messages_only: bool = False
     upto: int | None = None
     """The newest document that was there when the search began, so that later pages do not shift."""
 
@@ -44,7 +45,7 @@ class Scope:
     @property
     def has_summaries(self) -> bool:
         """Whether summaries can be in it."""
-        return self.role in {None, "summary"}
+        return self.role in {None, "summary"} and not self.is_messages_only
 
 
 class Place(NamedTuple):
@@ -63,13 +64,32 @@ class Asked:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What texts must contain: runs of characters, and terms that stand close together (at most so many apart)."""
+
+    needles: tuple[str, ...]
+    near: tuple[tuple[tuple[str, ...], int], ...] = ()
+
+
+class Size(NamedTuple):
+    """How many documents an index holds, of how many terms, and how many of them are summaries."""
+
+    documents: int
+    terms: int
+    summaries: int
+
+    @property
+    def average_length(self) -> float:
+        """Terms of a document, on average."""
+        return max(1.0, self.terms / max(1, self.documents))
+
+
 class Ranked(NamedTuple):
-    """The best documents with a first score, whether these are all there are, and the figures behind the score."""
+    """The best documents with a first score, whether these are all there are, and how many hold each term."""
 
     found: list[tuple[int, float]]
     is_all: bool
-    documents: int
-    average_length: float
     frequencies: dict[str, int]
 
 
@@ -100,6 +120,10 @@ class Index(Protocol):
         """Leave no trace of removed terms in the index's own pages."""
         ...
 
+    def size(self, connection: Connection) -> Size:
+        """What is in it."""
+        ...
+
     def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
         """The documents that answer best, best first."""
         ...
@@ -111,9 +135,9 @@ class Index(Protocol):
         ...
 
     def containing(
-        self, connection: Connection, needles: Sequence[str], scope: Scope, after: Place | None, limit: int, *, by_time: bool
+        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
     ) -> list[Place]:
-        """Documents that may contain all of the needles, in the same order; all documents if there is no way to tell."""
+        """Documents that may contain all that is wanted, in the same order; all of them if there is no way to tell."""
         ...
 
 

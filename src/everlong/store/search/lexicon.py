@@ -60,7 +60,10 @@ monday mon; tuesday tue tues; wednesday wed; thursday thu thur thurs; friday fri
 """
 
 LEMMAS: dict[str, str] = {
-    form: entry.split()[0] for entry in _IRREGULAR.replace("\n", " ").split(";") if entry.split() for form in entry.split()
+    form: entry.split()[0]
+    for entry in _IRREGULAR.replace("\n", " ").split(";")
+    if entry.split()
+    for form in entry.split()
 }
 """Irregular forms, spellings and short forms, each with the word under which it is indexed."""
 # "sat" is a form of "sit" first and a weekday in short second; words that are other words' forms stay themselves.

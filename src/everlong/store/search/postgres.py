@@ -1,2 +1,4 @@
 """Stand-in."""
+
+
 class PostgresIndex: ...

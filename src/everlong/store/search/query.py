@@ -40,6 +40,8 @@ _QUESTION = re.compile(
     r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will)\b"
 )
 _WEAK_TERMS = frozenset(term for word in WEAK for term in terms_of_word(word))
+
+
 def _synonym_terms() -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for group in SYNONYMS:
@@ -67,7 +69,9 @@ class Query:
     literals: tuple[str, ...] = ()
     """Paths, identifiers and runs of dense script as they were typed, folded; a text that has one is preferred."""
     required: tuple[str, ...] = ()
-    """What must stand in the text, folded and with single spaces."""
+    """What must stand in the text, be it within words; folded and with single spaces."""
+    phrases: tuple[str, ...] = ()
+    """What must stand in the text as whole words; folded and with single spaces."""
     pattern: Any = None
     hints: tuple[str, ...] = ()
     """Of a pattern: literals that every match contains."""
@@ -83,7 +87,12 @@ class Query:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is asked for."""
-        return not (self.is_ranked or self.required or self.pattern)
+        return not (self.is_ranked or self.is_literal)
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether a text itself has to be looked at to know if it matches."""
+        return bool(self.required or self.phrases or self.pattern)
 
 
 def normal(text: str) -> str:
@@ -100,7 +109,8 @@ def read_query(text: str, mode: Mode = "auto") -> Query:
         return _read_pattern(text)
     if mode != "auto":
         needle = normal(text)
-        return Query(text, mode, required=(needle,) if needle else ())
+        found = (needle,) if needle else ()
+        return Query(text, mode, phrases=found) if mode == "phrase" else Query(text, mode, required=found)
     return _read_words(text)
 
 
@@ -108,15 +118,17 @@ def _read_pattern(text: str) -> Query:
     try:
         pattern = regex.compile(text)
     except (regex.error, OverflowError, RecursionError, ValueError) as error:
-        raise QueryError(f"{text[:80]!r} is no regular expression: {error}; see docs/search.md for the syntax") from error
+        raise QueryError(
+            f"{text[:80]!r} is no regular expression: {error}; see docs/search.md for the syntax"
+        ) from error
     return Query(text, "regex", pattern=pattern, hints=required_literals(text)) if text else Query(text, "regex")
 
 
 def _read_words(text: str) -> Query:
     quoted = [normal(phrase) for phrase in _QUOTED.findall(text)]
-    required = tuple(dict.fromkeys(phrase for phrase in quoted if phrase))[:MAX_REQUIRED]
+    phrases = tuple(dict.fromkeys(phrase for phrase in quoted if phrase))[:MAX_REQUIRED]
     terms, starts = _weighted_terms(text)
-    if not terms and not starts and not required:  # only function words, punctuation or symbols: taken as they stand
+    if not terms and not starts and not phrases:  # only function words, punctuation or symbols: taken as they stand
         needle = normal(text)
         return Query(text, "auto", required=(needle,) if needle else ())
     compounds = _COMPOUND.findall(text)[:MAX_REQUIRED]
@@ -128,7 +140,7 @@ def _read_words(text: str) -> Query:
         starts=starts,
         rows=tuple(dict.fromkeys(row for name in compounds if len(row := _row_of(name)) > 1)),
         literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
-        required=required,
+        phrases=phrases,
         is_question="?" in text or bool(_QUESTION.match(lowered)),
         asks_when=bool(_WHEN.search(lowered)),
         asks_number=bool(_NUMBER.search(lowered)),

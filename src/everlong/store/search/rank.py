@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from everlong.store.search.query import Query, normal
+from everlong.store.search.query import Query
 from everlong.store.search.words import counted, is_dense, terms_of
 
 K1, B = 1.2, 0.5
@@ -32,15 +32,14 @@ START_IDF = 3.0
 ROLES: Mapping[str, float] = {"summary": 0.8, "tool": 0.9, "system": 0.7, "developer": 0.7}
 
 _TIME = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|"
-    r"march|april|may|june|july|august|september|october|november|december|week|weekend|month|year|morning|evening|"
-    r"summer|winter|spring|autumn|christmas|easter|birthday|\d{4}|\d{1,2}(?:st|nd|rd|th)|\w+(?:th|first|second|third) of)\b",
-    re.IGNORECASE,
+    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|monday|tuesday|wednesday|thursday|friday|saturday|sunday|"
+    r"january|february|march|april|may|june|july|august|september|october|november|december|week|weekend|month|year|"
+    r"morning|evening|summer|winter|spring|autumn|christmas|easter|birthday|\d{4}|\d{1,2}(?:st|nd|rd|th))s?\b"
+    r"|(?:th|first|second|third) of\b"
 )
 _NUMBER = re.compile(
-    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|"
-    r"hundred|thousand|half|dozen|couple)\b",
-    re.IGNORECASE,
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
+    r"ninety|hundred|thousand|half|dozen|couple)\b|teen\b"
 )
 
 
@@ -50,6 +49,8 @@ class Candidate:
 
     seq: int
     text: str
+    plain: str
+    """The text, folded."""
     role: str
     speaker: str
     ts: float
@@ -73,7 +74,11 @@ class Figures:
 
 
 def ranked(
-    query: Query, weights: Mapping[str, float], candidates: Mapping[int, Candidate], figures: Figures
+    query: Query,
+    weights: Mapping[str, float],
+    candidates: Mapping[int, Candidate],
+    figures: Figures,
+    may_match: Callable[[str], bool],
 ) -> list[tuple[int, float, bool]]:
     """Candidates with a score, best first, and whether each matches itself rather than stand beside one that does."""
     named = _named_speakers(query, candidates)
@@ -83,7 +88,10 @@ def ranked(
         idfs = {term: figures.idf(term) for term in silent}
     literals = [(literal, sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))) for literal in query.literals]
     pairs = [term for term in idfs if is_dense(term)]
-    own = {seq: _own_score(query, candidate, idfs, pairs, literals, figures) for seq, candidate in candidates.items()}
+    own = {
+        seq: _own_score(query, candidate, idfs, pairs, literals, figures) if may_match(candidate.plain) else 0.0
+        for seq, candidate in candidates.items()
+    }
     found: list[tuple[int, float, bool]] = []
     for seq, candidate in candidates.items():
         score = own[seq] + _lent(candidate, candidates, own)
@@ -100,12 +108,12 @@ def _own_score(
     literals: list[tuple[str, float]],
     figures: Figures,
 ) -> float:
-    counts, length = counted(candidate.text, idfs, pairs)
+    counts, length = counted(candidate.text, candidate.plain, idfs, pairs)
     damping = K1 * (1 - B + B * length / figures.average_length)
     score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
     if query.starts:
         for start in query.starts:
-            if count := candidate.text.count(start):
+            if count := candidate.plain.count(start):
                 score += START_IDF * count * (K1 + 1) / (count + damping)
     if not score:
         return 0.0
@@ -113,7 +121,7 @@ def _own_score(
     if whole > 0:
         score *= 1 + COVERAGE * sum(idfs[term] for term in counts) / whole
     if literals:
-        plain = normal(candidate.text)
+        plain = " ".join(candidate.plain.split())
         score += sum(LITERAL * worth for literal, worth in literals if literal in plain)
     return score
 
@@ -134,9 +142,9 @@ def _bonus(query: Query, candidate: Candidate, named: set[str]) -> float:
     bonus = ROLES.get(candidate.role, 1.0)
     if candidate.speaker and candidate.speaker in named:
         bonus *= SPEAKER
-    if query.asks_when and _TIME.search(candidate.text):
+    if query.asks_when and _TIME.search(candidate.plain):
         bonus *= TIME
-    if query.asks_number and _NUMBER.search(candidate.text):
+    if query.asks_number and _NUMBER.search(candidate.plain):
         bonus *= NUMBER
     return bonus
 

@@ -38,7 +38,7 @@ def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) 
     elif filters.lineage is not None:
         members = _lineage(connection, tenant, filters.lineage)
         stretches = tuple(dict.fromkeys(part for name in members for part in _stretches(connection, tenant, name)))
-    return Scope(tenant, stretches, filters.role, filters.since, filters.before, upto)
+    return Scope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
 
 
 def _stretches(connection: Connection, tenant: str, name: str) -> list[Stretch]:
@@ -64,9 +64,7 @@ def _stretches(connection: Connection, tenant: str, name: str) -> list[Stretch]:
 
 def _lineage(connection: Connection, tenant: str, name: str) -> list[str]:
     """All sessions of a tree of sessions, from any of them."""
-    links = connection.execute(
-        select(session.c.id, session.c.parent).where(session.c.tenant == tenant)
-    ).all()
+    links = connection.execute(select(session.c.id, session.c.parent).where(session.c.tenant == tenant)).all()
     parent = {row.id: row.parent for row in links}
     if name not in parent:
         raise NotStored(f"there is no session {name!r}; `everlong sessions list` shows those that there are")

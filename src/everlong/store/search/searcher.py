@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection
@@ -19,25 +19,27 @@ from everlong.store.search.corpus import Corpus, Loaded, in_scope
 from everlong.store.search.cursor import Cursor, read_cursor
 from everlong.store.search.document import answered_calls, called_tools, tools_of
 from everlong.store.search.hits import Hit, Page, Shown, hits_of
-from everlong.store.search.index import Asked, Index, Place, Scope
+from everlong.store.search.index import Asked, Index, Place, Scope, Size, Wanted
 from everlong.store.search.match import Matcher
 from everlong.store.search.query import Mode, Query, normal, read_query, widened
 from everlong.store.search.rank import Candidate, Figures, ranked
 from everlong.store.search.scope import Filters, scope_for
 from everlong.store.search.upkeep import Upkeep
+from everlong.store.search.words import is_dense, terms_of_word, words_of
 
 Order = Literal["relevance", "time"]
 
 CANDIDATES = 300
 """How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
 
-READ_BYTES = 48_000
+READ_BYTES = 40_000
 """Bytes of texts that are read to rank the first page, and as many again of their neighbours."""
 
 MAX_LIMIT = 1_000
 SECONDS = 2.0
 _BATCH = 64
 _READ_AT_ONCE = 24
+_NEAR = 8
 _NO_FILTERS = Filters()
 
 
@@ -50,10 +52,12 @@ class _Search:
     weights: dict[str, float]
     filters: Filters
     scope: Scope
+    size: Size
     order: Order
     matcher: Matcher
     deadline: float
-    loaded: dict[int, Loaded]
+    has_pending: bool
+    loaded: dict[int, Loaded] = field(default_factory=dict)
     is_partial: bool = False
 
     @property
@@ -63,7 +67,7 @@ class _Search:
     @property
     def is_verified(self) -> bool:
         """Whether texts have to be looked at to know what matches."""
-        return bool(self.query.required or self.query.pattern)
+        return self.query.is_literal
 
 
 class Searcher:
@@ -111,12 +115,16 @@ class Searcher:
         with self.database.read() as connection:
             upto = state.upto if state else self.corpus.newest(connection)
             scope = scope_for(connection, self.tenant, filters, upto)
+            size = self.index.size(connection)
+            has_pending = self.corpus.has_pending(connection)
+            if not size.summaries and not has_pending and filters.role is None:
+                scope = replace(scope, is_messages_only=True)  # nothing to look for there
             weights = widened(query.terms) if query.is_question else dict(query.terms)
             deadline = time.monotonic() + seconds
             run = _Search(
-                connection, query, weights, filters, scope, order, Matcher(query, weights), deadline, {}
+                connection, query, weights, filters, scope, size, order, Matcher(query, weights), deadline, has_pending
             )
-            return self._page(run, state or self._begun(run, limit), limit, identity)
+            return self._page(run, state or self._begun(run), limit, identity)
 
     def _page(self, run: _Search, state: Cursor, limit: int, identity: str) -> Page:
         shown, state = self._taken(run, state, limit)
@@ -126,23 +134,21 @@ class Searcher:
 
     # -- the first page: what to rank ------------------------------------------------------------------------------
 
-    def _begun(self, run: _Search, limit: int) -> Cursor:
+    def _begun(self, run: _Search) -> Cursor:
         upto = run.scope.upto or 0
         if run.order == "time" or not run.query.is_ranked:
             return Cursor(upto, has_tail=True)
         if run.is_verified:
             return self._begun_verified(run, upto)
         found = self.index.ranked(run.connection, run.asked, run.scope, CANDIDATES)
-        waiting = [document for document in self._pending(run) if run.matcher.has_words(document.text)]
+        waiting = [document for document in self._pending(run) if run.matcher.has_words(document.text, document.plain)]
         run.loaded |= {document.seq: document for document in waiting}
         first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
-        if not first and run.query.required == () and not run.query.is_question:
+        if not first and not run.query.is_question:
             return self._begun_as_substring(run, upto)
-        figures = Figures(found.documents + len(waiting), found.average_length, found.frequencies)
+        figures = Figures(run.size.documents + len(waiting), run.size.average_length, found.frequencies)
         ranking = self._ranked(run, first, figures)
         is_all = found.is_all and len(waiting) <= CANDIDATES
-        if is_all and len(ranking) < limit and len(run.query.text.split()) == 1:
-            ranking += self._fragments(run, set(ranking), limit)
         return Cursor(upto, (), tuple(ranking), None, has_tail=not is_all)
 
     def _begun_as_substring(self, run: _Search, upto: int) -> Cursor:
@@ -154,46 +160,39 @@ class Searcher:
         found = list(_until(self._verified(run, None), CANDIDATES))
         return Cursor(upto, (), tuple(document.seq for document in found))
 
-    def _fragments(self, run: _Search, known: set[int], limit: int) -> list[int]:
-        """Texts that hold the query's one word within a longer one."""
-        needle = normal(run.query.text)
-        inner = replace(run, query=replace(run.query, required=(needle,)))
-        inner.matcher = Matcher(inner.query, {})
-        found = (document.seq for document in self._verified(inner, None) if document.seq not in known)
-        fragments = list(_until(found, max(limit, CANDIDATES - len(known))))
-        run.loaded |= inner.loaded
-        return fragments
-
     def _begun_verified(self, run: _Search, upto: int) -> Cursor:
         """Texts that have what must be there, ranked by the other words; the newest ones, if they are very many."""
         documents = list(_until(self._verified(run, None), CANDIDATES))
-        frequencies: dict[str, int] = {}
         found = self.index.ranked(run.connection, run.asked, run.scope, 1)
-        frequencies.update(found.frequencies)
         candidates = {document.seq: _candidate(document) for document in documents}
-        figures = Figures(found.documents, found.average_length, frequencies)
-        ranking = [seq for seq, _, _ in ranked(run.query, run.weights, candidates, figures)]
+        figures = Figures(run.size.documents, run.size.average_length, found.frequencies)
+        found_order = ranked(run.query, run.weights, candidates, figures, run.matcher.may_have_words)
+        ranking = [seq for seq, _, _ in found_order]
         ranking += [document.seq for document in documents if document.seq not in set(ranking)]
         last = Place(documents[-1].ts, documents[-1].seq) if documents else None
         return Cursor(upto, (), tuple(ranking), last, has_tail=len(documents) >= CANDIDATES or run.is_partial)
 
     def _ranked(self, run: _Search, seqs: list[int], figures: Figures) -> list[int]:
         """Rank by the texts as far as there is room to read them, the others after them as they came."""
-        self._read(run, seqs, READ_BYTES)
+        wide = run.query.is_question
+        self._read(run, seqs, READ_BYTES if wide else READ_BYTES // 2)
         inside = [seq for seq in seqs if seq in run.loaded]
-        beside = self.corpus.neighbours(run.connection, inside)
-        around = [seq for pair in beside.values() for seq in pair if seq is not None and seq not in run.loaded]
-        self._read(run, list(dict.fromkeys(around)), READ_BYTES)
-        beside |= self.corpus.neighbours(run.connection, [seq for seq in around if seq in run.loaded])
+        beside: dict[int, tuple[int | None, int | None]] = {}
+        around: list[int] = []
+        if wide or len(run.query.text.split()) > 1:  # a single word is not met by others next door
+            beside = self.corpus.neighbours(run.connection, inside)
+            around = [seq for pair in beside.values() for seq in pair if seq is not None and seq not in run.loaded]
+            self._read(run, list(dict.fromkeys(around)), READ_BYTES if wide else READ_BYTES // 2)
+        if wide:
+            beside |= self.corpus.neighbours(run.connection, [seq for seq in around if seq in run.loaded])
         candidates = {
             seq: _candidate(run.loaded[seq], beside.get(seq, (None, None)))
             for seq in dict.fromkeys([*inside, *around])
             if seq in run.loaded
         }
-        wide = run.query.is_question
         found = [
             seq
-            for seq, _, matches in ranked(run.query, run.weights, candidates, figures)
+            for seq, _, matches in ranked(run.query, run.weights, candidates, figures, run.matcher.may_have_words)
             if (matches or wide) and in_scope(run.loaded[seq], run.scope)
         ]
         known = set(found)
@@ -225,7 +224,9 @@ class Searcher:
                 passed.append(seq)
                 document = run.loaded.get(seq)
                 if document is not None and self._has_tool(run, document):
-                    shown.append(Shown(document, run.matcher.has_words(document.text) or run.is_verified))
+                    shown.append(
+                        Shown(document, run.matcher.has_words(document.text, document.plain) or run.is_verified)
+                    )
                 if len(shown) == limit:
                     break
         state = Cursor(state.upto, tuple(passed), tuple(waiting), state.tail, state.has_tail)
@@ -275,20 +276,20 @@ class Searcher:
             (
                 document
                 for document in self._pending(run)
-                if (is_checked or run.matcher.has_words(document.text))
+                if (is_checked or run.matcher.has_words(document.text, document.plain))
                 and (after is None or key(Place(document.ts, document.seq)) < key(after))
             ),
             key=lambda document: key(Place(document.ts, document.seq)),
         )
+        wanted = _wanted(run.query)
         size = _BATCH
         while True:
             if is_checked:
-                needles = run.query.hints if run.query.pattern is not None else run.query.required
-                needles = tuple(map(normal, needles))
-                places = self.index.containing(run.connection, needles, run.scope, after, size, by_time=by_time)
+                places = self.index.containing(run.connection, wanted, run.scope, after, size, by_time=by_time)
             else:
                 places = self.index.matching(run.connection, run.asked, run.scope, after, size, by_time=by_time)
-            found = self.corpus.load(run.connection, [place.seq for place in places], self.tenant)
+            missing = [place.seq for place in places if place.seq not in run.loaded]
+            found = run.loaded | self.corpus.load(run.connection, missing, self.tenant)
             for place in places:
                 while waiting and key(Place(waiting[-1].ts, waiting[-1].seq)) > key(place):
                     yield waiting.pop()
@@ -302,8 +303,8 @@ class Searcher:
             after = places[-1]
             size = min(2 * size, 1_024)
 
-    def _pending(self, run: _Search) -> Iterator[Loaded]:
-        return self.corpus.pending(run.connection, run.scope)
+    def _pending(self, run: _Search) -> Iterable[Loaded]:
+        return self.corpus.pending(run.connection, run.scope) if run.has_pending else ()
 
     def _has_tool(self, run: _Search, document: Loaded) -> bool:
         tool = run.filters.tool
@@ -342,13 +343,28 @@ def index_for(database: Database) -> Index:
     return PostgresIndex()
 
 
+def _wanted(query: Query) -> Wanted:
+    """What the index can say about what must be there."""
+    if query.pattern is not None:
+        return Wanted(tuple(map(normal, query.hints)))
+    near, needles = [], list(query.required)
+    for phrase in query.phrases:
+        # Of each word the whole; its parts, where it has any, stand in between, and they are fewer than its letters.
+        terms = [terms[0] for word in words_of(phrase) if (terms := terms_of_word(word)) and not is_dense(terms[0])]
+        if len(terms) > 1:
+            near.append((tuple(terms[:_NEAR]), len(phrase)))
+        else:
+            needles.append(phrase)
+    return Wanted(tuple(needles), tuple(near))
+
+
 def _weight(text: str) -> int:
     """About how many bytes a text has."""
     return len(text) if text.isascii() else 3 * len(text)
 
 
 def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> Candidate:
-    return Candidate(document.seq, document.text, document.role, document.speaker, document.ts, *beside)
+    return Candidate(document.seq, document.text, document.plain, document.role, document.speaker, document.ts, *beside)
 
 
 def _until(documents: Iterable[Any], limit: int) -> Iterator[Any]:

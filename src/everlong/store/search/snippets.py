@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import regex
@@ -23,6 +25,7 @@ _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _CLUSTER = re.compile("[^\u0300-\u036f\u3099\u309a\u1160-\u11ff][\u0300-\u036f\u3099\u309a\u1160-\u11ff]*|.", re.DOTALL)
 _SCANNED = 200_000
 _MATCHES = 2_000
+_NOTHING = repeat(0.0)
 
 
 class Snippet(NamedTuple):
@@ -42,7 +45,7 @@ class Snippet(NamedTuple):
 
 def snippet(text: str, query: Query, weights: dict[str, float], length: int = ROUND) -> Snippet:
     """The stretch of a text with the most of what was asked."""
-    text = text[:_SCANNED] if len(text) > 2 * _SCANNED and not query.required else text
+    text = text[:_SCANNED] if len(text) > 2 * _SCANNED and not query.is_literal else text
     spans = _merged(_spans(text, query, weights))
     if not spans:
         return _cut(text, 0, [], length)
@@ -58,35 +61,42 @@ def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int
     if query.pattern is not None:
         try:
             found = query.pattern.finditer(text, timeout=0.2)
-            spans += [(m.start(), m.end(), 1.0) for m, _ in zip(found, range(_MATCHES), strict=False) if m.end() > m.start()]
+            spans += [
+                (m.start(), m.end(), 1.0) for m, _ in zip(found, range(_MATCHES), strict=False) if m.end() > m.start()
+            ]
         except (TimeoutError, regex.error):
             return spans
         return spans
-    for needle in (*query.required, *query.literals):
-        spans += [(start, stop, 3.0) for start, stop in _places(text, needle)]
+    if needles := (*query.required, *query.phrases, *query.literals):
+        plain, origin = _traced(text)
+        spans += [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, origin, needle)]
     if weights or query.starts:
         for word in _WORD.finditer(text):
             if len(spans) > _MATCHES:
                 break
-            spans += _word_spans(word, query, weights)
+            written = word[0]
+            if written > "\u0e00" and _DENSE_RUN.match(written):
+                spans += _dense_spans(word, query, weights)
+            elif weight := max(map(weights.get, terms_of_word(written), _NOTHING), default=0.0):
+                spans.append((word.start(), word.end(), weight))
     return spans
 
 
-def _word_spans(word: re.Match[str], query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
+def _dense_spans(word: re.Match[str], query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
     start, written = word.start(), word[0]
-    if not _DENSE_RUN.match(written):
-        weight = max((weights.get(term, 0.0) for term in terms_of_word(written)), default=0.0)
-        return [(start, word.end(), weight)] if weight else []
     run = folded(written)
     if len(run) != len(written):
         return []
-    pairs = [(start + at, start + at + 2, weights[run[at : at + 2]]) for at in range(len(run) - 1) if run[at : at + 2] in weights]
+    pairs = [
+        (start + at, start + at + 2, weights[run[at : at + 2]])
+        for at in range(len(run) - 1)
+        if run[at : at + 2] in weights
+    ]
     return pairs + [(start + at, start + at + 1, 1.0) for at, sign in enumerate(run) if sign in query.starts]
 
 
-def _places(text: str, needle: str) -> list[tuple[int, int]]:
+def _places(plain: str, origin: Sequence[int], needle: str) -> list[tuple[int, int]]:
     """Where a folded needle stands in a text: any white space for each of its spaces, any form of each character."""
-    plain, origin = _traced(text)
     pattern = re.compile(r"\s+".join(re.escape(piece) for piece in needle.split(" ")))
     found = []
     for match, _ in zip(pattern.finditer(plain), range(_MATCHES), strict=False):
@@ -95,7 +105,7 @@ def _places(text: str, needle: str) -> list[tuple[int, int]]:
     return found
 
 
-def _traced(text: str) -> tuple[str, range | list[int]]:
+def _traced(text: str) -> tuple[str, Sequence[int]]:
     """The folded text, and for each of its characters (and its end) the place in the text that it comes from."""
     plain = folded(text)
     if len(plain) == len(text):  # nothing was joined or spelled out

@@ -13,18 +13,22 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from everlong.store.search.index import Asked, Place, Ranked, Scope, scope_of_messages, scope_of_summaries
+from everlong.store.search.index import Asked, Place, Ranked, Scope, Size, Wanted, scope_of_messages, scope_of_summaries
 from everlong.store.search.needles import Lookup, lookups
 from everlong.store.search.words import INDEX_VERSION, IndexText
 
 SCORED_ROWS = 6_000
 """Rows that one query may score; with more, rare words decide and frequent ones only refine."""
 
+MANY = 20_000
+"""Words are counted up to here; what stands in more texts is frequent, however frequent."""
+
 PAIRED = 6
 """Of words that are all frequent, the texts with two of so many of the rarest are scored."""
 
 _TABLES = (
-    "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, terms INTEGER NOT NULL)",
+    "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
+    "terms INTEGER NOT NULL, summaries INTEGER NOT NULL)",
     "CREATE VIRTUAL TABLE search_words USING fts5(terms, content='', tokenize='ascii')",
     "CREATE VIRTUAL TABLE search_grams USING fts5(characters, content='', columnsize=0, detail=none, "
     "tokenize='trigram case_sensitive 1')",
@@ -50,7 +54,7 @@ class SQLiteIndex:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
         for table in _TABLES:
             connection.exec_driver_sql(table)
-        connection.exec_driver_sql("INSERT INTO search_state VALUES (?, 0, 0)", (INDEX_VERSION,))
+        connection.exec_driver_sql("INSERT INTO search_state VALUES (?, 0, 0, 0)", (INDEX_VERSION,))
 
     def claim(self, connection: Connection, seqs: Sequence[int]) -> set[int]:
         """Take documents off the pending ones; a writing transaction is alone, so what is deleted is ours."""
@@ -93,13 +97,21 @@ class SQLiteIndex:
     def _count(self, connection: Connection, documents: Sequence[tuple[int, IndexText]], sign: int) -> None:
         terms = sum(text.terms.count(" ") + 1 for _, text in documents)
         connection.exec_driver_sql(
-            "UPDATE search_state SET documents = documents + ?, terms = terms + ?",
-            (sign * len(documents), sign * terms),
+            "UPDATE search_state SET documents = documents + ?, terms = terms + ?, summaries = summaries + ?",
+            (sign * len(documents), sign * terms, sign * sum(seq < 0 for seq, _ in documents)),
         )
+
+    def size(self, connection: Connection) -> Size:
+        """What is in it."""
+        return Size(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
 
     def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
         """The documents that answer best, by BM25; where that would score too many, only the most promising."""
-        documents, terms = connection.exec_driver_sql("SELECT documents, terms FROM search_state").one()
+        if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
+            # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
+            exact = self._scored(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
+            if exact:
+                return Ranked(exact, False, {})
         frequencies = self._frequencies(connection, asked.terms)
         expression, is_all = _promising(asked, frequencies)
         found = self._scored(connection, expression, scope, limit) if expression else []
@@ -108,14 +120,15 @@ class SQLiteIndex:
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]
             is_all = len(found) < limit
-        return Ranked(found, is_all, documents, max(1.0, terms / max(1, documents)), frequencies)
+        return Ranked(found, is_all, frequencies)
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        statement = "SELECT doc FROM search_vocabulary WHERE term = ?"
+        """In how many documents each term stands, as far as it matters; terms that stand in none are left out."""
+        statement = "SELECT count(*) FROM (SELECT 1 FROM search_words WHERE search_words MATCH ? LIMIT ?)"
         found: dict[str, int] = {}
         for term in terms:
-            if row := connection.exec_driver_sql(statement, (term,)).first():
-                found[term] = row[0]
+            if count := connection.exec_driver_sql(statement, (_quoted(term), MANY)).scalar_one():
+                found[term] = count
         return found
 
     def _scored(self, connection: Connection, expression: str, scope: Scope, limit: int) -> list[tuple[int, float]]:
@@ -144,14 +157,16 @@ class SQLiteIndex:
     ) -> list[Place]:
         """Documents with any of what is asked, newest first, after a place."""
         expression = _any_of(asked)
-        return self._newest(connection, "search_words", [expression], scope, after, limit, by_time) if expression else []
+        return (
+            self._newest(connection, "search_words", [expression], scope, after, limit, by_time) if expression else []
+        )
 
     def containing(
-        self, connection: Connection, needles: Sequence[str], scope: Scope, after: Place | None, limit: int, *, by_time: bool
+        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
     ) -> list[Place]:
-        """Documents that may contain all of the needles, newest first, after a place."""
-        expressions = {"search_words": "", "search_grams": ""}
-        for lookup in lookups(needles):
+        """Documents that may contain all that is wanted, newest first, after a place."""
+        expressions = {"search_words": " AND ".join(_near(*near) for near in wanted.near), "search_grams": ""}
+        for lookup in lookups(wanted.needles):
             table, expression = self._expression(connection, lookup)
             if not expression:
                 return []
@@ -209,7 +224,7 @@ class SQLiteIndex:
                 values.append(expressions[0])
             values += scoped
             if len(expressions) > 1:
-                where += f" AND {seq} IN (SELECT rowid FROM search_grams WHERE search_grams MATCH ?)"
+                where += f" AND +{seq} IN (SELECT rowid FROM search_grams WHERE search_grams MATCH ?)"
                 values.append(expressions[1])
             if after is not None:
                 where += f" AND ({ts}, {seq}) < (?, ?)" if by_time else f" AND {seq} < ?"
@@ -253,6 +268,10 @@ def _any_of(asked: Asked) -> str:
 
 def _in_a_row(terms: Sequence[str]) -> str:
     return " + ".join(map(_quoted, terms))
+
+
+def _near(terms: Sequence[str], apart: int) -> str:
+    return f"NEAR({' '.join(map(_quoted, terms))}, {apart})"
 
 
 def _quoted(text: str) -> str:

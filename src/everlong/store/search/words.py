@@ -146,9 +146,8 @@ def terms_of(text: str) -> list[str]:
     return _joined_terms(text).split()
 
 
-def counted(text: str, terms: Collection[str], pairs: Sequence[str] = ()) -> tuple[dict[str, int], int]:
-    """How often some terms stand in a text, and of how many terms it consists; pairs of dense script apart."""
-    plain = folded(text) if pairs else ""
+def counted(text: str, plain: str, terms: Collection[str], pairs: Sequence[str]) -> tuple[dict[str, int], int]:
+    """How often some terms stand in a text, and of how many it consists; ``pairs`` are those of dense script."""
     counts = {pair: count for pair in pairs if (count := plain.count(pair))}
     if len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
         return counts, len(text)
