@@ -187,3 +187,16 @@ def test_a_long_list_is_stored_in_several_steps_and_whole(store: Store) -> None:
     assert at.depth == 9_001
     assert store.context(at) == talk
     assert store.append(at, [ASK]).depth == 9_002
+
+
+@pytest.mark.parametrize("talk", [[], [SYSTEM], [{"role": "user", "content": ""}], [SYSTEM, {"role": "user"}]])
+def test_a_conversation_in_which_nothing_was_said_yet_is_stored_once_and_goes_on(
+    store: Store, talk: list[Message]
+) -> None:
+    at = store.record(talk)
+    assert store.context(at) == talk
+    before = counts(store)
+    assert store.record(talk) == at
+    assert counts(store) == before
+    assert store.context(store.append(at, [ASK])) == [*talk, ASK]
+    assert store.context(store.append(at, [ANSWER])) == [*talk, ANSWER]

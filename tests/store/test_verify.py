@@ -80,7 +80,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "wrong head": (of(branch, head_depth=2), "ends at"),
     "lost branch": (gone(branch), "which does not lead to it"),
     "lost view": (gone(view), "shows a view that is not there"),
-    "torn view": (broken_items, "an item covers"),
+    "torn view": (broken_items, "the items end at 3"),
     "blind view": (of(view, saw_depth=1), "in sight"),
     "lost place of a session": (of(session, branch=999_999_999), "on a branch that is not there"),
     "lost prompt": (of(session, system_prompt=bytes(16)), "the system prompt of session"),

@@ -8,6 +8,7 @@ adds nothing. This module writes nodes, contents and branches; it knows no view 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -144,6 +145,13 @@ def find_deepest(connection: Connection, database: Database, request: Request) -
             return Match(row[0], bytes(row[1]), row[2])
         end -= size
         bite += 1
+    if not ids and request.start_branch is None:  # nothing said yet: the same silence is not stored twice
+        held = None if request.preamble is None else request.preamble.digest
+        empty = select(branch.c.id).where(
+            branch.c.tenant == request.chain.tenant, branch.c.head == request.start.id, branch.c.preamble == held
+        )
+        found = connection.execute(empty.order_by(branch.c.id).limit(1)).scalar()
+        return Match(found, request.start.id, request.start.depth)
     return Match(request.start_branch, request.start.id, request.start.depth)
 
 
@@ -163,6 +171,10 @@ class Recorder:
         )
         self._annex = sql(
             "INSERT INTO annex (tenant, branch, depth, ord, digest, kind, shown, first_ts) VALUES (?,?,?,?,?,?,?,?)"
+        )
+        self._copy_annex = sql(
+            "INSERT INTO annex (tenant, branch, depth, ord, digest, kind, shown, first_ts)"
+            " SELECT tenant, ?, depth, ord, digest, kind, shown, first_ts FROM annex WHERE branch = ? AND depth = ?"
         )
         self._pending = sql(
             "INSERT INTO pending (seq) SELECT seq FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
@@ -187,7 +199,9 @@ class Recorder:
             number = match.branch
             first = self._not_there_yet(connection, number, match.depth, first)
         else:
-            number = self._fork(connection, request, match, at.view_id if at is not None else None, now)
+            number = self._fork(connection, request, match, at, now)
+            if match.branch is not None and match.depth == request.start.depth:
+                first = self._taken_along(connection, match, number, first)
         asides = [*first, *(aside for _, following in additions for aside in following)]
         blobs = [*((made.blob, made.blocks) for made, _ in additions), *((aside.blob, []) for aside in asides)]
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
@@ -230,7 +244,7 @@ class Recorder:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
         return row
 
-    def _fork(self, connection: Connection, request: Request, match: Match, view_id: int | None, now: float) -> int:
+    def _fork(self, connection: Connection, request: Request, match: Match, at: Row[Any] | None, now: float) -> int:
         inserted = connection.execute(
             branch.insert().values(
                 tenant=request.chain.tenant,
@@ -238,8 +252,9 @@ class Recorder:
                 fork_depth=match.depth,
                 head=match.id,
                 head_depth=match.depth,
-                view_id=inherited_view(connection, view_id, match.depth),
+                view_id=inherited_view(connection, at.view_id, match.depth) if at is not None else None,
                 epoch=0,
+                preamble=at.preamble if at is not None else None,
                 ext_id=request.ext_id,
                 ts=now,
             )
@@ -262,15 +277,26 @@ class Recorder:
         if rows:
             connection.exec_driver_sql(self._annex, rows)
 
+    def _taken_along(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
+        """What follows a place belongs to whatever is appended to that place, on a fork too."""
+        copied = connection.exec_driver_sql(self._copy_annex, (number, match.branch, match.depth)).rowcount
+        return [aside._replace(ord=copied + place) for place, aside in enumerate(asides)]
+
     def _not_there_yet(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:
         """Those that the branch does not have after its head, numbered behind those that it has."""
         if not asides:
             return []
-        there = select(annex.c.digest).where(annex.c.branch == number, annex.c.depth == depth).order_by(annex.c.ord)
-        have = [bytes(digest) for digest in connection.execute(there).scalars()]
-        given = [aside.blob.digest for aside in asides]
-        new = asides[len(have) :] if given[: len(have)] == have else [a for a in asides if a.blob.digest not in have]
-        return [aside._replace(ord=len(have) + place) for place, aside in enumerate(new)]
+        there = select(annex.c.digest, annex.c.kind).where(annex.c.branch == number, annex.c.depth == depth)
+        rows = connection.execute(there).all()
+        have = {bytes(row.digest) for row in rows}
+        left = Counter(row.kind for row in rows)
+        new: list[Aside] = []
+        for aside in asides:
+            # An instruction is another one if its words are; the rest are the same ones in whatever shape they come.
+            left[aside.kind] -= 1
+            if aside.blob.digest not in have if aside.kind == "system" else left[aside.kind] < 0:
+                new.append(aside)
+        return [aside._replace(ord=len(rows) + place) for place, aside in enumerate(new)]
 
 
 def inherited_view(connection: Connection, view_id: int | None, depth: int) -> int | None:
