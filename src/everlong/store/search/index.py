@@ -1,8 +1,8 @@
 """What a search index can do, whichever database keeps it, and what is passed to it.
 
 An index is keyed by a document's number: the ``seq`` of a node, or minus the ``seq`` of a view's item for a summary.
-It holds terms and trigrams, never the text. Results of `ranked` and `matching` are exact; what `containing` returns
-may contain more than was asked for, and the caller looks at the texts.
+It holds terms and trigrams, never the text. What it returns may be more than was asked for, never less; the caller
+looks at the texts.
 """
 
 from __future__ import annotations
@@ -104,8 +104,11 @@ class Index(Protocol):
         """Make an empty index in place of any that is there."""
         ...
 
-    def claim(self, connection: Connection, seqs: Sequence[int]) -> set[int]:
-        """Take documents off the pending ones; those that nobody else has taken are returned, and ours to add."""
+    def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
+        """Take documents off the pending ones; those that nobody else has taken are returned, and ours.
+
+        With ``wait``, until others who are at them are done with them.
+        """
         ...
 
     def add(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
@@ -143,7 +146,8 @@ class Index(Protocol):
 
 def scope_of_messages(scope: Scope) -> tuple[str, list[Any]]:
     """Conditions on a row ``n`` of table `node`, with question marks, and their values."""
-    sql, values = ["n.tenant = ?"], [scope.tenant]
+    sql = ["n.tenant = ?"]
+    values: list[Any] = [scope.tenant]
     if scope.role is not None:
         sql.append("n.role = ?")
         values.append(scope.role)
@@ -156,7 +160,8 @@ def scope_of_messages(scope: Scope) -> tuple[str, list[Any]]:
 
 def scope_of_summaries(scope: Scope) -> tuple[str, list[Any]]:
     """Conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
-    sql, values = ["v.tenant = ? AND v.state <> 'void' AND i.kind = 'new'"], [scope.tenant]
+    sql = ["v.tenant = ? AND v.state <> 'void' AND i.kind = 'new'"]
+    values: list[Any] = [scope.tenant]
     _add_common(sql, values, scope, "v.branch", "i.to_depth", "v.ts")
     return " AND ".join(sql), values
 

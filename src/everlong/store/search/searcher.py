@@ -141,7 +141,7 @@ class Searcher:
         if run.is_verified:
             return self._begun_verified(run, upto)
         found = self.index.ranked(run.connection, run.asked, run.scope, CANDIDATES)
-        waiting = [document for document in self._pending(run) if run.matcher.has_words(document.text, document.plain)]
+        waiting = [document for document in self._pending(run) if self._has_words(run, document)]
         run.loaded |= {document.seq: document for document in waiting}
         first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
         if not first and not run.query.is_question:
@@ -225,7 +225,7 @@ class Searcher:
                 document = run.loaded.get(seq)
                 if document is not None and self._has_tool(run, document):
                     shown.append(
-                        Shown(document, run.matcher.has_words(document.text, document.plain) or run.is_verified)
+                        Shown(document, self._has_words(run, document) or run.is_verified)
                     )
                 if len(shown) == limit:
                     break
@@ -243,7 +243,8 @@ class Searcher:
             if len(shown) == limit:  # there is one more, so there is another page
                 return shown, replace(state, tail=last)
             last = Place(document.ts, document.seq)
-            if document.seq not in known and self._has_tool(run, document):
+            is_new = document.seq not in known and (run.is_verified or self._has_words(run, document))
+            if is_new and self._has_tool(run, document):
                 shown.append(Shown(document, is_match=True))
         return shown, replace(state, tail=last, has_tail=run.is_partial)
 
@@ -276,7 +277,7 @@ class Searcher:
             (
                 document
                 for document in self._pending(run)
-                if (is_checked or run.matcher.has_words(document.text, document.plain))
+                if (is_checked or self._has_words(run, document))
                 and (after is None or key(Place(document.ts, document.seq)) < key(after))
             ),
             key=lambda document: key(Place(document.ts, document.seq)),
@@ -305,6 +306,9 @@ class Searcher:
 
     def _pending(self, run: _Search) -> Iterable[Loaded]:
         return self.corpus.pending(run.connection, run.scope) if run.has_pending else ()
+
+    def _has_words(self, run: _Search, document: Loaded) -> bool:
+        return run.matcher.has_words(document.text, document.plain)
 
     def _has_tool(self, run: _Search, document: Loaded) -> bool:
         tool = run.filters.tool

@@ -56,8 +56,9 @@ class SQLiteIndex:
             connection.exec_driver_sql(table)
         connection.exec_driver_sql("INSERT INTO search_state VALUES (?, 0, 0, 0)", (INDEX_VERSION,))
 
-    def claim(self, connection: Connection, seqs: Sequence[int]) -> set[int]:
+    def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
         """Take documents off the pending ones; a writing transaction is alone, so what is deleted is ours."""
+        del wait
         taken: set[int] = set()
         for part in _parts(seqs):
             marks = ",".join("?" * len(part))

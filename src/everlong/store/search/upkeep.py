@@ -57,7 +57,7 @@ class Upkeep:
             documents = self._documents(connection, seqs)
 
         def add(connection: Connection) -> int:
-            taken = self._index.claim(connection, seqs)
+            taken = self._index.claim(connection, seqs, wait=False)
             self._index.add(connection, [document for document in documents if document[0] in taken])
             return len(taken)
 
@@ -68,7 +68,7 @@ class Upkeep:
         if self._index.version(connection) != INDEX_VERSION:
             return
         wanted = list(seqs)
-        pending = self._index.claim(connection, wanted)
+        pending = self._index.claim(connection, wanted, wait=True)
         indexed = [seq for seq in wanted if seq not in pending]
         self._index.remove(connection, self._documents(connection, indexed))
         if purge and indexed:
