@@ -161,36 +161,44 @@ def _show_misses(finder: Finder, questions: list[Question], turns: list[Turn]) -
                 print(f"    {question.text}\n        missed: {turns[place].speaker}: {turns[place].text[:100]}")
 
 
+def compare(name: str, url: str | None, *, misses: bool) -> dict[str, list[Score]]:
+    """Score both finders on one conversation and print a line for each half of its questions."""
+    turns = read_turns(name)
+    questions = read_questions(name, turns)
+    scores: dict[str, list[Score]] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Store.open(url or Path(folder) / "store.db", tenant=f"retrieval-{name}") as store,
+    ):
+        finders = {"plain": plain_finder(turns), "everlong": our_finder(store, stored(store, turns))}
+        for part, chosen in (("dev", questions[::2]), ("test", questions[1::2])):
+            line = f"{name:<10} {part:<5} {len(turns)} turns, {len(chosen):>3} questions "
+            for label, finder in finders.items():
+                score = scored(finder, chosen)
+                scores.setdefault(label, []).append(score)
+                line += f"  {label} {score.share:.3f}"
+            print(line)
+        if misses:
+            _show_misses(finders["everlong"], questions[::2], turns)
+    return scores
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the comparison and say whether the bar is held."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--misses", action="store_true", help="show what was not found of the questions for tuning")
     parser.add_argument("--url", help="use this (empty) database instead of a SQLite file")
     options = parser.parse_args(arguments)
-    totals: dict[str, list[Score]] = {}
     print(f"share of evidence turns among the first {FIRST} hits")
-    for name in NAMES:
-        turns = read_turns(name)
-        questions = read_questions(name, turns)
-        with tempfile.TemporaryDirectory() as folder:
-            with Store.open(options.url or Path(folder) / "store.db", tenant=f"retrieval-{name}") as store:
-                finders = {"plain": plain_finder(turns), "everlong": our_finder(store, stored(store, turns))}
-                for part, chosen in (("dev", questions[::2]), ("test", questions[1::2])):
-                    line = f"{name:<10} {part:<5} {len(turns)} turns, {len(chosen):>3} questions "
-                    for label, finder in finders.items():
-                        score = scored(finder, chosen)
-                        totals.setdefault(label, []).append(score)
-                        line += f"  {label} {score.share:.3f}"
-                    print(line)
-                if options.misses:
-                    _show_misses(finders["everlong"], questions[::2], turns)
-    shares = {label: Score(sum(s.found for s in all_), sum(s.of for s in all_)).share for label, all_ in totals.items()}
-    lead = shares["everlong"] - shares["plain"]
-    print(
-        f"all: plain {shares['plain']:.3f}, everlong {shares['everlong']:.3f} ({verdict(shares['everlong'], BAR, at_least=True)}, "
-        f"bar {BAR}), ahead by {lead:.3f} ({verdict(lead, LEAD, at_least=True)}, bar {LEAD})"
-    )
-    return 0 if shares["everlong"] >= BAR and lead >= LEAD else 1
+    results = [compare(name, options.url, misses=options.misses) for name in NAMES]
+    shares: dict[str, float] = {}
+    for label in ("plain", "everlong"):
+        scores = [score for result in results for score in result[label]]
+        shares[label] = Score(sum(score.found for score in scores), sum(score.of for score in scores)).share
+    ours, lead = shares["everlong"], shares["everlong"] - shares["plain"]
+    print(f"all: plain {shares['plain']:.3f}, everlong {ours:.3f} ({verdict(ours, BAR, at_least=True)}, bar {BAR})")
+    print(f"ahead by {lead:.3f} ({verdict(lead, LEAD, at_least=True)}, bar {LEAD})")
+    return 0 if ours >= BAR and lead >= LEAD else 1
 
 
 if __name__ == "__main__":

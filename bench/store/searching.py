@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +82,7 @@ BARS = (
 
 
 def texts(count: int, seed: int = 7) -> Iterator[str]:
-    """Texts of about 1 KB in the mix of an agent's log: prose and output with paths, numbers and names, some Chinese."""
+    """Texts of about 1 KB as in an agent's log: words, paths, numbers, names, some of them in Chinese."""
     rng = random.Random(seed)
     words = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(30_000)]
     weights = list(itertools.accumulate(1 / (place + 8) for place in range(len(words))))
@@ -148,15 +149,11 @@ def _filled(store: Store, searcher: Searcher, count: int, path: Path) -> int:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
     speed, ratio = count / (cpu + stored_cpu), pages * page_size / size
-    print(
-        f"{count:,} messages, {size / 1e6:.0f} MB: stored {count / stored_cpu:,.0f} per CPU second, indexed {count / cpu:,.0f}"
-    )
-    print(
-        f"stored and indexed per CPU second {speed:,.0f} ({verdict(speed, INDEXED_PER_SECOND, at_least=True)}, bar {INDEXED_PER_SECOND:,})"
-    )
-    print(
-        f"database {ratio:.2f} times the raw text ({verdict(ratio, SIZE)}, bar {SIZE}); {path.stat().st_size / 1e6:.0f} MB"
-    )
+    print(f"{count:,} messages, {size / 1e6:.0f} MB; per CPU second:", end=" ")
+    print(f"stored {count / stored_cpu:,.0f}, indexed {count / cpu:,.0f}, both {speed:,.0f}", end=" ")
+    print(f"({verdict(speed, INDEXED_PER_SECOND, at_least=True)}, bar {INDEXED_PER_SECOND:,})")
+    print(f"database {ratio:.2f} times the raw text ({verdict(ratio, SIZE)}, bar {SIZE})", end="; ")
+    print(f"{path.stat().st_size / 1e6:.0f} MB")
     return int(speed < INDEXED_PER_SECOND) + int(ratio > SIZE)
 
 
@@ -164,7 +161,7 @@ def _searched(searcher: Searcher) -> int:
     missed = 0
     for bar in BARS:
         page = searcher.search(bar.query, mode=bar.mode)
-        cpu = 1_000 * best_cpu(lambda bar=bar: searcher.search(bar.query, mode=bar.mode), 7)
+        cpu = 1_000 * best_cpu(partial(searcher.search, bar.query, mode=bar.mode), 7)
         word = f"{verdict(cpu, bar.allowed)}, bar {bar.allowed:g} ms" if bar.allowed else "no bar"
         missed += bool(bar.allowed and cpu > bar.allowed)
         print(f"{bar.name:<46} {cpu:7.2f} ms  {len(page.hits):>2} hits ({word})")

@@ -27,7 +27,7 @@ class Sayer:
         while self.store.searcher.index_pending():
             pass
 
-    def texts(self, query: str, limit: int = 10, **options: Any) -> list[str]:
+    def texts(self, query: str, *, limit: int = 10, **options: Any) -> list[str]:
         """The texts of all that a search finds, over as many pages as there are."""
         found: list[str] = []
         cursor = None
@@ -58,6 +58,6 @@ class Said(Sayer):
         return branch
 
 
-def within(**filters: Any) -> dict[str, Filters]:
+def within(**filters: Any) -> dict[str, Any]:
     """Filters as an option of a search."""
     return {"filters": Filters(**filters)}

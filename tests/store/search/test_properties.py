@@ -12,21 +12,19 @@ from everlong.errors import QueryError
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.search import Mode
+from everlong.store.search.cursor import read_cursor
 from everlong.store.search.query import normal
 from tests.store.search.saying import Said, Sayer
 
-_WORDS = st.sampled_from(
-    ["lamp", "Lamps", "read_file", "src/app.py", "数据库", "锁", "café", "x1", "the", "to", "Ω", "don't", "a-b", "😀", "1,400"]
-)
+_SOME = "lamp Lamps read_file src/app.py 数据库 锁 café x1 the to Ω don't a-b 😀 1,400"
+_WORDS = st.sampled_from(_SOME.split())
 _TEXTS = st.one_of(
     st.lists(_WORDS, min_size=1, max_size=8).map(" ".join),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
 )
-_QUERIES = st.one_of(
-    st.text(max_size=40),
-    st.lists(st.sampled_from(['"', "*", "(", ")", "AND", "NOT", "OR", "NEAR(", ":", "-", "^", "'", "\\", "%", "\0", "lamp", "锁"]))
-    .map(" ".join),
-)
+_OPERATORS = """" * ( ) AND NOT OR NEAR( : - ^ ' \\ % \0 lamp 锁"""
+_SIGNS = _OPERATORS.split(" ")
+_QUERIES = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(_SIGNS)).map(" ".join))
 _QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -134,7 +132,5 @@ def test_a_cursor_goes_with_its_own_search_only(said: Said) -> None:
 
 @given(st.text(max_size=80))
 def test_any_other_text_is_no_cursor(text: str) -> None:
-    from everlong.store.search.cursor import read_cursor
-
     with pytest.raises(QueryError):
         read_cursor(text, "a search")

@@ -49,7 +49,9 @@ def test_chinese_is_found_from_one_character_up(said: Said, query: str) -> None:
     assert said.texts(query) == ["数据库锁定"]
 
 
-@pytest.mark.parametrize(("query", "text"), [("学校", "私は学校へ行く"), ("학교", "나는 학교에 간다"), ("โรง", "ไปโรงเรียน")])
+@pytest.mark.parametrize(
+    ("query", "text"), [("学校", "私は学校へ行く"), ("학교", "나는 학교에 간다"), ("โรง", "ไปโรงเรียน")]
+)
 def test_other_dense_scripts_are_found_too(said: Said, query: str, text: str) -> None:
     said.say(text, "something else")
     assert said.texts(query) == [text]

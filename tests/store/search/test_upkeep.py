@@ -33,9 +33,7 @@ def test_several_processes_index_each_message_once(url: str, database: Database)
     sayer = Sayer(Store(database, uuid.uuid4().hex))
     sayer.drain()
     sayer.say(*(f"lamp {number}" for number in range(200)))
-    runs = [
-        subprocess.Popen([sys.executable, "-c", _DRAIN, url], stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
+    runs = [subprocess.Popen([sys.executable, "-c", _DRAIN, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     done = [int(run.communicate(timeout=60)[0]) for run in runs]
     assert sum(done) == 200
     assert len(sayer.texts("lamp", limit=1_000)) == 200

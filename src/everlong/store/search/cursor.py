@@ -32,17 +32,13 @@ class Cursor:
     tail: Place | None = None
     """Where the newest-first rest goes on; None before it has begun."""
     has_tail: bool = False
+    is_fragment: bool = False
+    """Whether the query, whose words were not known, is being looked for within words."""
 
     def packed(self, search: str) -> str:
         """The cursor as a text that goes with one search."""
-        numbers = [
-            _VERSION,
-            self.upto,
-            len(self.shown),
-            len(self.waiting),
-            int(self.has_tail),
-            int(self.tail is not None),
-        ]
+        flags = self.has_tail + 2 * (self.tail is not None) + 4 * self.is_fragment
+        numbers = [_VERSION, self.upto, len(self.shown), len(self.waiting), flags]
         numbers += _deltas((*self.shown, *self.waiting))
         data = _check(search) + b"".join(map(_varint, numbers))
         if self.tail is not None:
@@ -54,18 +50,15 @@ def read_cursor(text: str, search: str) -> Cursor:
     """Read a cursor that a page of the same search gave; raises `QueryError` for any other text."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        numbers, rest = _numbers(data[4:], 6)
-        version, upto, shown, waiting, has_tail, has_place = numbers
-        if version != _VERSION or shown + waiting > len(data):
-            raise ValueError("unknown version")
-        deltas, rest = _numbers(rest, shown + waiting)
-        place = Place(*struct.unpack("<dq", rest)) if has_place else None
+        (version, upto, shown, waiting, flags), rest = _numbers(data[4:], 5)
+        deltas, rest = _numbers(rest, min(shown + waiting, len(data)))
+        place = Place(*struct.unpack("<dq", rest)) if flags & 2 else None
     except (ValueError, IndexError, struct.error, binascii.Error, UnicodeEncodeError) as error:
         raise QueryError(f"{text[:40]!r} is no cursor; take it from the page before, as it is") from error
-    if data[:4] != _check(search):
+    if version != _VERSION or data[:4] != _check(search):
         raise QueryError("the cursor belongs to another search; repeat query, filters and order of the page before")
     ranking = _summed(deltas)
-    return Cursor(upto, ranking[:shown], ranking[shown:], place, bool(has_tail))
+    return Cursor(upto, ranking[:shown], ranking[shown:], place, bool(flags & 1), bool(flags & 4))
 
 
 def _check(search: str) -> bytes:

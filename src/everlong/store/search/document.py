@@ -1,6 +1,7 @@
 """What of a stored message can be found: its words, the names and arguments of its calls, what tools answered.
 
-Also who said it. Knows the shape of messages and no database.
+Also who said it. Knows the shape of messages and no database. A change to `searchable_text` needs a new `INDEX_VERSION`
+in `everlong.store.search.words`: the index takes a text out by the same terms that it put in.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _session_of(document: Loaded, sessions: Sequence[SessionRow]) -> SessionRow 
     """The session that a message was said in: the last on its branch that reaches over it."""
     found = None
     for session in sessions:
-        if session.branch == document.branch and session.from_depth < document.depth:
-            if session.to_depth is None or document.depth <= session.to_depth:
-                found = session
+        is_before_end = session.to_depth is None or document.depth <= session.to_depth
+        if session.branch == document.branch and session.from_depth < document.depth and is_before_end:
+            found = session
     return found

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 __all__ = ["LEMMAS", "STOP", "SYNONYMS", "WEAK"]
 
-STOP = frozenset(
-    "a an the of to in is it its and or for on at by be am are was were been being as this that these those with from "
-    "but if so than then i me my mine you your yours he him his she her hers we us our ours they them their theirs "
-    "not no nor do does did done doing have has had having s t d m ll re ve don didn doesn isn wasn aren weren haven "
-    "hasn hadn couldn wouldn shouldn ain".split()
-)
+_STOP_WORDS = """
+a an the of to in is it its and or for on at by be am are was were been being as this that these those with from but
+if so than then i me my mine you your yours he him his she her hers we us our ours they them their theirs not no nor
+do does did done doing have has had having s t d m ll re ve don didn doesn isn wasn aren weren haven hasn hadn couldn
+wouldn shouldn ain
+"""
+STOP = frozenset(_STOP_WORDS.split())
 """Function words: they stand in most messages, so that an index entry for them would find nothing."""
 
-WEAK = frozenset(
-    "what which who whom whose when where why how will would could should can may might must shall about into out up "
-    "down over under again also just only very too there here some any all both each more most other such own same "
-    "like get got go make tell say know think thing want let ever still even much many lot really because during "
-    "while after before since until between through off above below once per via kind type sort name call happen "
-    "please show find search look mention discuss talk said told ask long have use ok yes hi hey hello thank".split()
-)
+_WEAK_WORDS = """
+what which who whom whose when where why how will would could should can may might must shall about into out up down
+over under again also just only very too there here some any all both each more most other such own same like get got
+go make tell say know think thing want let ever still even much many lot really because during while after before
+since until between through off above below once per via kind type sort name call happen please show find search look
+mention discuss talk said told ask long have use ok yes hi hey hello thank
+"""
+WEAK = frozenset(_WEAK_WORDS.split())
 """Words of a question that carry little of what is asked; they count for less when there are others."""
 
 _IRREGULAR = """
@@ -73,12 +75,14 @@ LEMMAS["media"], LEMMAS["application"], LEMMAS["found"] = "media", "application"
 _ALIKE = """
 begin start; buy purchase; fix repair mend; surgery operation; contest competition tournament; trip journey travel;
 holiday vacation; movie film; car vehicle; gift present; job work career profession; kid daughter son; parent mum dad;
-sibling brother sister; spouse husband wife partner; marry wedding; pet dog cat puppy kitten; house home; shop store;
-ill sick; injure hurt; doctor physician; teacher tutor instructor; pupil student; race run; class course lesson workshop;
+sibling brother sister; spouse husband wife partner; marry wedding; pet dog cat puppy kitten; house home;
+shop store; ill sick; injure hurt; doctor physician; teacher tutor instructor; pupil student; race run;
+class course lesson workshop;
 hike walk trek; painting paint; sculpture pottery; music song; instrument guitar violin piano; book novel; cook recipe;
 meal dinner lunch; money cash; price cost; salary pay; quit resign leave; die death pass; birth born; age old;
 city town; country nation; happy glad; afraid scared fear; angry upset; goal aim; plan intend; hobby activity;
-volunteer charity; show exhibit exhibition; photo camera; beach sea ocean; forest wood; error bug crash failure exception;
+volunteer charity; show exhibit exhibition; photo camera; beach sea ocean; forest wood;
+error bug crash failure exception;
 delete remove; create make; picture image; company firm business; exam test; party celebration; adopt adoption;
 fast quick; big large; small little; destroy break; win prize award; game match; speak talk; job position role;
 meet meeting; study research; kitchen cook; clothes wear dress; support help; advice recommend recommendation suggest

@@ -196,7 +196,8 @@ class PostgresIndex:
                 words.append(_quoted(lookup.text))
             elif lookup.kind == "start":
                 words.append(_begins(lookup.text))
-        conditions, values = [], []
+        conditions: list[str] = []
+        values: list[Any] = []
         if words:
             conditions.append("w.words @@ CAST(? AS tsquery)")
             values.append(" & ".join(words))
@@ -300,5 +301,5 @@ def _in_a_row(terms: Sequence[str]) -> str:
     return "(" + " <-> ".join(map(_quoted, terms)) + ")"
 
 
-def _run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> CursorResult[Any]:
+def _run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> CursorResult[*tuple[Any, ...]]:
     return connection.exec_driver_sql(statement.replace("?", "%s"), tuple(values))

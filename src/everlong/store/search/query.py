@@ -18,7 +18,7 @@ from everlong.store.search.patterns import required_literals
 from everlong.store.search.words import DENSE, folded, terms_of, terms_of_word, words_of
 
 Mode = Literal["auto", "phrase", "substring", "regex"]
-"""How a query is read: ``auto`` as words with quoted phrases, ``phrase`` and ``substring`` as it stands, or a pattern."""
+"""How a query is read: ``auto`` as words and quoted phrases, ``phrase`` or ``substring`` as it stands, or a pattern."""
 
 MAX_TERMS = 64
 """Of longer queries (a pasted page), the first so many terms count."""

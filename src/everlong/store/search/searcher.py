@@ -1,4 +1,4 @@
-"""Searching: a query and filters in, pages of hits out, and keeping the index up with what is stored.
+"""Searching: a query and filters in, pages of hits out.
 
 What is stored but not indexed yet is looked through directly, so nothing is missed. The order is that of
 `everlong.store.search.rank`, or by time. Pages follow each other by a cursor and do not shift when messages come in.
@@ -7,9 +7,9 @@ What is stored but not indexed yet is looked through directly, so nothing is mis
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from itertools import islice
+from typing import get_args
 
 from sqlalchemy import Connection
 
@@ -17,57 +17,24 @@ from everlong.errors import QueryError
 from everlong.store.database import Database
 from everlong.store.search.corpus import Corpus, Loaded, in_scope
 from everlong.store.search.cursor import Cursor, read_cursor
-from everlong.store.search.document import answered_calls, called_tools, tools_of
-from everlong.store.search.hits import Hit, Page, Shown, hits_of
-from everlong.store.search.index import Asked, Index, Place, Scope, Size, Wanted
+from everlong.store.search.hits import Page, Shown, hits_of
+from everlong.store.search.index import Index, Place
 from everlong.store.search.match import Matcher
 from everlong.store.search.query import Mode, Query, normal, read_query, widened
 from everlong.store.search.rank import Candidate, Figures, ranked
 from everlong.store.search.scope import Filters, scope_for
 from everlong.store.search.upkeep import Upkeep
-from everlong.store.search.words import is_dense, terms_of_word, words_of
-
-Order = Literal["relevance", "time"]
+from everlong.store.search.walk import BATCH, Order, Walk
 
 CANDIDATES = 300
 """How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
 
 READ_BYTES = 40_000
-"""Bytes of texts that are read to rank the first page, and as many again of their neighbours."""
+"""Bytes of texts that are read to rank what a question finds, and as many again of their neighbours; else half."""
 
 MAX_LIMIT = 1_000
 SECONDS = 2.0
-_BATCH = 64
-_READ_AT_ONCE = 24
-_NEAR = 8
 _NO_FILTERS = Filters()
-
-
-@dataclass(slots=True)
-class _Search:
-    """One search under way."""
-
-    connection: Connection
-    query: Query
-    weights: dict[str, float]
-    filters: Filters
-    scope: Scope
-    size: Size
-    order: Order
-    matcher: Matcher
-    deadline: float
-    has_pending: bool
-    loaded: dict[int, Loaded] = field(default_factory=dict)
-    is_partial: bool = False
-
-    @property
-    def asked(self) -> Asked:
-        return Asked(tuple(self.weights), self.query.starts, self.query.rows)
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether texts have to be looked at to know what matches."""
-        return self.query.is_literal
 
 
 class Searcher:
@@ -100,7 +67,7 @@ class Searcher:
             filters: Session or lineage, role, tool, times.
             limit: Hits on a page, up to 1,000.
             cursor: The cursor of the page before.
-            seconds: After this long the search stops and the page says that it is partial.
+            seconds: After this long a search through texts stops, and the page says that it is partial.
         """
         if order not in get_args(Order):
             raise QueryError(f"the order {order!r} is not known; allowed are {', '.join(get_args(Order))}")
@@ -114,226 +81,60 @@ class Searcher:
         self.upkeep.ensure()
         with self.database.read() as connection:
             upto = state.upto if state else self.corpus.newest(connection)
-            scope = scope_for(connection, self.tenant, filters, upto)
-            size = self.index.size(connection)
-            has_pending = self.corpus.has_pending(connection)
-            if not size.summaries and not has_pending and filters.role is None:
-                scope = replace(scope, is_messages_only=True)  # nothing to look for there
-            weights = widened(query.terms) if query.is_question else dict(query.terms)
-            deadline = time.monotonic() + seconds
-            run = _Search(
-                connection, query, weights, filters, scope, size, order, Matcher(query, weights), deadline, has_pending
-            )
-            return self._page(run, state or self._begun(run), limit, identity)
-
-    def _page(self, run: _Search, state: Cursor, limit: int, identity: str) -> Page:
-        shown, state = self._taken(run, state, limit)
+            walk = self._walk(connection, query, filters, order, upto, seconds)
+            if state is None:
+                state = self._begun(walk, upto)
+            elif state.is_fragment:
+                _look_for_fragment(walk)
+            shown, state = _taken(walk, state, limit)
+            hits = hits_of(connection, self.corpus, self.tenant, shown, walk.query, walk.weights)
         more = bool(state.waiting or state.has_tail)
-        hits = hits_of(run.connection, self.corpus, self.tenant, shown, run.query, run.weights)
-        return Page(tuple(hits), state.packed(identity) if more else None, is_partial=run.is_partial)
-
-    # -- the first page: what to rank ------------------------------------------------------------------------------
-
-    def _begun(self, run: _Search) -> Cursor:
-        upto = run.scope.upto or 0
-        if run.order == "time" or not run.query.is_ranked:
-            return Cursor(upto, has_tail=True)
-        if run.is_verified:
-            return self._begun_verified(run, upto)
-        found = self.index.ranked(run.connection, run.asked, run.scope, CANDIDATES)
-        waiting = [document for document in self._pending(run) if self._has_words(run, document)]
-        run.loaded |= {document.seq: document for document in waiting}
-        first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
-        if not first and not run.query.is_question:
-            return self._begun_as_substring(run, upto)
-        figures = Figures(run.size.documents + len(waiting), run.size.average_length, found.frequencies)
-        ranking = self._ranked(run, first, figures)
-        is_all = found.is_all and len(waiting) <= CANDIDATES
-        return Cursor(upto, (), tuple(ranking), None, has_tail=not is_all)
-
-    def _begun_as_substring(self, run: _Search, upto: int) -> Cursor:
-        """No word of the query is known: maybe it is a part of one."""
-        needle = normal(run.query.text)
-        run.query = replace(run.query, terms={}, starts=(), rows=(), literals=(), required=(needle,))
-        run.weights = {}
-        run.matcher = Matcher(run.query, {})
-        found = list(_until(self._verified(run, None), CANDIDATES))
-        return Cursor(upto, (), tuple(document.seq for document in found))
-
-    def _begun_verified(self, run: _Search, upto: int) -> Cursor:
-        """Texts that have what must be there, ranked by the other words; the newest ones, if they are very many."""
-        documents = list(_until(self._verified(run, None), CANDIDATES))
-        found = self.index.ranked(run.connection, run.asked, run.scope, 1)
-        candidates = {document.seq: _candidate(document) for document in documents}
-        figures = Figures(run.size.documents, run.size.average_length, found.frequencies)
-        found_order = ranked(run.query, run.weights, candidates, figures, run.matcher.may_have_words)
-        ranking = [seq for seq, _, _ in found_order]
-        ranking += [document.seq for document in documents if document.seq not in set(ranking)]
-        last = Place(documents[-1].ts, documents[-1].seq) if documents else None
-        return Cursor(upto, (), tuple(ranking), last, has_tail=len(documents) >= CANDIDATES or run.is_partial)
-
-    def _ranked(self, run: _Search, seqs: list[int], figures: Figures) -> list[int]:
-        """Rank by the texts as far as there is room to read them, the others after them as they came."""
-        wide = run.query.is_question
-        self._read(run, seqs, READ_BYTES if wide else READ_BYTES // 2)
-        inside = [seq for seq in seqs if seq in run.loaded]
-        beside: dict[int, tuple[int | None, int | None]] = {}
-        around: list[int] = []
-        if wide or len(run.query.text.split()) > 1:  # a single word is not met by others next door
-            beside = self.corpus.neighbours(run.connection, inside)
-            around = [seq for pair in beside.values() for seq in pair if seq is not None and seq not in run.loaded]
-            self._read(run, list(dict.fromkeys(around)), READ_BYTES if wide else READ_BYTES // 2)
-        if wide:
-            beside |= self.corpus.neighbours(run.connection, [seq for seq in around if seq in run.loaded])
-        candidates = {
-            seq: _candidate(run.loaded[seq], beside.get(seq, (None, None)))
-            for seq in dict.fromkeys([*inside, *around])
-            if seq in run.loaded
-        }
-        found = [
-            seq
-            for seq, _, matches in ranked(run.query, run.weights, candidates, figures, run.matcher.may_have_words)
-            if (matches or wide) and in_scope(run.loaded[seq], run.scope)
-        ]
-        known = set(found)
-        return found + [seq for seq in seqs if seq not in known]
-
-    def _read(self, run: _Search, seqs: Sequence[int], room: int) -> None:
-        """Load texts in order until the room is filled."""
-        for start in range(0, len(seqs), _READ_AT_ONCE):
-            part = [seq for seq in seqs[start : start + _READ_AT_ONCE] if seq not in run.loaded]
-            found = self.corpus.load(run.connection, part, self.tenant)
-            run.loaded |= found
-            room -= sum(_weight(document.text) for document in found.values())
-            if room <= 0:
-                return
-
-    # -- pages: what comes next -------------------------------------------------------------------------------------
-
-    def _taken(self, run: _Search, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
-        """The documents of one page, and the state after it."""
-        shown: list[Shown] = []
-        waiting = list(state.waiting)
-        passed = list(state.shown)
-        while waiting and len(shown) < limit:
-            part = waiting[:_BATCH]
-            missing = [seq for seq in part if seq not in run.loaded]
-            run.loaded |= self.corpus.load(run.connection, missing, self.tenant)
-            for seq in part:
-                waiting.pop(0)
-                passed.append(seq)
-                document = run.loaded.get(seq)
-                if document is not None and self._has_tool(run, document):
-                    shown.append(
-                        Shown(document, self._has_words(run, document) or run.is_verified)
-                    )
-                if len(shown) == limit:
-                    break
-        state = Cursor(state.upto, tuple(passed), tuple(waiting), state.tail, state.has_tail)
-        if waiting or not state.has_tail or len(shown) >= limit:
-            return shown, state
-        return self._taken_from_tail(run, state, shown, limit)
-
-    def _taken_from_tail(
-        self, run: _Search, state: Cursor, shown: list[Shown], limit: int
-    ) -> tuple[list[Shown], Cursor]:
-        known = set(state.shown)
-        last = state.tail
-        for document in self._rest(run, state.tail):
-            if len(shown) == limit:  # there is one more, so there is another page
-                return shown, replace(state, tail=last)
-            last = Place(document.ts, document.seq)
-            is_new = document.seq not in known and (run.is_verified or self._has_words(run, document))
-            if is_new and self._has_tool(run, document):
-                shown.append(Shown(document, is_match=True))
-        return shown, replace(state, tail=last, has_tail=run.is_partial)
-
-    def _rest(self, run: _Search, after: Place | None) -> Iterator[Loaded]:
-        if run.is_verified or not run.query.is_ranked:
-            return self._verified(run, after)
-        return self._merged(run, after, is_checked=False)
-
-    def _verified(self, run: _Search, after: Place | None) -> Iterator[Loaded]:
-        """Documents that have what must be there, newest first; stops when the time is over."""
-        for document in self._merged(run, after, is_checked=True):
-            if time.monotonic() > run.deadline:
-                run.is_partial = True
-                return
-            try:
-                if run.matcher.has_required(document.text):
-                    run.loaded[document.seq] = document
-                    yield document
-            except TimeoutError:
-                continue
-
-    def _merged(self, run: _Search, after: Place | None, *, is_checked: bool) -> Iterator[Loaded]:
-        """What the index offers and what it does not hold yet, in one order."""
-        by_time = run.order == "time"
-
-        def key(place: Place) -> tuple[float, int]:
-            return (place.ts, place.seq) if by_time else (0.0, place.seq)
-
-        waiting = sorted(
-            (
-                document
-                for document in self._pending(run)
-                if (is_checked or self._has_words(run, document))
-                and (after is None or key(Place(document.ts, document.seq)) < key(after))
-            ),
-            key=lambda document: key(Place(document.ts, document.seq)),
-        )
-        wanted = _wanted(run.query)
-        size = _BATCH
-        while True:
-            if is_checked:
-                places = self.index.containing(run.connection, wanted, run.scope, after, size, by_time=by_time)
-            else:
-                places = self.index.matching(run.connection, run.asked, run.scope, after, size, by_time=by_time)
-            missing = [place.seq for place in places if place.seq not in run.loaded]
-            found = run.loaded | self.corpus.load(run.connection, missing, self.tenant)
-            for place in places:
-                while waiting and key(Place(waiting[-1].ts, waiting[-1].seq)) > key(place):
-                    yield waiting.pop()
-                if waiting and waiting[-1].seq == place.seq:  # without needles, the pending ones are offered too
-                    waiting.pop()
-                if place.seq in found:
-                    yield found[place.seq]
-            if len(places) < size:
-                yield from reversed(waiting)
-                return
-            after = places[-1]
-            size = min(2 * size, 1_024)
-
-    def _pending(self, run: _Search) -> Iterable[Loaded]:
-        return self.corpus.pending(run.connection, run.scope) if run.has_pending else ()
-
-    def _has_words(self, run: _Search, document: Loaded) -> bool:
-        return run.matcher.has_words(document.text, document.plain)
-
-    def _has_tool(self, run: _Search, document: Loaded) -> bool:
-        tool = run.filters.tool
-        if tool is None or tool in tools_of(document.message):
-            return True
-        wanted = set(answered_calls(document.message))
-        seq: int | None = document.seq
-        for _ in range(_BATCH):  # the call stands shortly before its answer
-            if not wanted or seq is None:
-                return False
-            seq = self.corpus.neighbours(run.connection, [seq]).get(seq, (None, None))[0]
-            before = self.corpus.load(run.connection, [seq], self.tenant).get(seq) if seq is not None else None
-            if before is None:
-                return False
-            named = called_tools(before.message)
-            if any(named.get(ident) == tool for ident in wanted):
-                return True
-            wanted -= named.keys()
-        return False
-
-    # -- upkeep -----------------------------------------------------------------------------------------------------
+        return Page(tuple(hits), state.packed(identity) if more else None, is_partial=walk.is_partial)
 
     def index_pending(self, limit: int = 256) -> int:
         """Index up to so many documents that are stored but not indexed; the number that were taken off the list."""
         return self.upkeep.index_pending(limit)
+
+    def _walk(
+        self, connection: Connection, query: Query, filters: Filters, order: Order, upto: int, seconds: float
+    ) -> Walk:
+        scope = scope_for(connection, self.tenant, filters, upto)
+        size = self.index.size(connection)
+        has_pending = self.corpus.has_pending(connection)
+        if not size.summaries and not has_pending and filters.role is None:
+            scope = replace(scope, is_messages_only=True)  # there is no summary to look for
+        weights = widened(query.terms) if query.is_question else dict(query.terms)
+        return Walk(
+            connection,
+            self.corpus,
+            self.index,
+            query,
+            weights,
+            scope,
+            filters.tool,
+            size,
+            order,
+            Matcher(query, weights),
+            time.monotonic() + seconds,
+            has_pending,
+        )
+
+    def _begun(self, walk: Walk, upto: int) -> Cursor:
+        """The state before the first page: what is ranked, and whether anything comes after it."""
+        if walk.order == "time" or not walk.query.is_ranked:
+            return Cursor(upto, has_tail=True)
+        if walk.query.is_literal:
+            return _begun_with_literals(walk, upto)
+        found = self.index.ranked(walk.connection, walk.asked, walk.scope, CANDIDATES)
+        waiting = [document for document in walk.pending() if walk.has_words(document)]
+        walk.loaded |= {document.seq: document for document in waiting}
+        first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
+        if not first and not walk.query.is_question:
+            _look_for_fragment(walk)
+            return Cursor(upto, has_tail=True, is_fragment=True)
+        figures = Figures(walk.size.documents + len(waiting), walk.size.average_length, found.frequencies)
+        is_all = found.is_all and len(waiting) <= CANDIDATES
+        return Cursor(upto, waiting=tuple(_ranked(walk, first, figures)), has_tail=not is_all)
 
 
 def index_for(database: Database) -> Index:
@@ -347,32 +148,89 @@ def index_for(database: Database) -> Index:
     return PostgresIndex()
 
 
-def _wanted(query: Query) -> Wanted:
-    """What the index can say about what must be there."""
-    if query.pattern is not None:
-        return Wanted(tuple(map(normal, query.hints)))
-    near, needles = [], list(query.required)
-    for phrase in query.phrases:
-        # Of each word the whole; its parts, where it has any, stand in between, and they are fewer than its letters.
-        terms = [terms[0] for word in words_of(phrase) if (terms := terms_of_word(word)) and not is_dense(terms[0])]
-        if len(terms) > 1:
-            near.append((tuple(terms[:_NEAR]), len(phrase)))
-        else:
-            needles.append(phrase)
-    return Wanted(tuple(needles), tuple(near))
+def _look_for_fragment(walk: Walk) -> None:
+    """No word of the query is known: maybe it is a part of one."""
+    walk.query = Query(walk.query.text, walk.query.mode, required=(normal(walk.query.text),))
+    walk.weights = {}
+    walk.matcher = Matcher(walk.query, {})
 
 
-def _weight(text: str) -> int:
-    """About how many bytes a text has."""
-    return len(text) if text.isascii() else 3 * len(text)
+def _begun_with_literals(walk: Walk, upto: int) -> Cursor:
+    """Texts that have what must be there, ranked by all the words; the newest ones, if they are very many."""
+    documents = list(islice(walk.verified(None), CANDIDATES))
+    frequencies = walk.index.ranked(walk.connection, walk.asked, walk.scope, 1).frequencies
+    candidates = {document.seq: _candidate(document) for document in documents}
+    figures = Figures(walk.size.documents, walk.size.average_length, frequencies)
+    best = [seq for seq, _, _ in ranked(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)]
+    ranking = dict.fromkeys([*best, *candidates])
+    last = Place(documents[-1].ts, documents[-1].seq) if documents else None
+    has_tail = len(documents) >= CANDIDATES or walk.is_partial
+    return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
+
+
+def _ranked(walk: Walk, seqs: list[int], figures: Figures) -> list[int]:
+    """Ranked by the texts as far as there is room to read them, the others after them as they came."""
+    wide = walk.query.is_question
+    room = READ_BYTES if wide else READ_BYTES // 2
+    walk.load_some(seqs, room)
+    inside = [seq for seq in seqs if seq in walk.loaded]
+    beside: dict[int, tuple[int | None, int | None]] = {}
+    around: dict[int, None] = {}
+    if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
+        beside = walk.corpus.neighbours(walk.connection, inside)
+        around = dict.fromkeys(
+            seq for pair in beside.values() for seq in pair if seq is not None and seq not in walk.loaded
+        )
+        walk.load_some(list(around), room)
+    if wide:
+        beside |= walk.corpus.neighbours(walk.connection, [seq for seq in around if seq in walk.loaded])
+    candidates = {
+        seq: _candidate(walk.loaded[seq], beside.get(seq, (None, None)))
+        for seq in (*inside, *around)
+        if seq in walk.loaded
+    }
+    found = [
+        seq
+        for seq, _, matches in ranked(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)
+        if (matches or wide) and in_scope(walk.loaded[seq], walk.scope)
+    ]
+    return list(dict.fromkeys([*found, *seqs]))
 
 
 def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> Candidate:
     return Candidate(document.seq, document.text, document.plain, document.role, document.speaker, document.ts, *beside)
 
 
-def _until(documents: Iterable[Any], limit: int) -> Iterator[Any]:
-    for number, document in enumerate(documents):
-        if number >= limit:
-            return
-        yield document
+def _taken(walk: Walk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
+    """The documents of one page, and the state after it."""
+    shown: list[Shown] = []
+    taken = 0
+    for start in range(0, len(state.waiting), BATCH):
+        part = state.waiting[start : start + BATCH]
+        walk.load(part)
+        for seq in part:
+            taken += 1
+            document = walk.loaded.get(seq)
+            if document is not None and walk.has_tool(document):
+                shown.append(Shown(document, is_match=walk.query.is_literal or walk.has_words(document)))
+            if len(shown) == limit:
+                break
+        if len(shown) == limit:
+            break
+    passed = (*state.shown, *state.waiting[:taken])
+    state = replace(state, shown=passed, waiting=state.waiting[taken:])
+    if state.waiting or not state.has_tail or len(shown) == limit:
+        return shown, state
+    return _taken_from_tail(walk, state, shown, limit)
+
+
+def _taken_from_tail(walk: Walk, state: Cursor, shown: list[Shown], limit: int) -> tuple[list[Shown], Cursor]:
+    known = set(state.shown)
+    last = state.tail
+    for document in walk.matches(state.tail):
+        if len(shown) == limit:  # there is one more, so there is another page
+            return shown, replace(state, tail=last)
+        last = Place(document.ts, document.seq)
+        if document.seq not in known and walk.has_tool(document):
+            shown.append(Shown(document, is_match=True))
+    return shown, replace(state, tail=last, has_tail=walk.is_partial)

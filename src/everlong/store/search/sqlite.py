@@ -225,7 +225,7 @@ class SQLiteIndex:
                 values.append(expressions[0])
             values += scoped
             if len(expressions) > 1:
-                where += f" AND +{seq} IN (SELECT rowid FROM search_grams WHERE search_grams MATCH ?)"
+                where += f" AND +{seq} IN (SELECT rowid FROM search_grams WHERE search_grams MATCH ?)"  # noqa: S608
                 values.append(expressions[1])
             if after is not None:
                 where += f" AND ({ts}, {seq}) < (?, ?)" if by_time else f" AND {seq} < ?"

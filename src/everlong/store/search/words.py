@@ -43,7 +43,7 @@ _MAX_KNOWN = 200_000
 
 
 class IndexText(NamedTuple):
-    """What the index is given of one text: its terms, parted by spaces, and the characters that trigrams are made of."""
+    """What the index is given of one text: its terms, parted by spaces, and the characters for trigrams."""
 
     terms: str
     characters: str
