@@ -20,6 +20,9 @@ DOCS = "\n".join(
 
 EXPORTED = [
     "Boundaries",
+    "Branch",
+    "Compacted",
+    "Compaction",
     "CompactionReport",
     "Complete",
     "CompletionSummarizer",
@@ -34,7 +37,17 @@ EXPORTED = [
     "Message",
     "MessageCounter",
     "MessageError",
+    "NotStored",
+    "Occasion",
     "Quality",
+    "SchemaMismatch",
+    "Session",
+    "Store",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
     "Summarizer",
     "SummarizerChain",
     "SummarizerError",
@@ -42,11 +55,13 @@ EXPORTED = [
     "SummaryProgress",
     "SummaryRequest",
     "TargetUnreachable",
+    "TitleTaken",
     "TokenCounter",
     "TranscriptError",
     "WarmPrefixSummarizer",
     "Weakness",
     "counter_for",
+    "open_store",
 ]
 
 

@@ -5,8 +5,9 @@ Loaded only where it is used: neither ``import everlong`` nor a compaction opens
 
 from everlong.store.compact import Compacted
 from everlong.store.history import Compaction, Occasion
+from everlong.store.opening import open_store
 from everlong.store.session import Session
 from everlong.store.store import Store
 from everlong.store.tree import Branch
 
-__all__ = ["Branch", "Compacted", "Compaction", "Occasion", "Session", "Store"]
+__all__ = ["Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "open_store"]
