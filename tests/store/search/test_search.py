@@ -6,6 +6,7 @@ import pytest
 
 from everlong.errors import NotStored, QueryError
 from everlong.store import Store
+from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.search.saying import Said, Sayer, within
 
 pytestmark = pytest.mark.spec("7.6")
@@ -156,6 +157,12 @@ def test_a_question_that_names_a_speaker_prefers_what_that_speaker_said(said: Sa
     assert said.texts("What did Tom paint?")[0] == "Tom: Mia, I painted a boat"
 
 
+@pytest.mark.parametrize("text", ["Mia: hi", "[Mia]: hi", "[14 May, 10:05] Mia: hi", "Mia said, hi"])
+def test_who_speaks_is_read_from_the_text(said: Said, text: str) -> None:
+    said.say(text)
+    assert said.store.search("hi").hits[0].speaker == "Mia"
+
+
 def test_a_hit_says_where_and_when_and_marks_the_words(said: Said) -> None:
     said.say("x " * 300 + "the Zürich lamp shop\nis open " + "y " * 300, times=[42.0])
     hit = said.store.search("zurich lamp").hits[0]
@@ -165,6 +172,19 @@ def test_a_hit_says_where_and_when_and_marks_the_words(said: Said) -> None:
     assert hit.snippet.text.endswith("…")
     assert len(hit.snippet.text) < 260
     assert hit.to_dict()["node"] == (hit.node or b"").hex()
+
+
+def test_summaries_are_found_and_can_be_asked_for_alone(store: Store, said: Said) -> None:
+    branch = said.say("lamp one", "lamp two", "lamp three", "lamp four")
+    store.compact(branch, ScriptedEngine(summarizing(0, 3, "three talks of a lamp")))
+    if said.is_indexed:
+        said.drain()
+    assert said.texts("talks") == ["[CONTEXT SUMMARY]: three talks of a lamp"]
+    assert said.texts("lamp", **within(role="summary")) == ["[CONTEXT SUMMARY]: three talks of a lamp"]
+    assert said.texts("alks of", mode="substring", order="time") == ["[CONTEXT SUMMARY]: three talks of a lamp"]
+    (hit,) = store.search("talks").hits
+    assert (hit.role, hit.node, hit.is_match) == ("summary", None, True)
+    assert len(said.texts("lamp")) == 5
 
 
 def test_tenants_do_not_see_each_other(said: Said) -> None:

@@ -13,7 +13,10 @@ import orjson
 
 from everlong.model import Message, calls_of, is_reasoning, part_text, parts_of
 
-_SPEAKER = re.compile(r"\s*\[?([^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30})?)\]?: ")
+# "Mia: …", "[Mia]: …", "[14 May, 10:05] Mia: …", "Mia said, …"
+_SPEAKER = re.compile(
+    r"\s*(?:[\[(][^\])\n]{0,60}[\])]\s*)?\[?([^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30})?)\]?(?:: | said[,:] )"
+)
 _MAX_DEPTH = 40
 
 

@@ -25,7 +25,7 @@ MAX_TERMS = 64
 
 MAX_CHARS = 20_000
 WEAK_WEIGHT = 0.5
-SYNONYM_WEIGHT = 0.4
+SYNONYM_WEIGHT = 0.3
 MAX_REQUIRED = 16
 
 _QUOTED = re.compile('["“”„«»]([^"“”„«»]+)["“”„«»]')
