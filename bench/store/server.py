@@ -9,11 +9,15 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _OPTIONS = ("-c", "listen_addresses=", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
+
+# The server ends with whoever started it, however that came about: the pipe to the shell closes with the last holder.
+_GUARD = 'folder=$0; "$@" & server=$!; read -r _; kill -QUIT $server; wait $server; rm -rf "$folder"'
 
 
 def binaries() -> Path | None:
@@ -41,15 +45,43 @@ def postgres(*, durable: bool = False) -> Iterator[str]:
     try:
         _run([str(found / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "-E", "UTF8", "-N"], account)
         speed = () if durable else ("-c", "fsync=off", "-c", "full_page_writes=off")
-        options = " ".join([*_OPTIONS, *speed, "-c", f"unix_socket_directories={folder}"])
-        log = folder / "log"
-        _run([str(found / "pg_ctl"), "-D", str(data), "-l", str(log), "-w", "-o", options, "start"], account)
+        command = [
+            str(found / "postgres"),
+            "-D",
+            str(data),
+            *_OPTIONS,
+            *speed,
+            "-c",
+            f"unix_socket_directories={folder}",
+        ]
+        with (folder / "log").open("wb") as log:
+            guard = subprocess.Popen(
+                ["sh", "-c", _GUARD, str(folder), *command],  # noqa: S607 - every system has its shell on the path
+                user=account,
+                cwd="/",
+                env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
         try:
+            _wait_until_ready(found, folder)
             yield f"postgresql://postgres@/postgres?host={folder}"
         finally:
-            _run([str(found / "pg_ctl"), "-D", str(data), "-m", "immediate", "-w", "stop"], account)
+            if guard.stdin is not None:
+                guard.stdin.close()
+            guard.wait(timeout=60)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_until_ready(found: Path, folder: Path) -> None:
+    for _ in range(600):
+        asked = subprocess.run([str(found / "pg_isready"), "-q", "-h", str(folder)], check=False)
+        if asked.returncode == 0:
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"the PostgreSQL server did not start: {(folder / 'log').read_text(errors='replace')[-500:]}")
 
 
 def _run(command: list[str], account: str | None) -> None:

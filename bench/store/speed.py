@@ -1,7 +1,7 @@
 """Speed of the store on SQLite: 100,000 messages of about 1 KB, 8 % of them Chinese.
 
 Bars: durable bulk import of at least 10,000 messages per CPU second, stored and readable; one durable append at a time
-with the same median at 100,000 messages as at 1,000 (± 20 %), its p99.9 at most 5 times and its maximum at most 10 times
+with the same median at 100,000 messages as at 1,000 (± 20 %), its p99.9 at most 5 and its maximum at most 10 times
 the worst of a bare write + fsync loop that runs in between; what the database takes on the disk per byte of text.
 
     python -m bench.store.speed [--messages 100000] [--appends 1000] [--folder DIR]
