@@ -37,9 +37,12 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.throughput
 	@$(BIN)/python -m bench.startup
 	@$(BIN)/python -m bench.estimator
+	@$(BIN)/python -m bench.store.speed
 
 soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
+	@$(BIN)/python -m bench.store.faults --rounds 200
+	@$(BIN)/python -m bench.store.faults --postgres --writes 600
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -20,6 +20,9 @@ DOCS = "\n".join(
 
 EXPORTED = [
     "Boundaries",
+    "Branch",
+    "Compacted",
+    "Compaction",
     "CompactionReport",
     "Complete",
     "CompletionSummarizer",
@@ -36,7 +39,17 @@ EXPORTED = [
     "Message",
     "MessageCounter",
     "MessageError",
+    "NotStored",
+    "Occasion",
     "Quality",
+    "SchemaMismatch",
+    "Session",
+    "Store",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
     "Summarizer",
     "SummarizerChain",
     "SummarizerError",
@@ -44,12 +57,14 @@ EXPORTED = [
     "SummaryProgress",
     "SummaryRequest",
     "TargetUnreachable",
+    "TitleTaken",
     "TokenCounter",
     "TranscriptError",
     "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",
     "counter_for",
+    "open_store",
 ]
 
 

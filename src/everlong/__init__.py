@@ -34,8 +34,16 @@ from everlong.errors import (
     ConfigError,
     EverlongError,
     MessageError,
+    NotStored,
+    SchemaMismatch,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
     SummarizerError,
     TargetUnreachable,
+    TitleTaken,
     TranscriptError,
 )
 from everlong.model import HashChain, Message
@@ -43,9 +51,13 @@ from everlong.tokens import MessageCounter, TokenCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings
+    from everlong.store import Branch, Compacted, Compaction, Occasion, Session, Store, open_store
 
 __all__ = [
     "Boundaries",
+    "Branch",
+    "Compacted",
+    "Compaction",
     "CompactionReport",
     "Complete",
     "CompletionSummarizer",
@@ -62,7 +74,17 @@ __all__ = [
     "Message",
     "MessageCounter",
     "MessageError",
+    "NotStored",
+    "Occasion",
     "Quality",
+    "SchemaMismatch",
+    "Session",
+    "Store",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
     "Summarizer",
     "SummarizerChain",
     "SummarizerError",
@@ -70,18 +92,28 @@ __all__ = [
     "SummaryProgress",
     "SummaryRequest",
     "TargetUnreachable",
+    "TitleTaken",
     "TokenCounter",
     "TranscriptError",
     "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",
     "counter_for",
+    "open_store",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "CompressionSettings":  # its checks are costly to load, and the defaults do not need them
-        from everlong.config import CompressionSettings  # noqa: PLC0415 - see above
+_LATER = {
+    "CompressionSettings": "everlong.config",  # its checks are costly to load, and the defaults do not need them
+    **dict.fromkeys(
+        ("Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "open_store"), "everlong.store"
+    ),
+}
 
-        return CompressionSettings
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        from importlib import import_module  # noqa: PLC0415 - only needed here
+
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

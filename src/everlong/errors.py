@@ -5,7 +5,16 @@
     ├── TranscriptError     a file that cannot be read as a conversation
     ├── ConfigError         a setting that is unknown, out of range or of the wrong type
     ├── TargetUnreachable   a ``target_tokens`` smaller than the least a conversation can become
-    └── SummarizerError     a summarizer that failed; the compressor falls back and reports it
+    ├── SummarizerError     a summarizer that failed; the compressor falls back and reports it
+    └── StoreError          the store of conversations cannot do what was asked
+        ├── StoreUnavailable    it cannot be opened, reached, read or written: no folder, no server, no permission
+        ├── StoreFull           there is no room left on the disk
+        ├── StoreBusy           others kept it locked for longer than we wait
+        ├── StoreDamaged        the file is no database, or what it holds contradicts itself
+        ├── SchemaMismatch      its tables are somebody else's, or of a newer version
+        ├── NotStored           a session, branch, node or view that is not there
+        ├── TitleTaken          another session has that title
+        └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
 
 Each message names the thing, the value, what is allowed and what to do next. This module knows nothing else of
 the package.
@@ -17,8 +26,17 @@ __all__ = [
     "ConfigError",
     "EverlongError",
     "MessageError",
+    "NotStored",
+    "QueryError",
+    "SchemaMismatch",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
     "SummarizerError",
     "TargetUnreachable",
+    "TitleTaken",
     "TranscriptError",
 ]
 
@@ -62,3 +80,39 @@ class TargetUnreachable(EverlongError):  # noqa: N818 - reads as the fact that i
 
 class SummarizerError(EverlongError):
     """A summarizer gave nothing usable: network, quota, refusal, empty or broken output."""
+
+
+class StoreError(EverlongError):
+    """The store of conversations cannot do what was asked; nothing that it holds was changed."""
+
+
+class StoreUnavailable(StoreError):  # noqa: N818 - reads as the fact that it states
+    """The store cannot be opened, reached, read or written."""
+
+
+class StoreFull(StoreError):  # noqa: N818 - as above
+    """There is no room left where the store is."""
+
+
+class StoreBusy(StoreError):  # noqa: N818 - as above
+    """Other processes kept the store locked for longer than we wait."""
+
+
+class StoreDamaged(StoreError):  # noqa: N818 - as above
+    """The file is no database, or what it holds contradicts itself."""
+
+
+class SchemaMismatch(StoreError):  # noqa: N818 - as above
+    """The tables are another program's, or were made by a newer version of Everlong."""
+
+
+class NotStored(StoreError):  # noqa: N818 - as above
+    """There is no such session, branch, node or view."""
+
+
+class TitleTaken(StoreError):  # noqa: N818 - as above
+    """Another session has that title."""
+
+
+class QueryError(StoreError):
+    """A search cannot be run: its pattern is none, or its mode, order, filter or cursor is not one that is known."""

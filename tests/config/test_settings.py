@@ -38,6 +38,14 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "prompt_caching": {"cache_ttl": "5m", "strategy": "auto"},
         "context": {"engine": "compressor"},
         "memory": {"provider": None},
+        "store": {
+            "url": None,
+            "path": None,
+            "wait_seconds": 10,
+            "redact": False,
+            "retention_days": None,
+            "retention_megabytes": None,
+        },
         "plugins": {},
     }
 

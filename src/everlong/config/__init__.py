@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from everlong.config.paths import config_home, new_project_config_path, project_config_path, user_config_path
+from everlong.config.paths import (
+    config_home,
+    data_home,
+    new_project_config_path,
+    project_config_path,
+    user_config_path,
+)
 from everlong.config.values import CompressionValues, compression_values
 
 if TYPE_CHECKING:
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
         MemorySettings,
         PromptCachingSettings,
         Settings,
+        StoreSettings,
     )
 
 __all__ = [
@@ -37,9 +44,11 @@ __all__ = [
     "PromptCachingSettings",
     "SettingInfo",
     "Settings",
+    "StoreSettings",
     "catalog",
     "compression_values",
     "config_home",
+    "data_home",
     "load_settings",
     "new_project_config_path",
     "project_config_path",
@@ -55,6 +64,7 @@ _LATER = {
     "MemorySettings": "settings",
     "PromptCachingSettings": "settings",
     "Settings": "settings",
+    "StoreSettings": "settings",
     "LoadedSettings": "load",
     "Origin": "load",
     "SettingInfo": "listing",

@@ -1,4 +1,4 @@
-"""Where configuration files are: the user's own, and the one of the project around a folder.
+"""Where files are: the user's own configuration and data, and the configuration of the project around a folder.
 
 This module finds paths; it does not read files and knows no setting.
 """
@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["config_home", "new_project_config_path", "project_config_path", "user_config_path"]
+__all__ = ["config_home", "data_home", "new_project_config_path", "project_config_path", "user_config_path"]
 
 FILE_NAME = "config.yaml"
 PROJECT_FOLDER = ".everlong"
@@ -24,6 +24,15 @@ def config_home(env: Mapping[str, str] | None = None) -> Path:
     import platformdirs  # noqa: PLC0415 - not needed where EVERLONG_HOME is set, nor for --help
 
     return platformdirs.user_config_path("everlong", appauthor=False)
+
+
+def data_home(env: Mapping[str, str] | None = None) -> Path:
+    """The folder of what is kept for the user: ``EVERLONG_HOME``, else the system's usual place for data."""
+    if (os.environ if env is None else env).get("EVERLONG_HOME", "").strip():
+        return config_home(env)
+    import platformdirs  # noqa: PLC0415 - as above
+
+    return platformdirs.user_data_path("everlong", appauthor=False)
 
 
 def user_config_path(env: Mapping[str, str] | None = None) -> Path:

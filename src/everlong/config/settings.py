@@ -23,6 +23,7 @@ __all__ = [
     "MemorySettings",
     "PromptCachingSettings",
     "Settings",
+    "StoreSettings",
 ]
 
 
@@ -55,11 +56,19 @@ def _web_address(value: str) -> str:
     return value
 
 
+def _database_url(value: str) -> str:
+    kind = value.partition("://")[0].partition("+")[0]
+    if "://" not in value or kind not in {"sqlite", "postgresql", "postgres"}:
+        raise ValueError("a sqlite:/// or postgresql:// address is wanted")
+    return value
+
+
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
 Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000_000)]
 Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
 Name: TypeAlias = Annotated[str, AfterValidator(_name)]
 WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
+DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
 Threshold: TypeAlias = Annotated[
     Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | Literal["auto"], BeforeValidator(_not_bool)
 ]
@@ -196,6 +205,39 @@ class MemorySettings(_Section):
     )
 
 
+class StoreSettings(_Section):
+    """Where conversations are kept, and for how long."""
+
+    url: DatabaseUrl | None = _setting(
+        None,
+        "sqlite:///path/to/file, postgresql://user@host/database, or null",
+        "The database that holds all conversations; null for a file of your own.",
+    )
+    path: Name | None = _setting(
+        None, "the path of a file, or null", "The SQLite file to use where no url is set; null for the usual place."
+    )
+    wait_seconds: Whole = _setting(
+        10, "a whole number from 0 to 1,000,000,000", "How many seconds to wait for others who write.", ge=0
+    )
+    redact: Flag = _setting(
+        default=False,
+        allowed="true or false",
+        description="Whether keys, tokens and passwords are taken out of messages before they are stored.",
+    )
+    retention_days: Whole | None = _setting(
+        None,
+        "a whole number from 1 to 1,000,000,000, or null",
+        "Ended sessions older than this many days are deleted; null keeps everything.",
+        ge=1,
+    )
+    retention_megabytes: Whole | None = _setting(
+        None,
+        "a whole number from 1 to 1,000,000,000, or null",
+        "The oldest ended sessions are deleted when the store is larger; null keeps everything.",
+        ge=1,
+    )
+
+
 class Settings(_Section):
     """The whole of ``config.yaml``."""
 
@@ -204,6 +246,7 @@ class Settings(_Section):
     prompt_caching: PromptCachingSettings = PromptCachingSettings()
     context: ContextSettings = ContextSettings()
     memory: MemorySettings = MemorySettings()
+    store: StoreSettings = StoreSettings()
     plugins: dict[str, Any] = _setting(
         {},
         "a mapping of plugin names to their own settings",

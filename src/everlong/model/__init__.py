@@ -11,7 +11,7 @@ from everlong.model.content import (
     with_part_appended,
 )
 from everlong.model.groups import Answer, Group, Grouping, find_groups
-from everlong.model.identity import Block, HashChain, Node, blocks_of
+from everlong.model.identity import Block, HashChain, Node, Trace, blocks_of
 from everlong.model.message import (
     SYSTEM_ROLES,
     Message,
@@ -33,6 +33,7 @@ __all__ = [
     "Node",
     "Part",
     "ToolCall",
+    "Trace",
     "blocks_of",
     "calls_of",
     "checked_messages",

@@ -43,6 +43,17 @@ class Node(NamedTuple):
     depth: int
 
 
+class Trace(NamedTuple):
+    """The chain over a list, block by block."""
+
+    ids: list[bytes]
+    """The id after each block."""
+    blocks: list[bytes]
+    """The hash of each block by itself, whatever came before it."""
+    ends: list[int]
+    """How many blocks of the list lead to the end of each message."""
+
+
 @dataclass(frozen=True, slots=True)
 class HashChain:
     """Derives node ids for one tenant; equal texts of two tenants have unrelated ids."""
@@ -69,6 +80,23 @@ class HashChain:
             node = self.extend(node, message)
             nodes.append(node)
         return nodes
+
+    def trace(self, messages: Iterable[Message], start: Node | None = None) -> Trace:
+        """The same chain as `nodes`, with the ids inside messages too: clients split and merge messages."""
+        chain = (start or self.root()).id
+        found = Trace([], [], [])
+        for message in messages:
+            for side, identity in blocks_of(message):
+                block = self._hash(identity)
+                chain = self._hash(chain + side.encode() + block)
+                found.ids.append(chain)
+                found.blocks.append(block)
+            found.ends.append(len(found.ids))
+        return found
+
+    def step(self, chain: bytes, side: Side, block: bytes) -> bytes:
+        """The id after one more block, of which only the hash is known."""
+        return self._hash(chain + side.encode() + block)
 
     def _hash(self, data: bytes) -> bytes:
         return hashlib.blake2b(data, digest_size=16, key=_tenant_key(self.tenant)).digest()

@@ -1,0 +1,1 @@
+"""Benchmarks of the store: speed, faults, search."""

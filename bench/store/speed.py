@@ -1,0 +1,120 @@
+"""Speed of the store on SQLite: 100,000 messages of about 1 KB, 8 % of them Chinese.
+
+Bars: durable bulk import of at least 10,000 messages per CPU second, stored and readable; one durable append at a time
+with the same median at 100,000 messages as at 1,000 (± 20 %), its p99.9 at most 5 and its maximum at most 10 times
+the worst of a bare write + fsync loop that runs in between; what the database takes on the disk per byte of text.
+
+    python -m bench.store.speed [--messages 100000] [--appends 1000] [--folder DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from bench.measure import verdict
+from everlong.model import Message
+from everlong.store import Branch, Store
+
+_WORDS = (  # noqa: SIM905 - a hundred words read better without their quotes
+    "the a to of in is that for it with as was on be at by this from have or an they which one you were all her she "
+    "harbour planner crane berth schedule tide pilot vessel cargo manifest invoice customs engine deploy server test "
+    "function return value error timeout connection database index query session token branch commit review merge"
+).split()
+_CHINESE = (
+    "港口计划起重机泊位时间表潮汐领航员船舶货物清单发票海关引擎部署服务器测试函数返回值错误超时连接数据库索引查询会话"
+)
+
+
+def message(number: int, chance: random.Random) -> Message:
+    """One message of about 1 KB."""
+    role = "user" if number % 2 == 0 else "assistant"
+    if chance.random() < 0.08:
+        return {"role": role, "content": f"{number} " + "".join(chance.choices(_CHINESE, k=340))}
+    words = " ".join(chance.choices(_WORDS, k=150))
+    return {"role": role, "content": f"{number} {words} src/mod_{number % 977}/file_{chance.randrange(9_999)}.py"}
+
+
+def messages(count: int, seed: int = 7) -> list[Message]:
+    """So many messages, always the same ones."""
+    chance = random.Random(seed)
+    return [message(number, chance) for number in range(count)]
+
+
+def bulk(store: Store, talk: list[Message]) -> tuple[Branch, float]:
+    """Import a long conversation; CPU seconds until it is stored."""
+    started = time.process_time()
+    at = store.record(talk)
+    return at, time.process_time() - started
+
+
+def appends(store: Store, at: Branch, count: int, floor: Path) -> tuple[Branch, list[float], list[float]]:
+    """Durable appends, each followed by a bare write + fsync of the same size; seconds of both."""
+    chance = random.Random(at.depth)
+    ours: list[float] = []
+    bare: list[float] = []
+    with floor.open("ab", buffering=0) as file:
+        for number in range(count):
+            new = message(at.depth + number, chance)
+            started = time.perf_counter()
+            at = store.append(at, [new])
+            ours.append(time.perf_counter() - started)
+            data = str(new).encode()
+            started = time.perf_counter()
+            file.write(data)
+            os.fsync(file.fileno())
+            bare.append(time.perf_counter() - started)
+    return at, ours, bare
+
+
+def share(values: list[float], part: float) -> float:
+    """The value below which a part of the values is."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--appends", type=int, default=1_000)
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    talk = messages(asked.messages)
+    raw = sum(len(str(one["content"]).encode()) for one in talk)
+    with tempfile.TemporaryDirectory(dir=asked.folder) as name:
+        path = Path(name) / "store.db"
+        with Store.open(path) as store:
+            at, early_cpu = bulk(store, talk[:1_000])
+            early, ours_early, bare_early = appends(store, at, asked.appends, Path(name) / "floor")
+            del early
+        path.unlink()
+        with Store.open(path) as store:
+            at, cpu = bulk(store, talk)
+            rate = len(talk) / cpu
+            size = path.stat().st_size
+            print(f"bulk import   {rate:>10,.0f} messages per CPU second   {verdict(rate, 10_000, at_least=True)}")
+            print(f"  the first thousand: {1_000 / early_cpu:,.0f}; size {size / raw:.2f} bytes per byte of text")
+            started = time.process_time()
+            if store.context(at) != talk:
+                raise AssertionError("what was stored is not what is read")
+            print(f"  read whole: {len(talk) / (time.process_time() - started):,.0f} messages per CPU second")
+            _, ours, bare = appends(store, at, asked.appends, Path(name) / "floor")
+    growth = statistics.median(ours) / statistics.median(ours_early)
+    worst = max(*bare, *bare_early)
+    tail, most = share(ours + ours_early, 0.999), max(*ours, *ours_early)
+    print(
+        f"append        {statistics.median(ours) * 1e3:>10.2f} ms median at {len(talk):,}, "
+        f"{statistics.median(ours_early) * 1e3:.2f} at 1,000: {growth:.2f} times   {verdict(growth, 1.2)}"
+    )
+    print(f"  bare write + fsync: median {statistics.median(bare) * 1e3:.2f} ms, worst {worst * 1e3:.2f} ms")
+    print(f"  p99.9 {tail * 1e3:.2f} ms, {tail / worst:.2f} times the worst   {verdict(tail, 5 * worst)}")
+    print(f"  max   {most * 1e3:.2f} ms, {most / worst:.2f} times the worst   {verdict(most, 10 * worst)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""Conversations kept for ever: a tree of messages in a database, views over it, sessions and search.
+
+Loaded only where it is used: neither ``import everlong`` nor a compaction opens a database.
+"""
+
+from everlong.store.compact import Compacted
+from everlong.store.history import Compaction, Occasion
+from everlong.store.opening import open_store
+from everlong.store.session import Session
+from everlong.store.store import Store
+from everlong.store.tree import Branch
+
+__all__ = ["Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "open_store"]

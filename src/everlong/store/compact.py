@@ -1,0 +1,184 @@
+"""Compacting a branch of the store: lease, read, engine, view, compare-and-swap.
+
+The lease keeps two processes from paying for the same summary; whether a view comes into force is decided by
+compare-and-swap on the branch's epoch alone, and who loses reads again. The engine is any `ContextEngine`: a list goes
+in, a list comes out, and what it did is found out from the two. This module knows no particular engine.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Row, select
+
+from everlong.context.engine import ContextEngine
+from everlong.errors import NotStored
+from everlong.model import Message
+from everlong.store import leases
+from everlong.store.database import TryAgain
+from everlong.store.history import MANUAL, Occasion, compaction_values
+from everlong.store.paths import segments_to
+from everlong.store.schema import branch, compaction, view
+from everlong.store.tree import Branch, inherited_view
+from everlong.store.viewing import (
+    NewView,
+    System,
+    pieces_of,
+    pinned_in,
+    put_in_force,
+    system_from,
+    system_of,
+    with_pins,
+    write_view,
+)
+from everlong.store.views import TAG, Piece, derive, tagged, untagged
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+LEASE_SECONDS = 300.0
+
+Outcome = Literal["compacted", "unchanged", "busy", "lost"]
+
+
+class Compacted(NamedTuple):
+    """What came of a compaction: the messages to send now, and the view and history entry if there is a new one.
+
+    ``outcome`` is ``compacted``; ``unchanged`` where the engine found nothing to do; ``busy`` where another process is
+    compacting; ``lost`` where another view came into force meanwhile.
+    """
+
+    outcome: Outcome
+    messages: list[Message]
+    view_id: int | None = None
+    compaction_id: int | None = None
+
+
+class Seen(NamedTuple):
+    """A branch as it was at one moment: its pieces, its system messages, and the epoch to compare with."""
+
+    pieces: list[Piece]
+    system: System
+    view_id: int | None
+    epoch: int
+    messages: list[Message]
+
+
+def see(store: Store, at: Branch, profile: str | None = None) -> Seen:
+    """Read the context of a place: the view in force, if it may be used there, and what is raw."""
+    with store.database.read() as connection:
+        row = connection.execute(
+            select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == store.tenant)
+        ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {at.id} in {store.database.backend.where}")
+        shown = view_for(connection, row.view_id, at.depth, profile)
+        path = segments_to(connection, at.id, at.depth)
+        pieces = pieces_of(connection, store.reader, path, shown, at.depth)
+        system = system_of(connection, store.reader, at.id, shown)
+        messages = [piece.message for piece in pieces if piece.message is not None]
+        if shown is not None and (pins := pinned_in(connection, store.tenant, path)):
+            depths = [depth for _, depth in pins if depth <= shown.cover_depth]
+            entries = [e for d in depths for e in store.reader.entries(connection, path, d - 1, d) if e.id]
+            messages = with_pins(pieces, entries)
+        view_id = shown.id if shown is not None else None
+    return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages])
+
+
+def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:
+    """The newest view of a chain that may be used at a depth and, where one is asked for, with a profile."""
+    while (view_id := inherited_view(connection, view_id, depth)) is not None:
+        row = connection.execute(select(view).where(view.c.id == view_id)).one()
+        if profile is None or row.profile == profile:
+            return row
+        view_id = row.prev
+    return None
+
+
+def compact(
+    store: Store,
+    at: Branch,
+    engine: ContextEngine,
+    occasion: Occasion = MANUAL,
+    *,
+    lease_seconds: float = LEASE_SECONDS,
+    **options: Any,
+) -> Compacted:
+    """Have an engine compact a branch, and put the view that results in force.
+
+    ``options`` (``focus_topic``, ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
+    """
+    held = leases.take(store.database, f"compact:{at.id}", lease_seconds)
+    if held is None:
+        return Compacted("busy", see(store, at).messages)
+    try:
+        seen = see(store, at)
+        # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
+        given = _tagged_system(seen.system) + tagged(seen.pieces)
+        started = time.perf_counter()
+        output = engine.compress(given, **_accepted(engine, options))
+        seconds = time.perf_counter() - started
+        plain = [untagged(message) for message in output]
+        before = [*seen.system.messages(), *(piece.message for piece in seen.pieces if piece.message is not None)]
+        if plain == before:
+            return Compacted("unchanged", seen.messages)
+        system, count = system_from(seen.system, plain)
+        derived = derive(seen.pieces, output[count:])
+        only_covered = bool(getattr(engine, "summarizes_covered_only", False))
+        made = NewView(
+            derived,
+            system,
+            derived.cover_depth if only_covered else at.depth,
+            occasion.profile,
+            engine.last_prompt_tokens or None,
+            "good",
+        )
+        facts = compaction_values(engine, before, plain, seconds, occasion)
+
+        def work(connection: Connection) -> tuple[int, int]:
+            now = time.time()
+            ident = write_view(connection, store.database, store.tenant, at.id, made, seen.view_id, now)
+            if not put_in_force(connection, at.id, ident, seen.epoch):
+                raise TryAgain("another view came into force")
+            row = {**facts, "tenant": store.tenant, "branch": at.id, "view_id": ident, "ts": now}
+            key = connection.execute(compaction.insert().values(row)).inserted_primary_key
+            return ident, int(key[0]) if key is not None else 0
+
+        try:
+            ident, entry = store.database.write(work)
+        except TryAgain:
+            return Compacted("lost", see(store, at).messages)
+        return Compacted("compacted", see(store, at).messages, ident, entry)
+    finally:
+        leases.release(store.database, held)
+
+
+def undo(store: Store, at: Branch) -> bool:
+    """Take the view in force away again, so that the one before it holds; False where none is in force."""
+
+    def work(connection: Connection) -> bool:
+        row = connection.execute(
+            store.database.backend.locked(select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id))
+        ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {at.id} in {store.database.backend.where}")
+        if row.view_id is None:
+            return False
+        prev = connection.execute(select(view.c.prev).where(view.c.id == row.view_id)).scalar()
+        return put_in_force(connection, at.id, inherited_view(connection, prev, at.depth), row.epoch)
+
+    return store.database.write(work)
+
+
+def _tagged_system(system: System) -> list[Message]:
+    return [{**message, TAG: f"system{place}"} for place, message in enumerate(system.messages())]
+
+
+def _accepted(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that the engine's ``compress`` takes; an engine may know fewer than we do."""
+    known = inspect.signature(engine.compress).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+        return options
+    return {name: value for name, value in options.items() if name in known}

@@ -1,0 +1,131 @@
+"""Messages as bytes and back: JSON in UTF-8 with the keys in their order, zstd over a size, named by a keyed digest.
+
+What goes in comes out equal, whatever a client put into it: lone surrogates, huge numbers and NaN take the slower way
+through the standard library. This module knows no table; it makes rows for one and reads what a row holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+import zstandard
+
+from everlong.errors import MessageError, StoreDamaged
+
+PLAIN, ZSTD = 0, 1
+"""Codecs of stored bytes."""
+
+COMPRESS_OVER = 512
+"""Contents of more bytes than this are compressed."""
+
+LEVEL = 1
+
+_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_local = threading.local()
+
+
+class Blob(NamedTuple):
+    """One content as a row holds it."""
+
+    digest: bytes
+    bytes: bytes
+    codec: int
+
+
+def encoded(value: Any) -> bytes:
+    """A message, or any other JSON value, as bytes that `decoded` turns into an equal one."""
+    try:
+        data = orjson.dumps(value, option=_OPTIONS)
+    except (TypeError, ValueError):  # surrogates, numbers of more than 64 bits, keys that are no text
+        return _encoded_slowly(value)
+    # NaN and infinities become null, silently; only where a null stands need that be looked at.
+    return _encoded_slowly(value) if b"null" in data and _has_odd_float(value) else data
+
+
+def _encoded_slowly(value: Any) -> bytes:
+    try:
+        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MessageError(f"cannot be written as JSON: {error}") from error
+
+
+def _has_odd_float(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, float):
+            if item - item != 0:
+                return True
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+    return False
+
+
+def decoded(data: bytes) -> Any:
+    """The value that was encoded."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return json.loads(data)
+
+
+@lru_cache(maxsize=1024)
+def _keyed(tenant: str) -> Any:
+    key = hashlib.blake2b(tenant.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    return hashlib.blake2b(digest_size=16, key=key, person=b"content")
+
+
+def digest_of(tenant: str, data: bytes) -> bytes:
+    """The name of a content: a hash that is keyed by tenant, so that equal texts of two tenants are unrelated."""
+    hasher = _keyed(tenant).copy()
+    hasher.update(data)
+    digest: bytes = hasher.digest()
+    return digest
+
+
+def blob(tenant: str, data: bytes) -> Blob:
+    """What is stored for encoded bytes."""
+    digest = digest_of(tenant, data)
+    if len(data) > COMPRESS_OVER:
+        packed = _compressor().compress(data)
+        if len(packed) < len(data):
+            return Blob(digest, packed, ZSTD)
+    return Blob(digest, data, PLAIN)
+
+
+def unpacked(data: bytes, codec: int) -> bytes:
+    """The encoded bytes of a row."""
+    if codec == PLAIN:
+        return bytes(data)
+    if codec != ZSTD:
+        raise StoreDamaged(f"a content is packed in an unknown way ({codec}); it was written by a newer version")
+    try:
+        return _decompressor().decompress(data)
+    except zstandard.ZstdError as error:
+        raise StoreDamaged(f"a content cannot be unpacked: {error}; run `everlong sessions verify`") from error
+
+
+def value_of(data: bytes, codec: int) -> Any:
+    """The message, or other value, of a row."""
+    return decoded(unpacked(data, codec))
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    found: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
+    if found is None:
+        found = _local.compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False)
+    return found
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    found: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
+    if found is None:
+        found = _local.decompressor = zstandard.ZstdDecompressor()
+    return found

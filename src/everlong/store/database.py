@@ -1,0 +1,199 @@
+"""Opening a database and running transactions in it: retried where that helps, errors in our own words.
+
+Which database it is decides a `Backend` (`everlong.store.sqlite`, `everlong.store.postgres`). This module knows no
+table but the one that holds the schema's version.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine, Select, text
+from sqlalchemy.exc import DBAPIError, InterfaceError
+
+from everlong.errors import SchemaMismatch, StoreError
+from everlong.store.schema import metadata
+from everlong.store.versions import HEAD, VERSION_TABLE, is_known, upgrade
+
+T = TypeVar("T")
+
+ATTEMPTS = 40
+"""How often a transaction that lost against another is tried again before that counts as an error."""
+
+
+class Backend(Protocol):
+    """What differs between databases."""
+
+    name: str
+    mark: str
+    """How a statement marks the place of a parameter."""
+    where: str
+    """The database as people know it, without a password."""
+
+    def engine(self) -> Engine:
+        """Make connections; the file is created if need be."""
+        ...
+
+    def prepare(self, connection: Connection) -> None:
+        """Take the lock under which the schema is made or brought up to date."""
+        ...
+
+    def is_empty(self, connection: Connection) -> bool:
+        """Whether nothing that could be ours or in our way is there yet."""
+        ...
+
+    def translated(self, error: DBAPIError) -> StoreError:
+        """A driver's error in our words."""
+        ...
+
+    def is_passing(self, error: DBAPIError) -> bool:
+        """Whether the same transaction may succeed if it is simply run again."""
+        ...
+
+    def locked(self, statement: Select[Any]) -> Select[Any]:
+        """The same select, keeping the rows from others until the transaction ends."""
+        ...
+
+    def now(self, connection: Connection) -> float:
+        """The time on the clock that all processes of this database share."""
+        ...
+
+
+class TryAgain(Exception):  # noqa: N818 - a signal inside this package, never seen outside
+    """Raised by the work of a transaction that found the world changed: roll back, and run it anew."""
+
+
+class Database:
+    """A database of one backend, with its schema brought up to date."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        with self.translating():
+            self.engine = backend.engine()
+        try:
+            self._bring_up_to_date()
+        except BaseException:  # whatever it was goes on its way, without an open file left behind
+            self.engine.dispose()
+            raise
+
+    @property
+    def mark(self) -> str:
+        """How a statement in plain SQL marks the place of a parameter."""
+        return self.backend.mark
+
+    def sql(self, statement: str) -> str:
+        """A statement in plain SQL, written with question marks, as the driver wants it."""
+        return statement.replace("?", self.backend.mark)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Turn the driver's errors into ours."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise self.backend.translated(error) from error
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that sees one moment of the database."""
+        with self.translating(), self.engine.connect() as connection:
+            options = {"isolation_level": "REPEATABLE READ"} if self.backend.name == "postgresql" else {}
+            connection.execution_options(everlong_read=True, **options)
+            yield connection
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run work in one transaction and commit it; run it again where the database asks for that.
+
+        `TryAgain` passes through after the roll-back: whoever raised it must look at the world anew first.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                with self.engine.begin() as connection:
+                    return work(connection)
+            except (DBAPIError, InterfaceError) as error:
+                if attempt >= ATTEMPTS or not self.backend.is_passing(error):
+                    raise self.backend.translated(error) from error
+            pause(attempt)
+
+    def _bring_up_to_date(self) -> None:
+        with self.read() as connection:
+            if _version(connection) == HEAD:
+                return
+        self.write(self._make_or_upgrade)
+
+    def _make_or_upgrade(self, connection: Connection) -> None:
+        self.backend.prepare(connection)
+        version = _version(connection)  # again: another process may have been quicker
+        if version == HEAD:
+            return
+        if version is None:
+            if not self.backend.is_empty(connection):
+                raise SchemaMismatch(
+                    f"{self.backend.where} holds tables that are not Everlong's; "
+                    "name another file or database in store.path or store.url"
+                )
+            create_all(connection)
+        elif is_known(version):
+            upgrade(connection)
+        else:
+            raise SchemaMismatch(
+                f"{self.backend.where} was written by a newer version of Everlong (its schema is {version!r}, "
+                f"this version knows up to {HEAD!r}); update Everlong to open it"
+            )
+
+
+def pause(attempt: int) -> None:
+    """Wait a moment, longer with each attempt and by chance, so that rivals part."""
+    time.sleep(random.uniform(0, min(0.2, 0.002 * 2**attempt)))  # noqa: S311 - no secret
+
+
+def create_all(connection: Connection) -> None:
+    """Make the newest schema in an empty database; the same as all migrations in order, but quicker."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(
+        text(
+            f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
+            f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
+        )
+    )
+    connection.execute(text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:head)"), {"head": HEAD})  # noqa: S608
+
+
+def _version(connection: Connection) -> str | None:
+    if not connection.dialect.has_table(connection, VERSION_TABLE):
+        return None
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+
+
+def open_database(url_or_path: str | Path, wait: float = 10.0) -> Database:
+    """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``)."""
+    text_form = str(url_or_path)
+    scheme, found, rest = text_form.partition("://")
+    if not found:
+        from everlong.store.sqlite import SQLite  # noqa: PLC0415 - only the one that is used
+
+        return Database(SQLite(Path(url_or_path), wait))
+    kind = scheme.partition("+")[0]
+    if kind == "sqlite":
+        from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
+
+        return Database(SQLite(Path(rest.removeprefix("/")), wait))
+    if kind in {"postgresql", "postgres"}:
+        from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
+
+        return Database(PostgreSQL(f"postgresql+psycopg://{rest}", wait))
+    raise StoreError(
+        f"store.url: a database of the kind {kind!r} is not known; "
+        "allowed are sqlite:///path/to/file and postgresql://user@host/database"
+    )

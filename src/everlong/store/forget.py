@@ -1,0 +1,178 @@
+"""Forgetting: the words of a message go for good, the tree stays whole.
+
+The content becomes a tombstone wherever the same message was said, its blocks are remembered by hash so that they are
+not stored again, and every view that was made with it in sight becomes void along with its summaries. Node rows stay,
+so the chain still verifies and conversations are still recognised. Nothing here can be undone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, func, select, update
+
+from everlong.errors import NotStored
+from everlong.store.content import digest_of, value_of
+from everlong.store.forgotten import stub_of
+from everlong.store.maintenance import out_of_search
+from everlong.store.paths import segments_to
+from everlong.store.schema import annex, branch, content, node, pin, view, view_item
+from everlong.store.tree import inherited_view
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+
+class Forgotten(NamedTuple):
+    """What a forgetting did: messages that lost their words, and views that became void."""
+
+    messages: int
+    views: int
+
+
+def forget(store: Store, nodes: Sequence[bytes], *, spare_shared: bool = False) -> Forgotten:
+    """Forget messages by their ids, and the same words wherever else they stand.
+
+    With ``spare_shared`` words that other messages use too (a bare "yes") stay with those.
+    """
+
+    def work(connection: Connection) -> Forgotten:
+        chosen = [_node_row(store, connection, ident) for ident in nodes]
+        return _Forgetting(store, connection).run(chosen, spare_shared=spare_shared)
+
+    return store.database.write(work)
+
+
+def _node_row(store: Store, connection: Connection, ident: bytes) -> Row[Any]:
+    row = connection.execute(select(node).where(node.c.id == ident, node.c.tenant == store.tenant)).first()
+    if row is None:
+        raise NotStored(f"there is no message {ident.hex()} in {store.database.backend.where}")
+    return row
+
+
+class _Forgetting:
+    """One act of forgetting inside one transaction."""
+
+    def __init__(self, store: Store, connection: Connection) -> None:
+        self.store = store
+        self.connection = connection
+
+    def run(self, chosen: Sequence[Row[Any]], *, spare_shared: bool) -> Forgotten:
+        digests = {bytes(row.digest) for row in chosen}
+        numbers = {row.seq for row in chosen}
+        shared = self._shared(digests, numbers) if spare_shared else set()
+        whole = digests - shared
+        if not spare_shared:
+            whole |= self._alike(whole)
+        rows = {row.seq: row for row in chosen}
+        for part in _parts(sorted(whole)):
+            found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.store.tenant)
+            rows.update({row.seq: row for row in self.connection.execute(found)})
+        views = self._views_over({(row.branch, row.depth) for row in rows.values()})
+        items = self._literals(views)
+        # The index takes its terms out by reading the words once more, so this comes first.
+        out_of_search(self.store, self.connection, [*rows, *(-item.seq for item in items)])
+        for row in chosen:
+            if bytes(row.digest) in shared:
+                self._part_from_content(row)
+        self._entomb(whole, remember=True)
+        self._void(views, items)
+        for part in _parts(sorted(bytes(row.id) for row in rows.values())):
+            self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
+        return Forgotten(len(rows), len(views))
+
+    def _shared(self, digests: set[bytes], numbers: set[int]) -> set[bytes]:
+        shared: set[bytes] = set()
+        for part in _parts(sorted(digests)):
+            for row in self.connection.execute(select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))):
+                if row.seq not in numbers:
+                    shared.add(bytes(row.digest))
+        return shared
+
+    def _alike(self, digests: set[bytes]) -> set[bytes]:
+        """Other contents with one of the same blocks: the message in another shape, split, merged or marked."""
+        trace = self.store.chain.trace
+        blocks: set[bytes] = set()
+        for row in self._live(digests):
+            blocks.update(trace([value_of(row.bytes, row.codec)]).blocks)
+        alike: set[bytes] = set()
+        if blocks:
+            held = select(content).where(content.c.tenant == self.store.tenant, content.c.state == "live")
+            for row in self.connection.execute(held):
+                value = value_of(row.bytes, row.codec)
+                if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
+                    alike.add(bytes(row.digest))
+        return alike
+
+    def _live(self, digests: Iterable[bytes]) -> Iterator[Row[Any]]:
+        for part in _parts(sorted(digests)):
+            query = select(content).where(content.c.digest.in_(part), content.c.state == "live")
+            yield from self.connection.execute(query).all()
+
+    def _entomb(self, digests: Iterable[bytes], *, remember: bool) -> None:
+        """Take the words out of contents; where asked, remember their blocks so that they stay out."""
+        tenant, now = self.store.tenant, time.time()
+        statement = "INSERT INTO tombstone (block, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING"
+        for row in self._live(digests):
+            message = value_of(row.bytes, row.codec)
+            blocks = sorted(set(self.store.chain.trace([message]).blocks)) if remember else []
+            if blocks:
+                rows = [(block, tenant, now) for block in blocks]
+                self.connection.exec_driver_sql(self.store.database.sql(statement), rows)
+            values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of(tenant, message)}
+            self.connection.execute(update(content).where(content.c.seq == row.seq).values(values))
+
+    def _part_from_content(self, row: Row[Any]) -> None:
+        """Give a node a tombstone of its own, and leave the words to those who share them."""
+        for held in self._live([bytes(row.digest)]):
+            own = digest_of(self.store.tenant, b"forgotten:" + bytes(row.id))
+            stub = stub_of(self.store.tenant, value_of(held.bytes, held.codec))
+            values = (self.store.tenant, own, None, 0, "forgotten", stub)
+            statement = "INSERT INTO content (tenant, digest, bytes, codec, state, stub) VALUES (?,?,?,?,?,?)"
+            self.connection.exec_driver_sql(self.store.database.sql(f"{statement} ON CONFLICT DO NOTHING"), values)
+            self.connection.execute(update(node).where(node.c.seq == row.seq).values(digest=own))
+
+    def _views_over(self, places: set[tuple[int, int]]) -> list[int]:
+        """Views that were made with one of the places in sight."""
+        found: list[int] = []
+        usable = select(view).where(view.c.tenant == self.store.tenant, view.c.state != "void")
+        for row in self.connection.execute(usable).all():
+            spans = {part.branch: part for part in segments_to(self.connection, row.branch, row.saw_depth)}
+            if any(b in spans and spans[b].low < depth <= spans[b].high for b, depth in places):
+                found.append(row.id)
+        return found
+
+    def _literals(self, views: list[int]) -> Sequence[Any]:
+        query = select(view_item.c.seq, view_item.c.digest).where(
+            view_item.c.view.in_(views), view_item.c.digest.is_not(None)
+        )
+        return self.connection.execute(query).all()
+
+    def _void(self, views: list[int], items: Sequence[Any]) -> None:
+        if not views:
+            return
+        values = {"state": "void", "system_suffix": None}
+        self.connection.execute(update(view).where(view.c.id.in_(views)).values(values))
+        alone = {bytes(item.digest) for item in items if not self._is_used(bytes(item.digest))}
+        self._entomb(alone, remember=False)
+        shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
+        for row in self.connection.execute(shown).all():
+            left = inherited_view(self.connection, row.view_id, row.head_depth)
+            self.connection.execute(
+                update(branch).where(branch.c.id == row.id).values(view_id=left, epoch=branch.c.epoch + 1)
+            )
+
+    def _is_used(self, digest: bytes) -> bool:
+        """Whether a message or a view that is not void still needs a literal."""
+        others = select(func.count()).select_from(view_item.join(view, view.c.id == view_item.c.view))
+        in_view = others.where(view_item.c.digest == digest, view.c.state != "void")
+        said = select(func.count()).where(node.c.digest == digest)
+        beside = select(func.count()).where(annex.c.digest == digest)
+        return any(self.connection.execute(query).scalar_one() for query in (in_view, said, beside))
+
+
+def _parts(values: Sequence[Any], size: int = 500) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

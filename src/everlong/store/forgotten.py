@@ -1,0 +1,77 @@
+"""Tombstones: what a forgotten message leaves behind, and how its words are kept from coming back.
+
+A forgotten message keeps its shape (role, ids and names of calls), so that the conversation stays valid, and the hashes
+of its blocks, so that the chain still verifies. A message that carries a forgotten block is stored as a tombstone too,
+however it is sent again. This module makes and reads tombstones; deciding what to forget is `everlong.store.forget`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of
+from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
+from everlong.store.schema import tombstone
+
+PLACEHOLDER = "[This message was forgotten]"
+"""What stands where the words of a forgotten message were."""
+
+Row = tuple[str, bytes, bytes | None, int, str, bytes | None]
+
+
+def stub_of(tenant: str, message: Message) -> bytes:
+    """What is kept of a message that is forgotten."""
+    chain = HashChain(tenant)
+    trace = chain.trace([message])
+    sides = [block.side for block in blocks_of(message)]
+    proof = [side + block.hex() for side, block in zip(sides, trace.blocks, strict=True)]
+    return encoded({"message": _shape(message), "blocks": proof})
+
+
+def read_stub(stub: bytes) -> tuple[Message, list[str]]:
+    """The shape of a forgotten message, and side and hash of each of its blocks."""
+    value = decoded(stub)
+    return value["message"], value["blocks"]
+
+
+def _shape(message: Message) -> Message:
+    shape: Message = {"role": message.get("role"), "content": PLACEHOLDER}
+    parts = [_part(part) for part in parts_of(message) if part.get("type") in {"tool_use", "tool_result"}]
+    if parts:
+        shape["content"] = parts
+    if "tool_call_id" in message:
+        shape["tool_call_id"] = message["tool_call_id"]
+    if calls := calls_of(message):
+        shape["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "{}"}} for call in calls
+        ]
+    return shape
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    if part.get("type") == "tool_use":
+        return {"type": "tool_use", "id": part.get("id"), "name": part.get("name"), "input": {}}
+    return {"type": "tool_result", "tool_use_id": part.get("tool_use_id"), "content": PLACEHOLDER}
+
+
+def forgotten_rows(connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> list[Row] | None:
+    """Rows for contents where some of a tenant's words are forgotten; None where nothing is, which is the rule."""
+    if connection.execute(select(tombstone.c.block).where(tombstone.c.tenant == tenant).limit(1)).first() is None:
+        return None
+    asked = sorted({block for _, blocks in blobs for block in blocks})
+    gone: set[bytes] = set()
+    for start in range(0, len(asked), 500):
+        found = select(tombstone.c.block).where(
+            tombstone.c.tenant == tenant, tombstone.c.block.in_(asked[start : start + 500])
+        )
+        gone.update(bytes(block) for block in connection.execute(found).scalars())
+    rows: list[Row] = []
+    for made, blocks in blobs:
+        if gone.isdisjoint(blocks):
+            rows.append((tenant, made.digest, made.bytes, made.codec, "live", None))
+        else:
+            message = decoded(unpacked(made.bytes, made.codec))
+            rows.append((tenant, made.digest, None, PLAIN, "forgotten", stub_of(tenant, message)))
+    return rows

@@ -1,0 +1,109 @@
+"""The compaction history: for each one when and why, who did it, what it cost and how good it is.
+
+Reads the engine's report where it has one, and only counts where it has none. Knows the table and no session logic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Row, select
+
+from everlong.context.engine import ContextEngine
+from everlong.context.report import CompactionReport
+from everlong.model import Message
+from everlong.store.schema import compaction
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Why a compaction happens, in which session, for which model; ``profile`` is the window that the view is for."""
+
+    reason: str = "manual"
+    session: str | None = None
+    model: str | None = None
+    profile: str = ""
+
+
+MANUAL = Occasion()
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """One compaction of the history; figures that the engine did not tell are None."""
+
+    id: int
+    session: str | None
+    child: str | None
+    branch: int
+    view_id: int | None
+    at: float
+    reason: str
+    engine: str
+    model: str | None
+    summarizer: str | None
+    tokens_before: int | None
+    tokens_after: int | None
+    messages_before: int
+    messages_after: int
+    seconds: float
+    cost: float | None
+    fallback: str | None
+    quality: float | None
+    report: dict[str, Any] | None
+
+
+def compaction_values(
+    engine: ContextEngine,
+    before: Sequence[Message],
+    after: Sequence[Message],
+    seconds: float,
+    occasion: Occasion,
+) -> dict[str, Any]:
+    """The columns of a compaction that just happened."""
+    report = getattr(engine, "last_report", None)
+    values: dict[str, Any] = {
+        "session": occasion.session,
+        "reason": occasion.reason,
+        "engine": engine.name,
+        "model": occasion.model,
+        "messages_before": len(before),
+        "messages_after": len(after),
+        "seconds": seconds,
+        "tokens_after": engine.last_prompt_tokens or None,
+    }
+    if isinstance(report, CompactionReport):
+        values |= {
+            "summarizer": report.summarizer,
+            "tokens_before": report.tokens_before,
+            "tokens_after": report.tokens_after,
+            "fallback": report.fallback_reason,
+            "quality": report.quality.score if report.quality else None,
+            "report": json.dumps(report.to_dict(), default=str),
+        }
+    return values
+
+
+def history(store: Store, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
+    """The compactions of a session, of a branch, or of all, oldest first."""
+    query = select(compaction).where(compaction.c.tenant == store.tenant).order_by(compaction.c.ts, compaction.c.id)
+    if session is not None:
+        query = query.where(compaction.c.session == session)
+    if branch is not None:
+        query = query.where(compaction.c.branch == branch)
+    with store.database.read() as connection:
+        return [_compaction(row) for row in connection.execute(query)]
+
+
+def _compaction(row: Row[Any]) -> Compaction:
+    values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
+    values["at"] = values.pop("ts")
+    values.pop("tenant")
+    values["report"] = json.loads(values["report"]) if values["report"] else None
+    return Compaction(**values)

@@ -1,0 +1,77 @@
+"""Leases: who does a costly piece of work, so that two processes do not pay for it twice.
+
+A lease runs out by itself, so a process that died holds up nobody for long. Each taking of a lease has a higher
+*fence*: who lost it to another can tell, and can neither prolong nor give back what is no longer theirs. A lease
+decides nothing about what is stored; compare-and-swap does that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, update
+
+from everlong.store.database import Database
+from everlong.store.schema import lease
+
+
+class Lease(NamedTuple):
+    """A lease that was taken; ``fence`` grows with each taking of the same key."""
+
+    key: str
+    owner: str
+    fence: int
+
+
+def owner_name() -> str:
+    """A name for this process and this attempt that no other has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+def take(database: Database, key: str, seconds: float) -> Lease | None:
+    """Take a lease that is free or has run out; None where another has it."""
+    owner = owner_name()
+    statement = database.sql(
+        "INSERT INTO lease (key, owner, fence, expires) VALUES (?,?,1,?) ON CONFLICT (key) DO UPDATE SET"
+        " owner = excluded.owner, fence = lease.fence + 1, expires = excluded.expires WHERE lease.expires <= ?"
+        " RETURNING fence"
+    )
+
+    def work(connection: Connection) -> Lease | None:
+        now = database.backend.now(connection)
+        row = connection.exec_driver_sql(statement, (key, owner, now + seconds, now)).first()
+        return None if row is None else Lease(key, owner, row[0])
+
+    return database.write(work)
+
+
+def prolong(database: Database, held: Lease, seconds: float) -> bool:
+    """Keep a lease for longer; False where it has gone to another."""
+
+    def work(connection: Connection) -> bool:
+        until = database.backend.now(connection) + seconds
+        return connection.execute(update(lease).where(_is(held)).values(expires=until)).rowcount == 1
+
+    return database.write(work)
+
+
+def release(database: Database, held: Lease) -> bool:
+    """Give a lease back; False where it has gone to another, whose it stays."""
+
+    def work(connection: Connection) -> bool:
+        # The row stays, so that the next fence is higher.
+        return connection.execute(update(lease).where(_is(held)).values(expires=0.0)).rowcount == 1
+
+    return database.write(work)
+
+
+def sweep(connection: Connection, before: float) -> int:
+    """Remove leases that ran out long ago."""
+    return connection.execute(delete(lease).where(lease.c.expires < before)).rowcount
+
+
+def _is(held: Lease) -> ColumnElement[bool]:
+    return and_(lease.c.key == held.key, lease.c.owner == held.owner, lease.c.fence == held.fence)

@@ -1,0 +1,212 @@
+"""Keeping a store in order: branches that nobody needs, retention by age and size, backup, vacuum, figures.
+
+Garbage is what no session leads to; nothing is removed that a session's branch still passes through, and nothing that
+is younger than a day unless told. Retention is off until it is asked for. This module never changes a message.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Connection, delete, func, select, text, union_all, update
+
+from everlong.errors import StoreError, StoreUnavailable
+from everlong.store import leases
+from everlong.store.paths import segments_to
+from everlong.store.schema import (
+    annex,
+    branch,
+    compaction,
+    content,
+    node,
+    pending,
+    pin,
+    session,
+    turn,
+    view,
+    view_item,
+)
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+DAY = 86_400.0
+
+
+class Collected(NamedTuple):
+    """What a collection removed."""
+
+    branches: int
+    messages: int
+    contents: int
+
+
+def collect_garbage(store: Store, min_age: float = DAY) -> Collected:
+    """Remove branches, or the ends of branches, that no session leads to and that were begun long enough ago."""
+
+    def work(connection: Connection) -> Collected:
+        now = time.time()
+        needed = _needed_depths(store, connection, now - min_age)
+        branches = messages = 0
+        rows = connection.execute(
+            store.database.backend.locked(select(branch).where(branch.c.tenant == store.tenant).order_by(branch.c.id))
+        ).all()
+        for row in rows:
+            keep = needed.get(row.id)
+            if keep is not None and keep >= row.head_depth:
+                continue
+            messages += _cut(store, connection, row, keep)
+            branches += keep is None
+        contents = _unused_contents(store, connection)
+        leases.sweep(connection, now - DAY)
+        return Collected(branches, messages, contents)
+
+    return store.database.write(work)
+
+
+def _needed_depths(store: Store, connection: Connection, before: float) -> dict[int, int]:
+    """How deep each branch is needed by sessions, by young branches, and by the forks of those."""
+    held = select(branch.c.id, branch.c.head_depth).where(branch.c.tenant == store.tenant)
+    with_session = held.where(branch.c.id.in_(select(session.c.branch).where(session.c.tenant == store.tenant)))
+    needed: dict[int, int] = {}
+    for row in connection.execute(union_all(with_session, held.where(branch.c.ts >= before))).all():
+        for part in segments_to(connection, row.id, row.head_depth):
+            needed[part.branch] = max(part.high, needed.get(part.branch, 0))
+    return needed
+
+
+def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> int:
+    """Remove a branch's nodes below a depth, or all of it."""
+    low = row.fork_depth if keep is None else keep
+    doomed = select(node.c.seq).where(node.c.branch == row.id, node.c.depth > low)
+    seqs = list(connection.execute(doomed).scalars())
+    gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
+    items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
+    out_of_search(store, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())])
+    connection.execute(delete(pin).where(pin.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
+    connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
+    shown = select(branch.c.id, branch.c.view_id).where(branch.c.view_id.in_(gone_views))
+    for user in connection.execute(shown).all():
+        connection.execute(update(branch).where(branch.c.id == user.id).values(view_id=None, epoch=branch.c.epoch + 1))
+    doomed_views = list(connection.execute(gone_views).scalars())
+    connection.execute(update(view).where(view.c.prev.in_(doomed_views)).values(prev=None))
+    connection.execute(delete(view_item).where(view_item.c.view.in_(doomed_views)))
+    connection.execute(delete(view).where(view.c.id.in_(doomed_views)))
+    if keep is None:
+        connection.execute(delete(annex).where(annex.c.branch == row.id))
+        connection.execute(delete(turn).where(turn.c.branch == row.id))
+        connection.execute(delete(compaction).where(compaction.c.branch == row.id, compaction.c.session.is_(None)))
+        connection.execute(delete(branch).where(branch.c.id == row.id))
+    else:
+        connection.execute(delete(annex).where(annex.c.branch == row.id, annex.c.depth >= keep))
+        head = connection.execute(select(node.c.id).where(node.c.branch == row.id, node.c.depth == keep)).scalar_one()
+        connection.execute(update(branch).where(branch.c.id == row.id).values(head=head, head_depth=keep))
+    return len(seqs)
+
+
+def _unused_contents(store: Store, connection: Connection) -> int:
+    used = union_all(
+        select(node.c.digest),
+        select(annex.c.digest),
+        select(view_item.c.digest).where(view_item.c.digest.is_not(None)),
+        select(branch.c.preamble).where(branch.c.preamble.is_not(None)),
+        select(view.c.preamble).where(view.c.preamble.is_not(None)),
+        select(session.c.system_prompt).where(session.c.system_prompt.is_not(None)),
+        select(turn.c.preamble).where(turn.c.preamble.is_not(None)),
+        select(turn.c.reply).where(turn.c.reply.is_not(None)),
+    )
+    unused = delete(content).where(content.c.tenant == store.tenant, content.c.digest.not_in(used))
+    return connection.execute(unused).rowcount
+
+
+def out_of_search(store: Store, connection: Connection, seqs: list[int]) -> None:
+    """Take documents out of the index, and off the list of those that wait for it; their contents are still there."""
+    from everlong.store.search import Searcher  # noqa: PLC0415 - loaded only where it is used
+
+    Searcher(store.database, store.tenant).upkeep.forget(connection, seqs)
+    for start in range(0, len(seqs), 500):
+        connection.execute(delete(pending).where(pending.c.seq.in_(seqs[start : start + 500])))
+
+
+def retain(store: Store, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:
+    """Delete sessions that ended long ago, then the oldest ones until the store is small enough; their ids."""
+    gone: list[str] = []
+    if days is not None:
+        limit = time.time() - days * DAY
+        for one in store.sessions.newest(before=limit):
+            if one.ended is not None and one.ended < limit:
+                store.sessions.delete(one.id)
+                gone.append(one.id)
+        if gone:
+            vacuum(store)
+    if max_bytes is not None:
+        ended = [one for one in reversed(store.sessions.newest()) if one.ended is not None]
+        while ended and size_of(store) > max_bytes:
+            oldest = ended.pop(0)
+            store.sessions.delete(oldest.id)
+            gone.append(oldest.id)
+            vacuum(store)
+    return gone
+
+
+def vacuum(store: Store, min_age: float = DAY) -> Collected:
+    """Remove garbage and give the room back to the disk."""
+    collected = collect_garbage(store, min_age)
+    with store.database.translating(), store.database.engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        if isinstance(raw, sqlite3.Connection):
+            raw.execute("VACUUM")
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            with connection.execution_options(isolation_level="AUTOCOMMIT") as alone:
+                alone.execute(text("VACUUM"))
+    return collected
+
+
+def backup(store: Store, path: Path) -> None:
+    """Copy a SQLite store into a new file while others go on writing; a whole copy or none."""
+    if store.database.backend.name != "sqlite":
+        raise StoreError("a PostgreSQL store is backed up with its own tools, such as pg_dump")
+    if path.exists():
+        raise StoreError(f"{path} is there already; name a new file for the backup")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
+        with store.database.engine.connect() as connection, sqlite3.connect(partial) as copy:
+            source: Any = connection.connection.driver_connection
+            source.backup(copy, pages=1_000, sleep=0.01)
+        copy.close()
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnavailable(f"the backup to {path} failed: {error}; the store itself is untouched") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def size_of(store: Store) -> int:
+    """How many bytes the database takes on the disk."""
+    with store.database.read() as connection:
+        if store.database.backend.name == "sqlite":
+            pages = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
+            return pages * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+        return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+
+
+def stats(store: Store) -> dict[str, int]:
+    """Figures for people: how many of everything, and how large it is."""
+    tables = {"messages": node, "contents": content, "branches": branch, "views": view, "sessions": session}
+    with store.database.read() as connection:
+        found = {
+            name: connection.execute(
+                select(func.count()).select_from(table).where(table.c.tenant == store.tenant)
+            ).scalar_one()
+            for name, table in (tables | {"compactions": compaction}).items()
+        }
+        found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
+    return {**found, "bytes": size_of(store)}

@@ -1,0 +1,10 @@
+"""What Alembic asks for before it runs revisions: the connection, which is already in a transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from everlong.store.versions import VERSION_TABLE
+
+context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
+context.run_migrations()

@@ -1,0 +1,60 @@
+"""Opening the store that the settings name, with what they say about secrets and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlong.config.paths import data_home
+from everlong.context.summary.redact import redacted
+from everlong.model import Message
+from everlong.store.database import open_database
+from everlong.store.maintenance import retain
+from everlong.store.store import Store
+
+if TYPE_CHECKING:
+    from everlong.config.settings import StoreSettings
+
+FILE_NAME = "store.db"
+
+
+def default_path() -> Path:
+    """Where the store is if nothing says otherwise."""
+    return data_home() / FILE_NAME
+
+
+def open_store(settings: StoreSettings | None = None, tenant: str = "local") -> Store:
+    """Open the store that the settings of the ``store`` section name; without settings, the user's own."""
+    if settings is None:
+        return Store(open_database(default_path()), tenant)
+    where = settings.url or settings.path or default_path()
+    return Store(
+        open_database(where, float(settings.wait_seconds)),
+        tenant,
+        redact=redacted_message if settings.redact else None,
+    )
+
+
+def apply_retention(store: Store, settings: StoreSettings) -> list[str]:
+    """Delete what the settings say is too old or too much; the ids of the sessions that went."""
+    size = settings.retention_megabytes
+    if settings.retention_days is None and size is None:
+        return []
+    return retain(store, days=settings.retention_days, max_bytes=None if size is None else size * 1_000_000)
+
+
+def redacted_message(message: Message) -> Message:
+    """A copy of a message with every secret in it replaced by a mark."""
+    result: Message = _mapped(message, redacted)
+    return result
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mapped(item, change) for item in value]
+    return value

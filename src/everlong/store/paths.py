@@ -1,0 +1,116 @@
+"""Reading a conversation: the stretches of branches that lead to a place, and the messages on them.
+
+Knows the tables of the tree and how a row becomes a message; knows no view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, literal, select
+
+from everlong.model import Message
+from everlong.store.content import value_of
+from everlong.store.database import Database
+from everlong.store.forgotten import PLACEHOLDER, read_stub
+from everlong.store.schema import branch, content
+
+
+class Segment(NamedTuple):
+    """A stretch of one branch's own nodes: depths in ``(low, high]``."""
+
+    branch: int
+    low: int
+    high: int
+    is_last: bool
+
+
+class Entry(NamedTuple):
+    """One stored message of a conversation; those without identity have no ``id`` and the depth of the node before."""
+
+    depth: int
+    id: bytes | None
+    seq: int
+    digest: bytes
+    message: Message
+    ts: float
+    tokens: int | None
+    forgotten: bool
+
+
+def segments_to(connection: Connection, number: int, depth: int) -> list[Segment]:
+    """The stretches from the first message to a depth on a branch, in order."""
+    columns = (branch.c.id, branch.c.parent, branch.c.fork_depth)
+    chain = select(*columns, literal(0).label("up")).where(branch.c.id == number).cte("chain", recursive=True)
+    above = select(*columns, chain.c.up + 1).where(branch.c.id == chain.c.parent)
+    rows = connection.execute(select(chain.union_all(above)).order_by("up")).all()
+    found: list[Segment] = []
+    high = depth
+    for row in rows:
+        if row.fork_depth < high or row.parent is None or not found:
+            found.append(Segment(row.id, min(row.fork_depth, high), high, is_last=not found))
+        high = min(high, row.fork_depth)
+    return found[::-1]
+
+
+class Reader:
+    """Reads messages along paths with statements that are prepared once."""
+
+    def __init__(self, database: Database) -> None:
+        held = "c.digest, c.bytes, c.codec, c.state, c.stub"
+        self._nodes = database.sql(
+            f"SELECT n.depth, n.id, n.seq, n.ts, n.tokens, {held} FROM node n JOIN content c ON c.digest = n.digest"  # noqa: S608
+            " WHERE n.branch = ? AND n.depth > ? AND n.depth <= ? ORDER BY n.depth"
+        )
+        self._asides = database.sql(
+            f"SELECT a.depth, NULL, a.seq, a.first_ts, NULL, {held} FROM annex a JOIN content c ON c.digest = a.digest"  # noqa: S608
+            " WHERE a.branch = ? AND a.depth >= ? AND a.depth <= ? AND a.shown ORDER BY a.depth, a.ord"
+        )
+
+    def entries(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Entry]:
+        """The messages at depths in ``(low, high]``, in order; a ``low`` of -1 asks for what precedes the first."""
+        found: list[Entry] = []
+        for segment in path:
+            if segment.low >= high and segment.low > 0:
+                continue
+            if segment.high <= low and not (segment.is_last and segment.high > low):
+                continue
+            found += self._of_segment(connection, segment, low, high)
+        return found
+
+    def _of_segment(self, connection: Connection, segment: Segment, low: int, high: int) -> Iterator[Entry]:
+        bottom, top = max(low, segment.low), min(high, segment.high)
+        nodes = connection.exec_driver_sql(self._nodes, (segment.branch, bottom, top)).all()
+        # What follows the last node of a stretch belongs to the branch that goes on from there.
+        first, last = max(low + 1, segment.low), min(high, segment.high if segment.is_last else segment.high - 1)
+        asides = connection.exec_driver_sql(self._asides, (segment.branch, first, last)).all() if first <= last else []
+        if not asides:
+            return map(entry_of, nodes)
+        # Both are in order; a node stands before what follows it.
+        return map(entry_of, sorted([*nodes, *asides], key=lambda row: (row[0], row[1] is None)))
+
+    def values(self, connection: Connection, digests: Iterable[bytes]) -> dict[bytes, Any]:
+        """Contents by digest."""
+        wanted = sorted(set(digests))
+        found: dict[bytes, Any] = {}
+        for start in range(0, len(wanted), 500):
+            query = select(content).where(content.c.digest.in_(wanted[start : start + 500]))
+            for row in connection.execute(query):
+                found[bytes(row.digest)] = message_of(row.bytes, row.codec, row.state, row.stub)
+        return found
+
+
+def entry_of(row: Sequence[Any]) -> Entry:
+    """A row of one of the reader's statements as an entry."""
+    depth, ident, seq, ts, tokens, digest, data, codec, state, stub = row
+    message = message_of(data, codec, state, stub)
+    ident = None if ident is None else bytes(ident)
+    return Entry(depth, ident, seq, bytes(digest), message, ts, tokens, state != "live")
+
+
+def message_of(data: bytes | None, codec: int, state: str, stub: bytes | None) -> Any:
+    """What a content holds; of a forgotten one, its shape."""
+    if state == "live" and data is not None:
+        return value_of(data, codec)
+    return read_stub(stub)[0] if stub else {"role": "user", "content": PLACEHOLDER}

@@ -1,0 +1,257 @@
+"""The one schema of the store, for SQLite and PostgreSQL alike.
+
+A conversation is a path through a tree of nodes. What identifies a message (`node`) and what was stored of it
+(`content`) are apart; a compaction is a `view` over a stretch of nodes and never changes one. Depths count blocks; a
+range of depths is open below and closed above: ``(from_depth, to_depth]``. This module says which tables there are; it
+knows no connection, and what only one database has (its search index) is kept with the search.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+__all__ = [
+    "annex",
+    "branch",
+    "compaction",
+    "content",
+    "lease",
+    "metadata",
+    "node",
+    "pending",
+    "pin",
+    "session",
+    "tombstone",
+    "turn",
+    "view",
+    "view_item",
+]
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only where the key is declared as plain INTEGER.
+# (A number is never used a second time where others may remember it: `sqlite_autoincrement`.)
+_Serial = BigInteger().with_variant(Integer, "sqlite")
+_Id = LargeBinary(16)
+_Digest = LargeBinary(16)
+
+content = Table(
+    "content",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("digest", _Digest, nullable=False, unique=True),  # keyed by tenant, so unique among all tenants
+    Column("bytes", LargeBinary),  # a message as JSON in UTF-8; null once it is forgotten
+    Column("codec", SmallInteger, nullable=False),  # 0 plain, 1 zstd
+    Column("state", String, nullable=False),  # live or forgotten
+    Column("stub", LargeBinary),  # of a forgotten one: its shape without words, and the hashes of its blocks
+)
+
+node = Table(
+    "node",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("id", _Id, nullable=False, unique=True),
+    Column("tenant", String, nullable=False),
+    Column("parent", _Id),  # null for the first message
+    Column("branch", _Serial, nullable=False),
+    Column("depth", BigInteger, nullable=False),
+    Column("role", String, nullable=False),
+    Column("digest", _Digest, nullable=False),
+    Column("tokens", Integer),
+    Column("ts", Float(53), nullable=False),
+    UniqueConstraint("branch", "depth"),
+    sqlite_autoincrement=True,
+)
+
+annex = Table(  # messages that are stored but identify nothing; `ord` counts them after the node at `depth`
+    "annex",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("branch", _Serial, nullable=False),
+    Column("depth", BigInteger, nullable=False),
+    Column("ord", Integer, nullable=False),
+    Column("digest", _Digest, nullable=False),
+    Column("kind", String, nullable=False),  # system, reminder, thinking, empty or variant
+    Column("shown", Boolean, nullable=False),  # whether it stands in the conversation or only beside it
+    Column("first_ts", Float(53), nullable=False),
+    UniqueConstraint("branch", "depth", "ord"),
+)
+
+branch = Table(
+    "branch",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("parent", _Serial),
+    Column("fork_depth", BigInteger, nullable=False),
+    Column("head", _Id, nullable=False),
+    Column("head_depth", BigInteger, nullable=False),
+    Column("view_id", _Serial),
+    Column("epoch", BigInteger, nullable=False),  # counts the views that were in force
+    Column("preamble", _Digest),  # the system messages and tools that it was last sent with
+    Column("ext_id", String),
+    Column("ts", Float(53), nullable=False),
+    Index("ix_branch_parent", "parent"),
+    Index("ix_branch_ext_id", "tenant", "ext_id"),
+    sqlite_autoincrement=True,
+)
+
+view = Table(
+    "view",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("branch", _Serial, nullable=False),
+    Column("cover", _Id, nullable=False),
+    Column("cover_depth", BigInteger, nullable=False),
+    Column("saw_depth", BigInteger, nullable=False),
+    Column("prev", _Serial),
+    Column("profile", String, nullable=False),
+    Column("tokens", Integer),
+    Column("system_suffix", Text),
+    Column("preamble", _Digest),  # set where an engine rewrote the system messages rather than add to them
+    Column("state", String, nullable=False),  # good, degraded or void
+    Column("ts", Float(53), nullable=False),
+    Index("ix_view_branch", "branch"),
+    sqlite_autoincrement=True,
+)
+
+view_item = Table(
+    "view_item",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("view", _Serial, nullable=False),
+    Column("ord", Integer, nullable=False),
+    Column("kind", String, nullable=False),  # keep, edit or new
+    Column("from_depth", BigInteger, nullable=False),
+    Column("to_depth", BigInteger, nullable=False),
+    Column("digest", _Digest),
+    UniqueConstraint("view", "ord"),
+    sqlite_autoincrement=True,
+)
+
+turn = Table(
+    "turn",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("branch", _Serial, nullable=False),
+    Column("node", _Id, nullable=False),
+    Column("view_id", _Serial),
+    Column("preamble", _Digest),
+    Column("model", String),
+    Column("status", String, nullable=False),
+    Column("usage", Text),  # JSON
+    Column("reply", _Digest),
+    Column("echo_node", _Id),
+    Column("ts", Float(53), nullable=False),
+    Index("ix_turn_node", "node"),
+)
+
+session = Table(
+    "session",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("parent", String),
+    Column("branch", _Serial),
+    Column("from_depth", BigInteger, nullable=False),
+    Column("to_depth", BigInteger),  # null while the session is open: it ends where its branch ends
+    Column("title", String),
+    Column("source", String, nullable=False),
+    Column("platform", String),
+    Column("user", String),
+    Column("model", String),
+    Column("system_prompt", _Digest),
+    Column("origin", Text),  # JSON: what the platform wants to know again
+    Column("started", Float(53), nullable=False),
+    Column("ended", Float(53)),
+    Column("end_reason", String),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cache_read_tokens", BigInteger, nullable=False),
+    Column("cache_write_tokens", BigInteger, nullable=False),
+    Column("reasoning_tokens", BigInteger, nullable=False),
+    Column("api_calls", BigInteger, nullable=False),
+    Column("cost", Float(53), nullable=False),  # US dollars
+    UniqueConstraint("tenant", "title"),
+    Index("ix_session_parent", "parent"),
+    Index("ix_session_branch", "branch"),
+    Index("ix_session_started", "tenant", "started"),
+)
+
+compaction = Table(
+    "compaction",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("session", String),
+    Column("child", String),
+    Column("branch", _Serial, nullable=False),
+    Column("view_id", _Serial),
+    Column("ts", Float(53), nullable=False),
+    Column("reason", String, nullable=False),
+    Column("engine", String, nullable=False),
+    Column("model", String),
+    Column("summarizer", String),
+    Column("tokens_before", Integer),
+    Column("tokens_after", Integer),
+    Column("messages_before", Integer, nullable=False),
+    Column("messages_after", Integer, nullable=False),
+    Column("seconds", Float(53), nullable=False),
+    Column("cost", Float(53)),
+    Column("fallback", String),  # why another summary took the place of the chosen one; null where none did
+    Column("quality", Float(53)),
+    Column("report", Text),  # JSON: the engine's own report
+    Index("ix_compaction_session", "session"),
+    Index("ix_compaction_branch", "branch"),
+    sqlite_autoincrement=True,
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("key", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("expires", Float(53), nullable=False),
+)
+
+pin = Table(
+    "pin",
+    metadata,
+    Column("node", _Id, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("ts", Float(53), nullable=False),
+)
+
+tombstone = Table(  # blocks that were forgotten: a message that carries one is never stored again
+    "tombstone",
+    metadata,
+    Column("block", _Digest, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("ts", Float(53), nullable=False),
+    Index("ix_tombstone_tenant", "tenant"),
+)
+
+pending = Table(  # stored but not indexed yet: a node's seq, or minus the seq of a view's item
+    "pending",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+)

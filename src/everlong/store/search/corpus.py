@@ -1,0 +1,187 @@
+"""Reading what the index points at: messages and summaries by their number, their neighbours, their sessions.
+
+Knows the store's tables and no search. A document's number is a node's ``seq``, or minus the ``seq`` of a view's item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from everlong.model import Message
+from everlong.store.content import value_of
+from everlong.store.database import Database
+from everlong.store.search.document import searchable_text, speaker_of
+from everlong.store.search.index import Scope, scope_of_messages, scope_of_summaries
+from everlong.store.search.words import folded
+
+CHUNK = 200
+"""Documents read by one statement."""
+
+_MESSAGE = (
+    "SELECT n.seq, n.id, n.branch, n.depth, n.role, n.ts, c.bytes, c.codec "
+    "FROM {rows} JOIN content c ON c.digest = n.digest WHERE c.state = 'live' AND {where}"
+)
+_SUMMARY = (
+    "SELECT -i.seq, NULL, v.branch, i.to_depth, 'summary', v.ts, c.bytes, c.codec "
+    "FROM {rows} JOIN view v ON v.id = i.view JOIN content c ON c.digest = i.digest "
+    "WHERE c.state = 'live' AND v.state <> 'void' AND {where}"
+)
+
+
+@dataclass
+class Loaded:
+    """One document with its message; the text is made when it is first needed."""
+
+    seq: int
+    id: bytes | None
+    branch: int
+    depth: int
+    role: str
+    ts: float
+    message: Message
+
+    @cached_property
+    def text(self) -> str:
+        """All that can be found of it."""
+        return searchable_text(self.message)
+
+    @cached_property
+    def plain(self) -> str:
+        """The text, folded."""
+        return folded(self.text)
+
+    @cached_property
+    def speaker(self) -> str:
+        """Who said it, where that is known."""
+        return speaker_of(self.message, self.text)
+
+
+class SessionRow(NamedTuple):
+    """A session as a hit names it."""
+
+    id: str
+    title: str | None
+    branch: int
+    from_depth: int
+    to_depth: int | None
+
+
+class Corpus:
+    """Reads documents of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._sql = database.sql
+
+    def load(self, connection: Connection, seqs: Iterable[int], tenant: str | None = None) -> dict[int, Loaded]:
+        """Documents by number, without those that are gone, forgotten or another tenant's."""
+        found: dict[int, Loaded] = {}
+        for chunk in _chunks(seqs):
+            messages = [seq for seq in chunk if seq > 0]
+            summaries = [-seq for seq in chunk if seq < 0]
+            if messages:
+                self._read(connection, found, _MESSAGE, "node n", "n", messages, tenant)
+            if summaries:
+                self._read(connection, found, _SUMMARY, "view_item i", "i", summaries, tenant)
+        return found
+
+    def _read(
+        self,
+        connection: Connection,
+        found: dict[int, Loaded],
+        statement: str,
+        rows: str,
+        alias: str,
+        seqs: list[int],
+        tenant: str | None,
+    ) -> None:
+        where = f"{alias}.seq IN ({','.join('?' * len(seqs))})"
+        values: list[Any] = list(seqs)
+        if tenant is not None:
+            where += f" AND {'n' if alias == 'n' else 'v'}.tenant = ?"
+            values.append(tenant)
+        sql = self._sql(statement.format(rows=rows, where=where))
+        for row in connection.exec_driver_sql(sql, tuple(values)):
+            found[row[0]] = _loaded(row)
+
+    def neighbours(self, connection: Connection, seqs: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
+        """For messages, the one before and the one after in the same conversation."""
+        found: dict[int, tuple[int | None, int | None]] = {}
+        for chunk in _chunks(seq for seq in seqs if seq > 0):
+            statement = (
+                "SELECT n.seq, (SELECT p.seq FROM node p WHERE p.id = n.parent), "  # noqa: S608 - only marks are put in
+                "(SELECT f.seq FROM node f WHERE f.branch = n.branch AND f.depth > n.depth ORDER BY f.depth LIMIT 1) "
+                f"FROM node n WHERE n.seq IN ({','.join('?' * len(chunk))})"
+            )
+            for seq, before, after in connection.exec_driver_sql(self._sql(statement), tuple(chunk)):
+                found[seq] = (before, after)
+        return found
+
+    def pending_numbers(self, connection: Connection, limit: int) -> list[int]:
+        """Documents that are not indexed yet, oldest first."""
+        sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq), seq LIMIT ?")
+        return [row[0] for row in connection.exec_driver_sql(sql, (limit,))]
+
+    def has_pending(self, connection: Connection) -> bool:
+        """Whether anything is stored that is not indexed yet."""
+        return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
+
+    def pending(self, connection: Connection, scope: Scope) -> Iterator[Loaded]:
+        """The documents of a scope that are not indexed yet."""
+        if scope.has_messages:
+            where, values = scope_of_messages(scope)
+            rows = "pending q JOIN node n ON n.seq = q.seq"
+            sql = self._sql(_MESSAGE.format(rows=rows, where=where))
+            yield from map(_loaded, connection.exec_driver_sql(sql, tuple(values)))
+        if scope.has_summaries:
+            where, values = scope_of_summaries(scope)
+            rows = "pending q JOIN view_item i ON i.seq = -q.seq"
+            sql = self._sql(_SUMMARY.format(rows=rows, where=where))
+            yield from map(_loaded, connection.exec_driver_sql(sql, tuple(values)))
+
+    def newest(self, connection: Connection) -> int:
+        """The number of the newest message."""
+        return int(connection.exec_driver_sql("SELECT coalesce(max(seq), 0) FROM node").scalar_one())
+
+    def sessions(self, connection: Connection, tenant: str, branches: Iterable[int]) -> list[SessionRow]:
+        """The sessions on some branches."""
+        wanted = sorted(set(branches))
+        if not wanted:
+            return []
+        sql = self._sql(
+            "SELECT id, title, branch, from_depth, to_depth FROM session "  # noqa: S608 - only marks are put in
+            f"WHERE tenant = ? AND branch IN ({','.join('?' * len(wanted))}) ORDER BY from_depth, started"
+        )
+        return [SessionRow(*row) for row in connection.exec_driver_sql(sql, (tenant, *wanted))]
+
+
+def in_scope(document: Loaded, scope: Scope) -> bool:
+    """Whether a document that was read for another reason is one that was asked for."""
+    if scope.role is not None and document.role != scope.role:
+        return False
+    if scope.since is not None and document.ts < scope.since:
+        return False
+    if scope.before is not None and document.ts >= scope.before:
+        return False
+    if scope.upto is not None and document.seq > scope.upto:
+        return False
+    return scope.stretches is None or any(
+        document.branch == stretch.branch and stretch.low < document.depth <= stretch.high
+        for stretch in scope.stretches
+    )
+
+
+def _loaded(row: Sequence[Any]) -> Loaded:
+    seq, ident, branch, depth, role, ts, data, codec = row
+    return Loaded(seq, None if ident is None else bytes(ident), branch, depth, role, ts, value_of(data, codec))
+
+
+def _chunks(items: Iterable[int]) -> Iterator[list[int]]:
+    waiting = iter(items)
+    while chunk := list(islice(waiting, CHUNK)):
+        yield chunk

@@ -1,0 +1,179 @@
+"""What a search index can do, whichever database keeps it, and what is passed to it.
+
+An index is keyed by a document's number: the ``seq`` of a node, or minus the ``seq`` of a view's item for a summary.
+It holds terms and trigrams, never the text. What it returns may be more than was asked for, never less; the caller
+looks at the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from sqlalchemy import Connection
+
+from everlong.store.search.words import IndexText
+
+
+class Stretch(NamedTuple):
+    """A stretch of one branch: depths in ``(low, high]``."""
+
+    branch: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which documents count: those of a tenant, and only some of them where a filter is set."""
+
+    tenant: str
+    stretches: tuple[Stretch, ...] | None = None
+    role: str | None = None
+    since: float | None = None
+    before: float | None = None
+    is_messages_only: bool = False
+    upto: int | None = None
+    """The newest document that was there when the search began, so that later pages do not shift."""
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether messages can be in it."""
+        return self.role != "summary"
+
+    @property
+    def has_summaries(self) -> bool:
+        """Whether summaries can be in it."""
+        return self.role in {None, "summary"} and not self.is_messages_only
+
+
+class Place(NamedTuple):
+    """Where a page ended: the time and number of its last document."""
+
+    ts: float
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is looked up: any of the terms, terms that begin so, terms in a row."""
+
+    terms: tuple[str, ...]
+    starts: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What texts must contain: runs of characters, and terms that stand close together (at most so many apart)."""
+
+    needles: tuple[str, ...]
+    near: tuple[tuple[tuple[str, ...], int], ...] = ()
+
+
+class Size(NamedTuple):
+    """How many documents an index holds, of how many terms, and how many of them are summaries."""
+
+    documents: int
+    terms: int
+    summaries: int
+
+    @property
+    def average_length(self) -> float:
+        """Terms of a document, on average."""
+        return max(1.0, self.terms / max(1, self.documents))
+
+
+class Ranked(NamedTuple):
+    """The best documents with a first score, whether these are all there are, and how many hold each term."""
+
+    found: list[tuple[int, float]]
+    is_all: bool
+    frequencies: dict[str, int]
+
+
+class Index(Protocol):
+    """A search index in one kind of database."""
+
+    def version(self, connection: Connection) -> int | None:
+        """The version of the terms in it; None where there is no index yet."""
+        ...
+
+    def create(self, connection: Connection) -> None:
+        """Make an empty index in place of any that is there."""
+        ...
+
+    def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
+        """Take documents off the pending ones; those that nobody else has taken are returned, and ours.
+
+        With ``wait``, until others who are at them are done with them.
+        """
+        ...
+
+    def add(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+        """Index documents that are not in it."""
+        ...
+
+    def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+        """Take documents out, given exactly what was indexed of them."""
+        ...
+
+    def purge(self, connection: Connection) -> None:
+        """Leave no trace of removed terms in the index's own pages."""
+        ...
+
+    def size(self, connection: Connection) -> Size:
+        """What is in it."""
+        ...
+
+    def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
+        """The documents that answer best, best first."""
+        ...
+
+    def matching(
+        self, connection: Connection, asked: Asked, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+    ) -> list[Place]:
+        """Documents with any of what is asked, newest first (by their time or by their number), after a place."""
+        ...
+
+    def containing(
+        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+    ) -> list[Place]:
+        """Documents that may contain all that is wanted, in the same order; all of them if there is no way to tell."""
+        ...
+
+
+def scope_of_messages(scope: Scope) -> tuple[str, list[Any]]:
+    """Conditions on a row ``n`` of table `node`, with question marks, and their values."""
+    sql = ["n.tenant = ?"]
+    values: list[Any] = [scope.tenant]
+    if scope.role is not None:
+        sql.append("n.role = ?")
+        values.append(scope.role)
+    if scope.upto is not None:
+        sql.append("n.seq <= ?")
+        values.append(scope.upto)
+    _add_common(sql, values, scope, "n.branch", "n.depth", "n.ts")
+    return " AND ".join(sql), values
+
+
+def scope_of_summaries(scope: Scope) -> tuple[str, list[Any]]:
+    """Conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
+    sql = ["v.tenant = ? AND v.state <> 'void' AND i.kind = 'new'"]
+    values: list[Any] = [scope.tenant]
+    _add_common(sql, values, scope, "v.branch", "i.to_depth", "v.ts")
+    return " AND ".join(sql), values
+
+
+def _add_common(sql: list[str], values: list[Any], scope: Scope, branch: str, depth: str, ts: str) -> None:
+    if scope.stretches is not None:
+        parts = [f"({branch} = ? AND {depth} > ? AND {depth} <= ?)" for _ in scope.stretches]
+        sql.append("(" + (" OR ".join(parts) or "1 = 0") + ")")
+        values += [value for stretch in scope.stretches for value in stretch]
+    if scope.since is not None:
+        sql.append(f"{ts} >= ?")
+        values.append(scope.since)
+    if scope.before is not None:
+        sql.append(f"{ts} < ?")
+        values.append(scope.before)

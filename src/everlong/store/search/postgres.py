@@ -1,0 +1,305 @@
+"""The search index in PostgreSQL: one row per document, terms as a `tsvector`, trigrams as hashed numbers, both in GIN.
+
+Needs no extension and keeps no text. PostgreSQL counts no document frequencies for ranking, so a first score is made
+here from the same figures that BM25 uses; the order of a page comes from the texts themselves, as with SQLite.
+Rows that are deleted leave the index's pages with the server's own vacuum.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult
+
+from everlong.store.search.index import (
+    Asked,
+    Place,
+    Ranked,
+    Scope,
+    Size,
+    Wanted,
+    scope_of_messages,
+    scope_of_summaries,
+)
+from everlong.store.search.needles import lookups
+from everlong.store.search.words import INDEX_VERSION, IndexText
+
+MANY = 20_000
+SCORED_ROWS = 20_000
+PAIRED = 6
+"""As for SQLite: how far words are counted, how many rows are scored, of how many frequent words two must meet."""
+
+MAX_BYTES = 900_000
+"""A `tsvector` holds a megabyte; of texts with more different words, the rest is looked for in the text itself."""
+
+_MAX_PLACES = 20
+_LAST_PLACE = 16_383
+_TABLES = (
+    "CREATE TABLE search_state (version INTEGER NOT NULL, documents BIGINT NOT NULL, terms BIGINT NOT NULL, "
+    "summaries BIGINT NOT NULL)",
+    "CREATE TABLE search_document (seq BIGINT PRIMARY KEY, length INTEGER NOT NULL, words TSVECTOR NOT NULL, "
+    "grams INTEGER[] NOT NULL, is_cut BOOLEAN NOT NULL)",
+    "CREATE INDEX ix_search_words ON search_document USING gin (words)",
+    "CREATE INDEX ix_search_grams ON search_document USING gin (grams)",
+    "CREATE INDEX ix_search_cut ON search_document (seq) WHERE is_cut",
+)
+
+
+class PostgresIndex:
+    """See `everlong.store.search.index.Index`."""
+
+    def version(self, connection: Connection) -> int | None:
+        """The version of the terms in it; None where there is no index yet."""
+        if _run(connection, "SELECT to_regclass('search_state')").scalar() is None:
+            return None
+        row = _run(connection, "SELECT version FROM search_state").first()
+        return None if row is None else int(row[0])
+
+    def create(self, connection: Connection) -> None:
+        """Make an empty index in place of any that is there."""
+        _run(connection, "DROP TABLE IF EXISTS search_document, search_state")
+        for table in _TABLES:
+            _run(connection, table)
+        _run(connection, "INSERT INTO search_state VALUES (?, 0, 0, 0)", (INDEX_VERSION,))
+
+    def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
+        """Take documents off the pending ones; without ``wait``, those that others are working on stay theirs."""
+        lock = "FOR UPDATE" if wait else "FOR UPDATE SKIP LOCKED"
+        gone = _run(
+            connection,
+            f"DELETE FROM pending WHERE seq IN (SELECT seq FROM pending WHERE seq = ANY(?) ORDER BY seq {lock}) "  # noqa: S608 - a constant
+            "RETURNING seq",
+            (list(seqs),),
+        )
+        return {row[0] for row in gone}
+
+    def add(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+        """Index documents that are not in it."""
+        if not documents:
+            return
+        rows = [(seq, *_row(text)) for seq, text in documents]
+        connection.exec_driver_sql(
+            "INSERT INTO search_document (seq, length, words, grams, is_cut) "
+            "VALUES (%s, %s, %s::tsvector, %s::integer[], %s) ON CONFLICT (seq) DO NOTHING",
+            rows,
+        )
+        self._count(connection, [(row[0], row[1]) for row in rows], 1)
+
+    def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+        """Take documents out."""
+        if not documents:
+            return
+        seqs = [seq for seq, _ in documents]
+        gone = _run(connection, "DELETE FROM search_document WHERE seq = ANY(?) RETURNING seq, length", (seqs,)).all()
+        self._count(connection, [(row[0], row[1]) for row in gone], -1)
+
+    def purge(self, connection: Connection) -> None:
+        """Nothing: the server's vacuum clears the pages."""
+        del connection
+
+    def _count(self, connection: Connection, lengths: list[tuple[int, int]], sign: int) -> None:
+        _run(
+            connection,
+            "UPDATE search_state SET documents = documents + ?, terms = terms + ?, summaries = summaries + ?",
+            (
+                sign * len(lengths),
+                sign * sum(length for _, length in lengths),
+                sign * sum(seq < 0 for seq, _ in lengths),
+            ),
+        )
+
+    def size(self, connection: Connection) -> Size:
+        """What is in it."""
+        return Size(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
+
+    def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
+        """The documents that answer best: the sum of what their words tell, less for long ones."""
+        size = self.size(connection)
+        if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
+            exact = self._scored(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
+            if exact:
+                return Ranked(exact, False, {})
+        frequencies = self._frequencies(connection, asked.terms)
+        expression, is_all = _promising(asked, frequencies)
+        weights = {
+            term: math.log(1 + (size.documents - min(count, size.documents) + 0.5) / (count + 0.5))
+            for term, count in frequencies.items()
+        }
+        found = self._scored(connection, expression, weights, size, scope, limit) if expression else []
+        is_all = is_all and len(found) < limit and not self._has_cut(connection)
+        if not found and not is_all:
+            newest = self.matching(connection, asked, scope, None, limit, by_time=False)
+            found = [(place.seq, 0.0) for place in newest]
+            is_all = len(found) < limit
+        return Ranked(found, is_all, frequencies)
+
+    def _has_cut(self, connection: Connection) -> bool:
+        return _run(connection, "SELECT 1 FROM search_document WHERE is_cut LIMIT 1").first() is not None
+
+    def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
+        """In how many documents each term stands, as far as it matters; terms that stand in none are left out."""
+        statement = (
+            "SELECT count(*) FROM (SELECT 1 FROM search_document WHERE words @@ CAST(? AS tsquery) LIMIT ?) AS counted"
+        )
+        found: dict[str, int] = {}
+        for term in terms:
+            if count := _run(connection, statement, (_quoted(term), MANY)).scalar_one():
+                found[term] = count
+        return found
+
+    def _scored(
+        self,
+        connection: Connection,
+        expression: str,
+        weights: dict[str, float],
+        size: Size,
+        scope: Scope,
+        limit: int,
+    ) -> list[tuple[int, float]]:
+        parts = ["CASE WHEN w.words @@ CAST(? AS tsquery) THEN CAST(? AS float8) ELSE 0 END" for _ in weights]
+        score = f"(0.01 + {' + '.join(parts) or '0'}) / (0.8 + 0.3 * w.length / CAST(? AS float8))"
+        values: list[Any] = [value for term, weight in weights.items() for value in (_quoted(term), weight)]
+        values.append(size.average_length)
+        found: list[tuple[int, float]] = []
+        for rows, (where, scoped) in _sources(scope):
+            statement = (
+                f"SELECT w.seq, {score} AS score FROM search_document w JOIN {rows} "  # noqa: S608 - only constants
+                f"WHERE w.words @@ CAST(? AS tsquery) AND {where} ORDER BY score DESC, w.seq DESC LIMIT ?"
+            )
+            found += [(row[0], row[1]) for row in _run(connection, statement, (*values, expression, *scoped, limit))]
+        return sorted(found, key=lambda pair: (-pair[1], -pair[0]))[:limit]
+
+    def matching(
+        self, connection: Connection, asked: Asked, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+    ) -> list[Place]:
+        """Documents with any of what is asked, newest first, after a place."""
+        expression = " | ".join([*map(_quoted, asked.terms), *map(_begins, asked.starts)])
+        if not expression:
+            return []
+        condition = "(w.words @@ CAST(? AS tsquery) OR w.is_cut)"
+        return self._newest(connection, condition, [expression], scope, after, limit, by_time)
+
+    def containing(
+        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+    ) -> list[Place]:
+        """Documents that may contain all that is wanted, newest first, after a place."""
+        words = [_quoted(term) for terms, _ in wanted.near for term in terms]
+        grams: list[int] = []
+        for lookup in lookups(wanted.needles):
+            if lookup.kind == "gram":
+                grams.append(_hashed(lookup.text))
+            elif lookup.kind == "pair":
+                words.append(_quoted(lookup.text))
+            elif lookup.kind == "start":
+                words.append(_begins(lookup.text))
+        conditions: list[str] = []
+        values: list[Any] = []
+        if words:
+            conditions.append("w.words @@ CAST(? AS tsquery)")
+            values.append(" & ".join(words))
+        if grams:
+            conditions.append("w.grams @> CAST(? AS integer[])")
+            values.append(grams)
+        condition = f"({' AND '.join(conditions)} OR w.is_cut)" if conditions else ""
+        return self._newest(connection, condition, values, scope, after, limit, by_time)
+
+    def _newest(
+        self,
+        connection: Connection,
+        condition: str,
+        values: list[Any],
+        scope: Scope,
+        after: Place | None,
+        limit: int,
+        by_time: bool,
+    ) -> list[Place]:
+        found: list[Place] = []
+        for rows, (where, scoped) in _sources(scope):
+            is_message = rows.startswith("node")
+            ts = "n.ts" if is_message else "v.ts"
+            seq = "n.seq" if is_message else "-i.seq"
+            source = f"search_document w JOIN {rows}" if condition else rows.replace(_key(is_message), "")
+            conditions = [condition, where] if condition else [where]
+            given = [*values, *scoped]
+            if after is not None:
+                conditions.append(f"({ts}, {seq}) < (?, ?)" if by_time else f"{seq} < ?")
+                given += (after.ts, after.seq) if by_time else (after.seq,)
+            order = f"{ts} DESC, {seq} DESC" if by_time else f"{seq} DESC"
+            statement = f"SELECT {ts}, {seq} FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?"  # noqa: S608
+            found += [Place(row[0], row[1]) for row in _run(connection, statement, (*given, limit))]
+        found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
+        return found[:limit]
+
+
+def _key(is_message: bool) -> str:
+    return " ON n.seq = w.seq" if is_message else " ON i.seq = -w.seq"
+
+
+def _sources(scope: Scope) -> list[tuple[str, tuple[str, list[Any]]]]:
+    """The tables that documents are joined with, each with the conditions of a scope."""
+    sources = []
+    if scope.has_messages:
+        sources.append((f"node n{_key(is_message=True)}", scope_of_messages(scope)))
+    if scope.has_summaries:
+        rows = f"view_item i{_key(is_message=False)} JOIN view v ON v.id = i.view"
+        sources.append((rows, scope_of_summaries(scope)))
+    return sources
+
+
+def _promising(asked: Asked, frequencies: dict[str, int]) -> tuple[str, bool]:
+    """The expression to score, and whether it finds all that is asked."""
+    known = sorted(frequencies, key=lambda term: (frequencies[term], term))
+    rare: list[str] = []
+    room = SCORED_ROWS
+    for term in known:
+        if frequencies[term] > room:
+            break
+        room -= frequencies[term]
+        rare.append(term)
+    chosen = [*map(_in_a_row, asked.rows), *map(_begins, asked.starts), *map(_quoted, rare)]
+    if chosen:
+        return " | ".join(chosen), len(rare) == len(known)
+    pairs = combinations(map(_quoted, known[:PAIRED]), 2)
+    return " | ".join(f"({one} & {other})" for one, other in pairs), not known
+
+
+def _row(text: IndexText) -> tuple[int, str, list[int], bool]:
+    places: dict[str, list[int]] = {}
+    terms = text.terms.split()
+    for place, term in enumerate(terms, 1):
+        places.setdefault(term, []).append(min(place, _LAST_PLACE))
+    room, is_cut = MAX_BYTES, False
+    entries: list[str] = []
+    for term, found in places.items():
+        room -= len(term.encode()) + 4 + 2 * min(len(found), _MAX_PLACES)
+        if room < 0:
+            is_cut = True
+            break
+        entries.append(f"{_quoted(term)}:{','.join(map(str, found[:_MAX_PLACES]))}")
+    characters = text.characters
+    grams = {_hashed(characters[at : at + 3]) for at in range(len(characters) - 2)}
+    return len(terms), " ".join(entries), sorted(grams), is_cut
+
+
+def _hashed(gram: str) -> int:
+    return zlib.crc32(gram.encode("utf-8", "surrogatepass")) & 0x7FFF_FFFF
+
+
+def _quoted(term: str) -> str:
+    return "'" + term.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _begins(term: str) -> str:
+    return f"{_quoted(term)}:*"
+
+
+def _in_a_row(terms: Sequence[str]) -> str:
+    return "(" + " <-> ".join(map(_quoted, terms)) + ")"
+
+
+def _run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> CursorResult[*tuple[Any, ...]]:
+    return connection.exec_driver_sql(statement.replace("?", "%s"), tuple(values))

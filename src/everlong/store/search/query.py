@@ -1,0 +1,182 @@
+"""What a person typed, as something that can be looked up: no text is refused but a broken pattern.
+
+Plain words are ranked, any of them counts and none must be there. What stands between double quotes must be there.
+Paths and identifiers are words in a row. Operators of search languages are only words here. Knows no database.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import regex
+
+from everlong.errors import QueryError
+from everlong.store.search.lexicon import SYNONYMS, WEAK
+from everlong.store.search.patterns import required_literals
+from everlong.store.search.words import DENSE, folded, terms_of, terms_of_word, words_of
+
+Mode = Literal["auto", "phrase", "substring", "regex"]
+"""How a query is read: ``auto`` as words and quoted phrases, ``phrase`` or ``substring`` as it stands, or a pattern."""
+
+MAX_TERMS = 64
+"""Of longer queries (a pasted page), the first so many terms count."""
+
+MAX_CHARS = 20_000
+WEAK_WEIGHT = 0.5
+SYNONYM_WEIGHT = 0.3
+MAX_REQUIRED = 16
+
+_QUOTED = re.compile('["“”„«»]([^"“”„«»]+)["“”„«»]')
+_DENSE_RUN = re.compile(f"[{DENSE}]+")
+_COMPOUND = re.compile(r"\w+(?:[-_./\\:@#]+\w+)+|\w*[a-z0-9][A-Z]\w*")
+_WHEN = re.compile(
+    r"\b(when|(?:what|which) (?:day|date|month|year|week|weekend|season|time)|what is the date|how long ago)\b"
+)
+_NUMBER = re.compile(r"\bhow (?:many|much|old|long|far|often|big|tall|high|heavy)\b")
+_QUESTION = re.compile(
+    r"^\W*(?:(?:and|so|but|by|in|on|at|for|from|to|with|since|until|of) )?"
+    r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will)\b"
+)
+_WEAK_TERMS = frozenset(term for word in WEAK for term in terms_of_word(word))
+
+
+def _synonym_terms() -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for group in SYNONYMS:
+        terms = frozenset(term for word in group for term in terms_of_word(word))
+        for term in terms:
+            found[term] = found.get(term, frozenset()) | (terms - {term})
+    return found
+
+
+_SYNONYM_TERMS = _synonym_terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, read: terms with their weight, words in a row, and what must be there literally."""
+
+    text: str
+    mode: Mode
+    terms: dict[str, float] = field(default_factory=dict)
+    """Index terms that are looked up, any of them."""
+    starts: tuple[str, ...] = ()
+    """Single characters of dense scripts: terms that begin with one count."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    """Terms that stand in a row in what is looked for: the parts of a path or an identifier."""
+    literals: tuple[str, ...] = ()
+    """Paths, identifiers and runs of dense script as they were typed, folded; a text that has one is preferred."""
+    required: tuple[str, ...] = ()
+    """What must stand in the text, be it within words; folded and with single spaces."""
+    phrases: tuple[str, ...] = ()
+    """What must stand in the text as whole words; folded and with single spaces."""
+    pattern: Any = None
+    hints: tuple[str, ...] = ()
+    """Of a pattern: literals that every match contains."""
+    is_question: bool = False
+    asks_when: bool = False
+    asks_number: bool = False
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether there is something to rank by."""
+        return bool(self.terms or self.starts)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not (self.is_ranked or self.is_literal)
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether a text itself has to be looked at to know if it matches."""
+        return bool(self.required or self.phrases or self.pattern)
+
+
+def normal(text: str) -> str:
+    """A text as literal matches see it: folded, white space as single spaces."""
+    return " ".join(folded(text).split())
+
+
+def read_query(text: str, mode: Mode = "auto") -> Query:
+    """Read what a person typed; raises `QueryError` for a pattern that is none and for an unknown mode."""
+    if mode not in get_args(Mode):
+        raise QueryError(f"the search mode {mode!r} is not known; allowed are {', '.join(get_args(Mode))}")
+    text = text[:MAX_CHARS]
+    if mode == "regex":
+        return _read_pattern(text)
+    if mode != "auto":
+        needle = normal(text)
+        found = (needle,) if needle else ()
+        return Query(text, mode, phrases=found) if mode == "phrase" else Query(text, mode, required=found)
+    return _read_words(text)
+
+
+def _read_pattern(text: str) -> Query:
+    try:
+        pattern = regex.compile(text)
+    except (regex.error, OverflowError, RecursionError, ValueError) as error:
+        raise QueryError(
+            f"{text[:80]!r} is no regular expression: {error}; see docs/search.md for the syntax"
+        ) from error
+    return Query(text, "regex", pattern=pattern, hints=required_literals(text)) if text else Query(text, "regex")
+
+
+def _read_words(text: str) -> Query:
+    quoted = [normal(phrase) for phrase in _QUOTED.findall(text)]
+    phrases = tuple(dict.fromkeys(phrase for phrase in quoted if phrase))[:MAX_REQUIRED]
+    terms, starts = _weighted_terms(text)
+    if not terms and not starts and not phrases:  # only function words, punctuation or symbols: taken as they stand
+        needle = normal(text)
+        return Query(text, "auto", required=(needle,) if needle else ())
+    compounds = _COMPOUND.findall(text)[:MAX_REQUIRED]
+    lowered = folded(text)
+    return Query(
+        text,
+        "auto",
+        terms=terms,
+        starts=starts,
+        rows=tuple(dict.fromkeys(row for name in compounds if len(row := _row_of(name)) > 1)),
+        literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
+        phrases=phrases,
+        is_question="?" in text or bool(_QUESTION.match(lowered)),
+        asks_when=bool(_WHEN.search(lowered)),
+        asks_number=bool(_NUMBER.search(lowered)),
+    )
+
+
+def _row_of(name: str) -> tuple[str, ...]:
+    """The terms of a path or identifier as they stand in a row in the index."""
+    return tuple(terms_of(name))
+
+
+def _long_runs(lowered: str) -> list[str]:
+    return [run for run in _DENSE_RUN.findall(lowered) if len(run) > 1]
+
+
+def _weighted_terms(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
+    terms: dict[str, float] = {}
+    starts: dict[str, None] = {}
+    for word in words_of(text):
+        if _DENSE_RUN.match(word):
+            run = folded(word)
+            if len(run) == 1:
+                starts[run] = None
+            for place in range(len(run) - 1):
+                terms.setdefault(run[place : place + 2], 1.0)
+            continue
+        for term in terms_of_word(word):
+            terms.setdefault(term, WEAK_WEIGHT if term in _WEAK_TERMS else 1.0)
+    first = dict(list(terms.items())[:MAX_TERMS])
+    return first, tuple(starts)[:MAX_REQUIRED]
+
+
+def widened(terms: dict[str, float]) -> dict[str, float]:
+    """The terms of a question and, for less, words that mean much the same."""
+    more = dict(terms)
+    for term, weight in terms.items():
+        for other in _SYNONYM_TERMS.get(term, ()):
+            more.setdefault(other, weight * SYNONYM_WEIGHT)
+    return more

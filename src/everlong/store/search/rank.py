@@ -1,0 +1,155 @@
+"""The order of what was found: BM25 over the words, and what a conversation tells beyond them.
+
+A turn answers the one before it, so neighbours lend each other weight. A question that names a speaker means what that
+speaker said. "When" wants a time, "how many" a number. Texts with more of what was asked come before texts with more
+of one word. Pure functions over texts that are already loaded: no database, no clock, the same order every time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from everlong.store.search.query import Query
+from everlong.store.search.words import counted, is_dense, terms_of
+
+K1, B = 1.2, 0.5
+"""BM25's saturation, and how much a text's length counts against it."""
+
+PREVIOUS, NEXT, BEFORE_PREVIOUS = 0.35, 0.2, 0.1
+"""Shares of its score that a turn lends to the one after it, to the one before it, and to the one after the next."""
+
+ANSWERS = 0.1
+"""What is lent besides to a turn that follows a question."""
+
+COVERAGE = 0.6
+SPEAKER = 1.25
+TIME, NUMBER = 1.2, 1.1
+LITERAL = 1.0
+START_IDF = 3.0
+ROLES: Mapping[str, float] = {"summary": 0.8, "tool": 0.9, "system": 0.7, "developer": 0.7}
+
+_TIME = re.compile(
+    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|monday|tuesday|wednesday|thursday|friday|saturday|sunday|"
+    r"january|february|march|april|may|june|july|august|september|october|november|december|week|weekend|month|year|"
+    r"morning|evening|summer|winter|spring|autumn|christmas|easter|birthday|\d{4}|\d{1,2}(?:st|nd|rd|th))s?\b"
+    r"|(?:th|first|second|third) of\b"
+)
+_NUMBER = re.compile(
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
+    r"ninety|hundred|thousand|half|dozen|couple)\b|teen\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One loaded document: its words, who said them, and the documents right before and after it."""
+
+    seq: int
+    text: str
+    plain: str
+    """The text, folded."""
+    role: str
+    speaker: str
+    ts: float
+    previous: int | None = None
+    next: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the index knows of all documents: how many, how long, and in how many each term stands."""
+
+    documents: int
+    average_length: float
+    frequencies: Mapping[str, int]
+
+    def idf(self, term: str) -> float:
+        """How much a term tells: the more, the fewer texts it stands in."""
+        among = max(self.documents, 1)
+        holding = min(self.frequencies.get(term, 0), among)
+        return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
+
+
+def ranked(
+    query: Query,
+    weights: Mapping[str, float],
+    candidates: Mapping[int, Candidate],
+    figures: Figures,
+    may_match: Callable[[str], bool],
+) -> list[tuple[int, float, bool]]:
+    """Candidates with a score, best first, and whether each matches itself rather than stand beside one that does."""
+    named = _named_speakers(query, candidates)
+    silent = {term for name in named for term in terms_of(name)}
+    idfs = {term: weight * figures.idf(term) for term, weight in weights.items() if term not in silent}
+    if not idfs and silent:  # nothing but a name was asked for
+        idfs = {term: figures.idf(term) for term in silent}
+    literals = [(literal, sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))) for literal in query.literals]
+    pairs = [term for term in idfs if is_dense(term)]
+    own = {
+        seq: _own_score(query, candidate, idfs, pairs, literals, figures) if may_match(candidate.plain) else 0.0
+        for seq, candidate in candidates.items()
+    }
+    found: list[tuple[int, float, bool]] = []
+    for seq, candidate in candidates.items():
+        score = own[seq] + _lent(candidate, candidates, own)
+        if score > 0:
+            found.append((seq, score * _bonus(query, candidate, named), own[seq] > 0))
+    return sorted(found, key=lambda item: (-round(item[1], 9), -candidates[item[0]].ts, -item[0]))
+
+
+def _own_score(
+    query: Query,
+    candidate: Candidate,
+    idfs: Mapping[str, float],
+    pairs: list[str],
+    literals: list[tuple[str, float]],
+    figures: Figures,
+) -> float:
+    counts, length = counted(candidate.text, candidate.plain, idfs, pairs)
+    damping = K1 * (1 - B + B * length / figures.average_length)
+    score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
+    if query.starts:
+        for start in query.starts:
+            if count := candidate.plain.count(start):
+                score += START_IDF * count * (K1 + 1) / (count + damping)
+    if not score:
+        return 0.0
+    whole = sum(idfs.values())
+    if whole > 0:
+        score *= 1 + COVERAGE * sum(idfs[term] for term in counts) / whole
+    if literals:
+        plain = " ".join(candidate.plain.split())
+        score += sum(LITERAL * worth for literal, worth in literals if literal in plain)
+    return score
+
+
+def _lent(candidate: Candidate, candidates: Mapping[int, Candidate], own: Mapping[int, float]) -> float:
+    lent = NEXT * own.get(candidate.next, 0.0) if candidate.next is not None else 0.0
+    before = candidates.get(candidate.previous) if candidate.previous is not None else None
+    if before is None:
+        return lent
+    asked = before.text.rstrip().endswith(("?", "？"))
+    lent += (PREVIOUS + (ANSWERS if asked else 0.0)) * own[before.seq]
+    if before.previous is not None:
+        lent += BEFORE_PREVIOUS * own.get(before.previous, 0.0)
+    return lent
+
+
+def _bonus(query: Query, candidate: Candidate, named: set[str]) -> float:
+    bonus = ROLES.get(candidate.role, 1.0)
+    if candidate.speaker and candidate.speaker in named:
+        bonus *= SPEAKER
+    if query.asks_when and _TIME.search(candidate.plain):
+        bonus *= TIME
+    if query.asks_number and _NUMBER.search(candidate.plain):
+        bonus *= NUMBER
+    return bonus
+
+
+def _named_speakers(query: Query, candidates: Mapping[int, Candidate]) -> set[str]:
+    """Those who speak and whose name stands in the query."""
+    speakers = {candidate.speaker for candidate in candidates.values() if candidate.speaker}
+    return {name for name in speakers if (terms := terms_of(name)) and all(term in query.terms for term in terms)}

@@ -1,0 +1,170 @@
+"""A few words around a match, cut at word boundaries, with the matches marked.
+
+Made for the hits that are shown and no others. Works on the text as it was written; matches are found in its folded
+form and traced back.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+import regex
+
+from everlong.store.search.query import Query
+from everlong.store.search.words import DENSE, folded, terms_of_word
+
+ROUND = 160
+"""Characters that a snippet is about as long as."""
+
+_WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
+_DENSE_RUN = re.compile(f"[{DENSE}]+")
+_CLUSTER = re.compile("[^\u0300-\u036f\u3099\u309a\u1160-\u11ff][\u0300-\u036f\u3099\u309a\u1160-\u11ff]*|.", re.DOTALL)
+_SCANNED = 200_000
+_MATCHES = 2_000
+_NOTHING = repeat(0.0)
+
+
+class Snippet(NamedTuple):
+    """A stretch of a text on one line, and where in it the matches are: pairs of start and end."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...]
+
+    def marked(self, before: str = "**", after: str = "**") -> str:
+        """The text with every match between two marks."""
+        pieces, end = [], 0
+        for start, stop in self.marks:
+            pieces += [self.text[end:start], before, self.text[start:stop], after]
+            end = stop
+        return "".join([*pieces, self.text[end:]])
+
+
+def snippet(text: str, query: Query, weights: dict[str, float], length: int = ROUND) -> Snippet:
+    """The stretch of a text with the most of what was asked."""
+    text = text[:_SCANNED] if len(text) > 2 * _SCANNED and not query.is_literal else text
+    spans = _merged(_spans(text, query, weights))
+    if not spans:
+        return _cut(text, 0, [], length)
+    best = max(range(len(spans)), key=lambda place: (_weight_within(spans, place, length), -place))
+    start = spans[best][0]
+    inside = [span for span in spans if span[0] >= start and span[1] <= start + length] or [spans[best]]
+    middle = (start + inside[-1][1]) // 2
+    return _cut(text, max(0, min(middle - length // 2, start - 20)), spans, length)
+
+
+def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
+    spans: list[tuple[int, int, float]] = []
+    if query.pattern is not None:
+        try:
+            found = query.pattern.finditer(text, timeout=0.2)
+            spans += [
+                (m.start(), m.end(), 1.0) for m, _ in zip(found, range(_MATCHES), strict=False) if m.end() > m.start()
+            ]
+        except (TimeoutError, regex.error):
+            return spans
+        return spans
+    if needles := (*query.required, *query.phrases, *query.literals):
+        plain, origin = _traced(text)
+        spans += [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, origin, needle)]
+    if weights or query.starts:
+        for word in _WORD.finditer(text):
+            if len(spans) > _MATCHES:
+                break
+            written = word[0]
+            if written > "\u0e00" and _DENSE_RUN.match(written):
+                spans += _dense_spans(word, query, weights)
+            elif weight := max(map(weights.get, terms_of_word(written), _NOTHING), default=0.0):
+                spans.append((word.start(), word.end(), weight))
+    return spans
+
+
+def _dense_spans(word: re.Match[str], query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
+    start, written = word.start(), word[0]
+    run = folded(written)
+    if len(run) != len(written):
+        return []
+    pairs = [
+        (start + at, start + at + 2, weights[run[at : at + 2]])
+        for at in range(len(run) - 1)
+        if run[at : at + 2] in weights
+    ]
+    return pairs + [(start + at, start + at + 1, 1.0) for at, sign in enumerate(run) if sign in query.starts]
+
+
+def _places(plain: str, origin: Sequence[int], needle: str) -> list[tuple[int, int]]:
+    """Where a folded needle stands in a text: any white space for each of its spaces, any form of each character."""
+    pattern = re.compile(r"\s+".join(re.escape(piece) for piece in needle.split(" ")))
+    found = []
+    for match, _ in zip(pattern.finditer(plain), range(_MATCHES), strict=False):
+        if match.end() > match.start():
+            found.append((origin[match.start()], origin[match.end()]))
+    return found
+
+
+def _traced(text: str) -> tuple[str, Sequence[int]]:
+    """The folded text, and for each of its characters (and its end) the place in the text that it comes from."""
+    plain = folded(text)
+    if len(plain) == len(text):  # nothing was joined or spelled out
+        return plain, range(len(text) + 1)
+    pieces, origin = [], []
+    for cluster in _CLUSTER.finditer(text):
+        piece = folded(cluster[0]) if not unicodedata.combining(cluster[0][0]) else ""
+        pieces.append(piece)
+        origin += [cluster.start()] * len(piece)
+    return "".join(pieces), [*origin, len(text)]
+
+
+def _merged(spans: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    merged: list[tuple[int, int, float]] = []
+    for start, stop, weight in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            last = merged[-1]
+            merged[-1] = (last[0], max(last[1], stop), max(last[2], weight))
+        else:
+            merged.append((start, stop, weight))
+    return merged
+
+
+def _weight_within(spans: list[tuple[int, int, float]], place: int, length: int) -> float:
+    start, total = spans[place][0], 0.0
+    for span in spans[place : place + 40]:
+        if span[1] > start + length:
+            break
+        total += span[2]
+    return total
+
+
+def _cut(text: str, start: int, spans: list[tuple[int, int, float]], length: int) -> Snippet:
+    stop = min(len(text), start + length)
+    start = _word_edge(text, start, -1) if start else 0
+    stop = _word_edge(text, stop, 1) if stop < len(text) else stop
+    pieces, marks, at = ["…" if start else ""], [], start
+    size = len(pieces[0])
+    for first, last, _ in [span for span in spans if span[0] >= start and span[1] <= stop]:
+        before = _one_line(text[at:first])
+        inside = _one_line(text[first:last])
+        pieces += [before, inside]
+        marks.append((size + len(before), size + len(before) + len(inside)))
+        size += len(before) + len(inside)
+        at = last
+    pieces += [_one_line(text[at:stop]), "…" if stop < len(text) else ""]
+    return Snippet("".join(pieces), tuple(marks))
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def _word_edge(text: str, at: int, step: int, most: int = 24) -> int:
+    """The nearest place outwards that is not inside a word; dense script may be cut anywhere."""
+    for moved in range(most):
+        place = at + step * moved
+        if place <= 0 or place >= len(text):
+            return max(0, min(len(text), place))
+        if text[place - 1].isspace() or text[place].isspace() or _DENSE_RUN.match(text[place]):
+            return place
+    return at

@@ -1,0 +1,293 @@
+"""The search index in SQLite: two FTS5 tables without content, one of words, one of trigrams.
+
+`search_words` answers ranked queries; its terms come prepared, so its tokenizer only splits at spaces.
+`search_grams` says which texts may contain a run of characters; it keeps no positions, so the caller checks.
+FTS5 removes from such a table only if told exactly what was put in, and clears old pages when it merges all segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+from sqlalchemy import Connection
+
+from everlong.store.search.index import Asked, Place, Ranked, Scope, Size, Wanted, scope_of_messages, scope_of_summaries
+from everlong.store.search.needles import Lookup, lookups
+from everlong.store.search.words import INDEX_VERSION, IndexText
+
+SCORED_ROWS = 6_000
+"""Rows that one query may score; with more, rare words decide and frequent ones only refine."""
+
+MANY = 20_000
+"""Words are counted up to here; what stands in more texts is frequent, however frequent."""
+
+PAIRED = 6
+"""Of words that are all frequent, the texts with two of so many of the rarest are scored."""
+
+_TABLES = (
+    "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
+    "terms INTEGER NOT NULL, summaries INTEGER NOT NULL)",
+    "CREATE VIRTUAL TABLE search_words USING fts5(terms, content='', tokenize='ascii')",
+    "CREATE VIRTUAL TABLE search_grams USING fts5(characters, content='', columnsize=0, detail=none, "
+    "tokenize='trigram case_sensitive 1')",
+    "CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab('search_words', 'row')",
+    "CREATE VIRTUAL TABLE search_gram_vocabulary USING fts5vocab('search_grams', 'row')",
+)
+_NAMES = ("search_gram_vocabulary", "search_vocabulary", "search_grams", "search_words", "search_state")
+_CHUNK = 500
+
+
+class SQLiteIndex:
+    """See `everlong.store.search.index.Index`."""
+
+    def version(self, connection: Connection) -> int | None:
+        """The version of the terms in it; None where there is no index yet."""
+        if not connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'search_state'").first():
+            return None
+        return _integer(connection, "SELECT version FROM search_state")
+
+    def create(self, connection: Connection) -> None:
+        """Make an empty index in place of any that is there."""
+        for name in _NAMES:
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+        for table in _TABLES:
+            connection.exec_driver_sql(table)
+        connection.exec_driver_sql("INSERT INTO search_state VALUES (?, 0, 0, 0)", (INDEX_VERSION,))
+
+    def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
+        """Take documents off the pending ones; a writing transaction is alone, so what is deleted is ours."""
+        del wait
+        taken: set[int] = set()
+        for part in _parts(seqs):
+            marks = ",".join("?" * len(part))
+            gone = connection.exec_driver_sql(f"DELETE FROM pending WHERE seq IN ({marks}) RETURNING seq", tuple(part))  # noqa: S608
+            taken.update(row[0] for row in gone)
+        return taken
+
+    def add(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+        """Index documents that are not in it."""
+        if not documents:
+            return
+        words = [(seq, text.terms) for seq, text in documents]
+        grams = [(seq, text.characters) for seq, text in documents]
+        connection.exec_driver_sql("INSERT INTO search_words (rowid, terms) VALUES (?, ?)", words)
+        connection.exec_driver_sql("INSERT INTO search_grams (rowid, characters) VALUES (?, ?)", grams)
+        self._count(connection, documents, 1)
+
+    def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+        """Take documents out, given exactly what was indexed of them."""
+        if not documents:
+            return
+        words = [(seq, text.terms) for seq, text in documents]
+        grams = [(seq, text.characters) for seq, text in documents]
+        connection.exec_driver_sql(
+            "INSERT INTO search_words (search_words, rowid, terms) VALUES ('delete', ?, ?)", words
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO search_grams (search_grams, rowid, characters) VALUES ('delete', ?, ?)", grams
+        )
+        self._count(connection, documents, -1)
+
+    def purge(self, connection: Connection) -> None:
+        """Merge all segments into one, which leaves removed terms out."""
+        connection.exec_driver_sql("INSERT INTO search_words (search_words) VALUES ('optimize')")
+        connection.exec_driver_sql("INSERT INTO search_grams (search_grams) VALUES ('optimize')")
+
+    def _count(self, connection: Connection, documents: Sequence[tuple[int, IndexText]], sign: int) -> None:
+        terms = sum(text.terms.count(" ") + 1 for _, text in documents)
+        connection.exec_driver_sql(
+            "UPDATE search_state SET documents = documents + ?, terms = terms + ?, summaries = summaries + ?",
+            (sign * len(documents), sign * terms, sign * sum(seq < 0 for seq, _ in documents)),
+        )
+
+    def size(self, connection: Connection) -> Size:
+        """What is in it."""
+        return Size(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
+
+    def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
+        """The documents that answer best, by BM25; where that would score too many, only the most promising."""
+        if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
+            # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
+            exact = self._scored(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
+            if exact:
+                return Ranked(exact, False, {})
+        frequencies = self._frequencies(connection, asked.terms)
+        expression, is_all = _promising(asked, frequencies)
+        found = self._scored(connection, expression, scope, limit) if expression else []
+        is_all = is_all and len(found) < limit
+        if not found and not is_all:  # the promise was empty: no two frequent words meet
+            newest = self.matching(connection, asked, scope, None, limit, by_time=False)
+            found = [(place.seq, 0.0) for place in newest]
+            is_all = len(found) < limit
+        return Ranked(found, is_all, frequencies)
+
+    def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
+        """In how many documents each term stands, as far as it matters; terms that stand in none are left out."""
+        statement = "SELECT count(*) FROM (SELECT 1 FROM search_words WHERE search_words MATCH ? LIMIT ?)"
+        found: dict[str, int] = {}
+        for term in terms:
+            if count := connection.exec_driver_sql(statement, (_quoted(term), MANY)).scalar_one():
+                found[term] = count
+        return found
+
+    def _scored(self, connection: Connection, expression: str, scope: Scope, limit: int) -> list[tuple[int, float]]:
+        found: list[tuple[int, float]] = []
+        if scope.has_messages:
+            where, values = scope_of_messages(scope)
+            found += _pairs(
+                connection,
+                "SELECT w.rowid, -w.rank FROM search_words w CROSS JOIN node n ON n.seq = w.rowid "  # noqa: S608
+                f"WHERE w.search_words MATCH ? AND w.rowid > 0 AND {where} ORDER BY w.rank LIMIT ?",
+                (expression, *values, limit),
+            )
+        if scope.has_summaries:
+            where, values = scope_of_summaries(scope)
+            found += _pairs(
+                connection,
+                "SELECT w.rowid, -w.rank FROM search_words w CROSS JOIN view_item i ON i.seq = -w.rowid "  # noqa: S608
+                f"JOIN view v ON v.id = i.view WHERE w.search_words MATCH ? AND w.rowid < 0 AND {where} "
+                "ORDER BY w.rank LIMIT ?",
+                (expression, *values, limit),
+            )
+        return sorted(found, key=lambda pair: (-pair[1], -pair[0]))[:limit]
+
+    def matching(
+        self, connection: Connection, asked: Asked, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+    ) -> list[Place]:
+        """Documents with any of what is asked, newest first, after a place."""
+        expression = _any_of(asked)
+        return (
+            self._newest(connection, "search_words", [expression], scope, after, limit, by_time) if expression else []
+        )
+
+    def containing(
+        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+    ) -> list[Place]:
+        """Documents that may contain all that is wanted, newest first, after a place."""
+        expressions = {"search_words": " AND ".join(_near(*near) for near in wanted.near), "search_grams": ""}
+        for lookup in lookups(wanted.needles):
+            table, expression = self._expression(connection, lookup)
+            if not expression:
+                return []
+            joined = expressions[table]
+            expressions[table] = f"{joined} AND {expression}" if joined else expression
+        tables = [table for table, expression in expressions.items() if expression]
+        if not tables:
+            return self._newest(connection, "", [], scope, after, limit, by_time)
+        first, *others = tables
+        return self._newest(
+            connection, first, [expressions[table] for table in (first, *others)], scope, after, limit, by_time
+        )
+
+    def _expression(self, connection: Connection, lookup: Lookup) -> tuple[str, str]:
+        if lookup.kind == "pair":
+            return "search_words", _quoted(lookup.text)
+        if lookup.kind == "start":
+            return "search_words", f"{_quoted(lookup.text)} *"
+        if lookup.kind == "gram":
+            return "search_grams", _quoted(lookup.text)
+        # One or two characters: whatever trigrams begin with them.
+        begun = connection.exec_driver_sql(
+            "SELECT term FROM search_gram_vocabulary WHERE term >= ? AND term < ?",
+            (lookup.text, lookup.text + "\U0010ffff"),
+        )
+        grams = [_quoted(row[0]) for row in begun]
+        return "search_grams", f"({' OR '.join(grams)})" if grams else ""
+
+    def _newest(
+        self,
+        connection: Connection,
+        table: str,
+        expressions: list[str],
+        scope: Scope,
+        after: Place | None,
+        limit: int,
+        by_time: bool,
+    ) -> list[Place]:
+        """Rows of one table that match, also in the other where two expressions are given; all rows without any."""
+        found: list[Place] = []
+        for is_message in (True, False):
+            if not (scope.has_messages if is_message else scope.has_summaries):
+                continue
+            where, scoped = scope_of_messages(scope) if is_message else scope_of_summaries(scope)
+            seq, ts = ("n.seq", "n.ts") if is_message else ("-i.seq", "v.ts")
+            rows = "node n" if is_message else "view_item i JOIN view v ON v.id = i.view"
+            values: list[Any] = []
+            if table:
+                key = "n.seq = w.rowid" if is_message else "i.seq = -w.rowid"
+                tail = "" if is_message else " JOIN view v ON v.id = i.view"
+                rows = f"{table} w CROSS JOIN {'node n' if is_message else 'view_item i'} ON {key}{tail}"
+                sign = ">" if is_message else "<"
+                where = f"w.{table} MATCH ? AND w.rowid {sign} 0 AND {where}"
+                seq = "w.rowid"
+                values.append(expressions[0])
+            values += scoped
+            if len(expressions) > 1:
+                where += f" AND +{seq} IN (SELECT rowid FROM search_grams WHERE search_grams MATCH ?)"  # noqa: S608
+                values.append(expressions[1])
+            if after is not None:
+                where += f" AND ({ts}, {seq}) < (?, ?)" if by_time else f" AND {seq} < ?"
+                values += (after.ts, after.seq) if by_time else (after.seq,)
+            order = f"{ts} DESC, {seq} DESC" if by_time else f"{seq} DESC"
+            found += [
+                Place(row[1], row[0])
+                for row in connection.exec_driver_sql(
+                    f"SELECT {seq}, {ts} FROM {rows} WHERE {where} ORDER BY {order} LIMIT ?",  # noqa: S608
+                    (*values, limit),
+                )
+            ]
+        found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
+        return found[:limit]
+
+
+def _promising(asked: Asked, frequencies: dict[str, int]) -> tuple[str, bool]:
+    """The expression to score, and whether it finds all that is asked."""
+    rows = [_in_a_row(row) for row in asked.rows if all(term in frequencies for term in row)]
+    starts = [f"{_quoted(start)} *" for start in asked.starts]
+    known = sorted(frequencies, key=lambda term: (frequencies[term], term))
+    rare: list[str] = []
+    room = SCORED_ROWS
+    for term in known:
+        if frequencies[term] > room:
+            break
+        room -= frequencies[term]
+        rare.append(term)
+    chosen = [*rows, *starts, *map(_quoted, rare)]
+    if chosen:
+        return " OR ".join(chosen), len(rare) == len(known)
+    frequent = [_quoted(term) for term in known[:PAIRED]]
+    if len(frequent) == 1:
+        return "", False
+    return " OR ".join(f"({one} AND {other})" for one, other in combinations(frequent, 2)), not frequent
+
+
+def _any_of(asked: Asked) -> str:
+    return " OR ".join([*map(_quoted, asked.terms), *(f"{_quoted(start)} *" for start in asked.starts)])
+
+
+def _in_a_row(terms: Sequence[str]) -> str:
+    return " + ".join(map(_quoted, terms))
+
+
+def _near(terms: Sequence[str], apart: int) -> str:
+    return f"NEAR({' '.join(map(_quoted, terms))}, {apart})"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _pairs(connection: Connection, statement: str, values: Sequence[Any]) -> list[tuple[int, float]]:
+    return [(row[0], row[1]) for row in connection.exec_driver_sql(statement, tuple(values))]
+
+
+def _integer(connection: Connection, statement: str) -> int | None:
+    row = connection.exec_driver_sql(statement).first()
+    return None if row is None else int(row[0])
+
+
+def _parts(items: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]

@@ -1,0 +1,302 @@
+"""Sessions: named stretches of a branch, in lineages that a compaction continues.
+
+A session begins at a depth of its branch and, while it is open, ends where the branch ends. A compaction ends it and
+opens a child at the same place, with everything carried over, in one transaction. Resuming any session of a lineage
+lands at its newest end. This module knows sessions and their titles; messages it reads through the tree.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from sqlalchemy import Connection, Row, select, update
+from sqlalchemy.exc import IntegrityError
+
+from everlong.errors import NotStored, StoreError, TitleTaken
+from everlong.store.content import blob, encoded
+from everlong.store.naming import clean_title, new_session_id, next_title, session_source
+from everlong.store.paths import Entry
+from everlong.store.schema import branch, compaction, session
+from everlong.store.session import TOTALS, Session, usage_totals
+from everlong.store.tree import Branch
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+_CARRIED = ("source", "platform", "user", "model", "system_prompt", "origin")
+_ATTEMPTS = 20
+
+
+class About(TypedDict, total=False):
+    """What may be said about a session when it begins."""
+
+    title: str | None
+    platform: str | None
+    user: str | None
+    model: str | None
+    system_prompt: str | None
+    origin: Mapping[str, Any] | None
+    started: float
+    from_depth: int
+
+
+class Sessions:
+    """The sessions of one tenant."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database = store.database
+
+    # -- beginning and ending ------------------------------------------------------------------------------------------
+
+    def start(self, at: Branch | None = None, **about: Unpack[About]) -> Session:
+        """Begin a session, at a place in the tree or before the first message; its source follows from the platform.
+
+        What may be said about it: ``title``, ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the
+        platform wants to know again), ``started``, and ``from_depth`` where it begins before the place.
+        """
+        began = about.get("started", time.time())
+        text, origin = about.get("system_prompt"), about.get("origin")
+        prompt = blob(self._store.tenant, encoded(text)) if text is not None else None
+        values: dict[str, Any] = {
+            "parent": None,
+            "branch": at.id if at is not None else None,
+            "from_depth": about.get("from_depth", at.depth if at is not None else 0),
+            "title": clean_title(about.get("title")),
+            "source": session_source(about.get("platform")),
+            "platform": about.get("platform"),
+            "user": about.get("user"),
+            "model": about.get("model"),
+            "system_prompt": prompt.digest if prompt is not None else None,
+            "origin": json.dumps(dict(origin)) if origin is not None else None,
+        }
+
+        def work(connection: Connection, ident: str) -> None:
+            if prompt is not None:
+                statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
+                connection.exec_driver_sql(
+                    self._database.sql(f"{statement} ON CONFLICT DO NOTHING"), (self._store.tenant, *prompt)
+                )
+            self._insert(connection, ident, began, values)
+
+        return self.get(self._with_new_id(began, values["title"], work))
+
+    def roll_over(
+        self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
+    ) -> Session:
+        """End a session and open its child at the same place, in one transaction; the child takes over everything."""
+        now = time.time()
+
+        def work(connection: Connection, child: str) -> None:
+            old = self._row(connection, ident, lock=True)
+            if old.ended is not None:
+                raise StoreError(f"session {ident} has ended already ({old.end_reason}); resume its newest one instead")
+            number = at.id if at is not None else old.branch
+            depth = at.depth if at is not None else self._head_depth(connection, number)
+            self._end(connection, ident, reason, now, depth)
+            title = None if old.title is None else next_title(connection, self._store.tenant, old.title)
+            carried = {name: getattr(old, name) for name in _CARRIED}
+            values = {**carried, "parent": ident, "branch": number, "from_depth": depth, "title": title}
+            self._insert(connection, child, now, values)
+            if compaction_id is not None:
+                connection.execute(
+                    update(compaction).where(compaction.c.id == compaction_id).values(session=ident, child=child)
+                )
+
+        return self.get(self._with_new_id(now, None, work))
+
+    def end(self, ident: str, reason: str) -> Session:
+        """End a session; one that has ended keeps its first end."""
+
+        def work(connection: Connection) -> None:
+            row = self._row(connection, ident, lock=True)
+            if row.ended is None:
+                self._end(connection, ident, reason, time.time(), self._head_depth(connection, row.branch))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    def attach(self, ident: str, at: Branch) -> Session:
+        """Say where in the tree a session is; one that was begun before its first message covers it from the start."""
+
+        def work(connection: Connection) -> None:
+            self._row(connection, ident)
+            connection.execute(update(session).where(session.c.id == ident).values(branch=at.id))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    # -- looking up ----------------------------------------------------------------------------------------------------
+
+    def get(self, ident: str) -> Session:
+        """A session by its id."""
+        with self._database.read() as connection:
+            return Session.of(self._row(connection, ident))
+
+    def find(self, name: str) -> Session:
+        """A session by its id, its title, or the beginning of an id that only one has."""
+        own = select(session).where(session.c.tenant == self._store.tenant)
+        with self._database.read() as connection:
+            for condition in (session.c.id == name, session.c.title == clean_title(name)):
+                row = connection.execute(own.where(condition)).first()
+                if row is not None:
+                    return Session.of(row)
+            if name:
+                rows = connection.execute(own.where(session.c.id.startswith(name, autoescape=True)).limit(2)).all()
+                if len(rows) == 1:
+                    return Session.of(rows[0])
+                if rows:
+                    raise NotStored(f"several sessions begin with {name!r}; give more of the id")
+        raise NotStored(f"there is no session with the id or title {name!r}; `everlong sessions list` shows all")
+
+    def newest(
+        self,
+        *,
+        limit: int | None = None,
+        source: str | None = None,
+        user: str | None = None,
+        since: float | None = None,
+        before: float | None = None,
+    ) -> list[Session]:
+        """Sessions, the newest first."""
+        query = select(session).where(session.c.tenant == self._store.tenant)
+        conditions = {
+            "source": session.c.source == source,
+            "user": session.c.user == user,
+            "since": session.c.started >= (since or 0.0),
+            "before": session.c.started < (before or 0.0),
+        }
+        given = {"source": source, "user": user, "since": since, "before": before}
+        query = query.where(*(conditions[name] for name, value in given.items() if value is not None))
+        query = query.order_by(session.c.started.desc(), session.c.id.desc()).limit(limit)
+        with self._database.read() as connection:
+            return [Session.of(row) for row in connection.execute(query)]
+
+    def lineage(self, ident: str) -> list[Session]:
+        """A session with all that it continues and all that continue it, oldest first."""
+        with self._database.read() as connection:
+            first = self._row(connection, ident)
+            while first.parent is not None:
+                above = connection.execute(select(session).where(session.c.id == first.parent)).first()
+                if above is None:  # deleted
+                    break
+                first = above
+            found, waiting = [], [first]
+            while waiting:
+                row = waiting.pop()
+                found.append(Session.of(row))
+                waiting += connection.execute(select(session).where(session.c.parent == row.id)).all()
+        return sorted(found, key=lambda one: (one.started, one.id))
+
+    def resume(self, ident: str) -> Session:
+        """The newest end of a session's lineage that has a conversation; the session itself where none has."""
+        line = self.lineage(ident)
+        with self._database.read() as connection:
+            full = [one for one in line if one.branch is not None and self._head_depth(connection, one.branch) > 0]
+        parents = {one.parent for one in full}
+        ends = [one for one in full if one.id not in parents]
+        return ends[-1] if ends else self.get(ident)
+
+    def entries(self, ident: str) -> list[Entry]:
+        """The stored messages of a session's own stretch, in order."""
+        found = self.get(ident)
+        if found.branch is None:
+            return []
+        at = self._store.branch(found.branch)
+        low = found.from_depth if found.from_depth > 0 else -1
+        return self._store.entries(at, low, at.depth if found.to_depth is None else found.to_depth)
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def rename(self, ident: str, title: str) -> Session:
+        """Give a session a title that no other has."""
+        wanted = clean_title(title)
+        if wanted is None:
+            raise StoreError("a title needs at least one character that shows")
+
+        def work(connection: Connection) -> None:
+            self._row(connection, ident)
+            connection.execute(update(session).where(session.c.id == ident).values(title=wanted))
+
+        try:
+            self._database.write(work)
+        except StoreError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                raise TitleTaken(f"another session has the title {wanted!r}; choose a different one") from error
+            raise
+        return self.get(ident)
+
+    def add_usage(self, ident: str, usage: Mapping[str, Any], cost: float = 0.0) -> Session:
+        """Add what a provider reported for one call to a session's totals."""
+        added = usage_totals(usage) | {"api_calls": 1, "cost": cost}
+
+        def work(connection: Connection) -> None:
+            self._row(connection, ident)
+            values = {name: session.c[name] + amount for name, amount in added.items()}
+            connection.execute(update(session).where(session.c.id == ident).values(values))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    def delete(self, ident: str) -> None:
+        """Remove a session; its messages go with the next `vacuum` unless another session needs them."""
+
+        def work(connection: Connection) -> None:
+            row = self._row(connection, ident, lock=True)
+            connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
+            connection.execute(compaction.delete().where(compaction.c.session == ident))
+            connection.execute(session.delete().where(session.c.id == ident))
+
+        self._database.write(work)
+
+    def system_prompt(self, ident: str) -> str | None:
+        """The system prompt that a session began with."""
+        digest = self.get(ident).system_prompt
+        if digest is None:
+            return None
+        with self._database.read() as connection:
+            return str(self._store.reader.values(connection, [digest])[digest])
+
+    # -- inside a transaction ------------------------------------------------------------------------------------------
+
+    def _row(self, connection: Connection, ident: str, *, lock: bool = False) -> Row[Any]:
+        query = select(session).where(session.c.id == ident, session.c.tenant == self._store.tenant)
+        row = connection.execute(self._database.backend.locked(query) if lock else query).first()
+        if row is None:
+            raise NotStored(f"there is no session {ident!r}; `everlong sessions list` shows all")
+        return row
+
+    def _insert(self, connection: Connection, ident: str, started: float, values: dict[str, Any]) -> None:
+        row = {**values, **dict.fromkeys(TOTALS, 0), "cost": 0.0}
+        connection.execute(session.insert().values(id=ident, tenant=self._store.tenant, started=started, **row))
+
+    def _end(self, connection: Connection, ident: str, reason: str, now: float, depth: int) -> None:
+        connection.execute(
+            update(session).where(session.c.id == ident).values(ended=now, end_reason=reason, to_depth=depth)
+        )
+
+    def _head_depth(self, connection: Connection, number: int | None) -> int:
+        return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
+
+    def _with_new_id(self, when: float, title: str | None, work: Callable[[Connection, str], None]) -> str:
+        """Run work with an id until one is free; a title that the caller chose must be free at once."""
+        for _ in range(_ATTEMPTS):
+            ident = new_session_id(when)
+            try:
+                self._database.write(lambda connection, ident=ident: work(connection, ident))  # type: ignore[misc]
+            except StoreError as error:
+                if not isinstance(error.__cause__, IntegrityError):
+                    raise
+                if title is not None and self._is_taken(title):
+                    raise TitleTaken(f"another session has the title {title!r}; choose a different one") from error
+                continue
+            return ident
+        raise StoreError("no free session id was found; try again")
+
+    def _is_taken(self, title: str) -> bool:
+        query = select(session.c.id).where(session.c.tenant == self._store.tenant, session.c.title == title)
+        with self._database.read() as connection:
+            return connection.execute(query).first() is not None

@@ -1,0 +1,142 @@
+"""What is particular to SQLite: one file, write-ahead log, one writer at a time.
+
+Every commit is on the disk when it returns (``synchronous=FULL``). A writer takes the lock when its transaction
+begins, so it never finds out half-way that it came too late.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Select, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
+
+CACHE_KIB = 32_000
+"""Pages kept in memory; the indexes over hashes are hit at random places."""
+
+CHECKPOINT_PAGES = 1_000
+
+
+class SQLite:
+    """A store in one file; ``wait`` is how many seconds to wait for other writers."""
+
+    name = "sqlite"
+    mark = "?"
+
+    def __init__(self, path: Path, wait: float = 10.0) -> None:
+        if str(path) in {":memory:", ".", ""}:
+            raise StoreError(f"store.path: a store lives in a file, and {str(path)!r} is none; name a file")
+        self.path = path.expanduser().absolute()
+        self.wait = wait
+        self.where = str(self.path)
+
+    def engine(self) -> Engine:
+        """Create the file, readable by its owner only, if it is not there; the log files take over its mode."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.path.exists():
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            if self.path.is_dir():
+                raise StoreUnavailable(f"{self.where} is a folder; a store is a file: name another in store.path")
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self.where} cannot be created: {error.strerror}; choose another place with store.path"
+            ) from error
+        made = create_engine(
+            URL.create("sqlite+pysqlite", database=str(self.path)),
+            connect_args={"timeout": self.wait, "isolation_level": None, "cached_statements": 256},
+            pool_size=8,
+            max_overflow=-1,
+        )
+        event.listen(made, "connect", self._on_connect)
+        event.listen(made, "begin", _on_begin)
+        return made
+
+    def _on_connect(self, connection: sqlite3.Connection, _record: object) -> None:
+        cursor = connection.cursor()
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            self._switch_to_wal(cursor)
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+        cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+        cursor.close()
+
+    def _switch_to_wal(self, cursor: sqlite3.Cursor) -> None:
+        # SQLite does not wait here for others who are opening the same new file.
+        deadline = time.monotonic() + self.wait
+        while True:
+            try:
+                cursor.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    def prepare(self, connection: Connection) -> None:
+        """Nothing: a writing transaction has the lock already."""
+        del connection
+
+    def is_empty(self, connection: Connection) -> bool:
+        """Whether the file has no table at all."""
+        return connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").first() is None
+
+    def translated(self, error: DBAPIError) -> StoreError:
+        """SQLite's result codes in our words."""
+        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        said = str(error.orig)
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return StoreBusy(
+                f"{self.where} was locked by another process for more than {self.wait:g} seconds; "
+                "try again, or see which program holds it"
+            )
+        if code == sqlite3.SQLITE_FULL:
+            return StoreFull(f"{self.where}: no room left on the disk; nothing was changed. Free some and try again")
+        if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            return StoreDamaged(
+                f"{self.where} is damaged or no database ({said}); it was left as it is. Restore a backup, "
+                "or name another file in store.path"
+            )
+        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
+            return StoreUnavailable(
+                f"{self.where} cannot be opened for writing ({said}); check the permissions of the file and its folder"
+            )
+        if code == sqlite3.SQLITE_IOERR:
+            if self._disk_is_full():
+                return StoreFull(f"{self.where}: no room left on the disk; nothing was changed. Free some, try again")
+            return StoreUnavailable(f"{self.where} cannot be read or written ({said}); check the disk")
+        return StoreError(f"{self.where}: {said}")
+
+    def _disk_is_full(self) -> bool:
+        try:
+            room = os.statvfs(self.path.parent)
+        except (AttributeError, OSError):  # not on Windows
+            return False
+        return room.f_bavail * room.f_frsize < 1 << 20
+
+    def is_passing(self, error: DBAPIError) -> bool:
+        """Nothing: SQLite itself has waited for the lock."""
+        del error
+        return False
+
+    def locked(self, statement: Select[Any]) -> Select[Any]:
+        """The same select: a writing transaction is alone."""
+        return statement
+
+    def now(self, connection: Connection) -> float:
+        """This machine's clock: a SQLite file is shared on one machine."""
+        del connection
+        return time.time()
+
+
+def _on_begin(connection: Connection) -> None:
+    reading = connection.get_execution_options().get("everlong_read")
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

@@ -1,0 +1,291 @@
+"""The store of conversations: record what was said, get back what to send.
+
+    with Store.open("conversations.db") as store:
+        branch = store.record(messages)
+        messages = store.context(branch)
+
+Both verbs work on whole lists, so a caller needs to keep nothing but the list. Everything else (views, sessions,
+search) stands on these two. The store is synchronous and may be used from several threads and processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, delete, select
+
+from everlong.context.engine import ContextEngine
+from everlong.errors import NotStored, StoreBusy
+from everlong.model import HashChain, Message, Node, checked_messages, leading_system_count
+from everlong.store.compact import Compacted, compact, see, undo, view_for
+from everlong.store.content import blob, encoded
+from everlong.store.database import ATTEMPTS, Database, TryAgain, open_database, pause
+from everlong.store.forget import Forgotten, forget
+from everlong.store.history import MANUAL, Compaction, Occasion, history
+from everlong.store.pages import ReadPage, page_of
+from everlong.store.paths import Entry, Reader, message_of, segments_to
+from everlong.store.schema import branch as branches
+from everlong.store.schema import content as contents
+from everlong.store.schema import node as nodes
+from everlong.store.schema import pin as pins
+from everlong.store.sessions import Sessions
+from everlong.store.tree import BATCH, Branch, Match, Recorder, Request, find_deepest
+from everlong.store.verify import Verified, verify
+from everlong.store.viewing import items_of
+from everlong.store.views import TAG, Item
+
+if TYPE_CHECKING:
+    from everlong.store.search import Page, Searcher
+
+
+class Store:
+    """Conversations of one tenant in one database."""
+
+    def __init__(
+        self, database: Database, tenant: str = "local", *, redact: Callable[[Message], Message] | None = None
+    ) -> None:
+        self.database = database
+        self.tenant = tenant
+        self.chain = HashChain(tenant)
+        self._redact = redact
+        self._recorder = Recorder(database)
+        self.reader = Reader(database)
+        self.sessions = Sessions(self)
+
+    @classmethod
+    def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
+        """Open a store by the path of a SQLite file or by a url; what is not there is created."""
+        return cls(open_database(url_or_path, wait), tenant)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- recording -----------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        times: Sequence[float] | None = None,
+        tokens: Sequence[int | None] | None = None,
+        ext_id: str | None = None,
+    ) -> Branch:
+        """Store a conversation as far as it is not known; durable when this returns. Recording again adds nothing.
+
+        Args:
+            messages: The conversation from its first message on, with the system messages that it is sent with.
+            tools: The tools that it is sent with.
+            times: When each message was said, in seconds since 1970; now, if not given.
+            tokens: The size of each message, where the caller knows it.
+            ext_id: A name by which the caller knows the conversation, kept with a branch that is begun here.
+        """
+        given = checked_messages(messages)
+        lead = leading_system_count(given)
+        preamble = {"system": given[:lead], "tools": list(tools) if tools else None} if lead or tools else None
+        return self._record(
+            given[lead:],
+            self.chain.root(),
+            None,
+            times=times[lead:] if times else None,
+            tokens=tokens[lead:] if tokens else None,
+            preamble=preamble,
+            ext_id=ext_id,
+        )
+
+    def append(
+        self,
+        to: Branch,
+        messages: Iterable[Message],
+        *,
+        times: Sequence[float] | None = None,
+        tokens: Sequence[int | None] | None = None,
+    ) -> Branch:
+        """Store what follows a place in the tree; the same as recording the whole list, without reading it again."""
+        return self._record(checked_messages(messages), to.node, to.id, times=times, tokens=tokens)
+
+    def _record(
+        self,
+        messages: list[Message],
+        start: Node,
+        start_branch: int | None,
+        *,
+        times: Sequence[float] | None,
+        tokens: Sequence[int | None] | None,
+        preamble: Any = None,
+        ext_id: str | None = None,
+    ) -> Branch:
+        now = time.time()
+        cleaned = [self._clean(message) for message in messages]
+        request = Request(
+            self.chain,
+            start,
+            cleaned,
+            times or [now] * len(cleaned),
+            tokens or [None] * len(cleaned),
+            start_branch,
+            blob(self.tenant, encoded(preamble)) if preamble is not None else None,
+            ext_id,
+        )
+        with self.database.read() as connection:
+            match = find_deepest(connection, self.database, request)
+            if match.branch is not None and self._nothing_new(connection, request, match):
+                return Branch(match.branch, match.id, match.depth)
+        return self._write(request, match, now)
+
+    def _write(self, request: Request, match: Match, now: float) -> Branch:
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._write_after(request, match, now)
+            except TryAgain:
+                pause(attempt)
+            with self.database.read() as connection:
+                match = find_deepest(connection, self.database, request)
+        raise StoreBusy(f"{self.database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+
+    def _write_after(self, request: Request, match: Match, now: float) -> Branch:
+        waiting = request.additions(match.depth)
+        while True:
+            batch = list(islice(waiting, BATCH))
+            done = self.database.write(partial(self._recorder.add, request, match, batch, now))
+            match = Match(done.id, done.head, done.depth)
+            if len(batch) < BATCH:
+                return done
+
+    def _nothing_new(self, connection: Connection, request: Request, match: Match) -> bool:
+        if match.depth < request.start.depth + len(request.trace.ids):
+            return False
+        if request.preamble is None and not request.asides_at(match.depth):
+            return True
+        row = connection.execute(
+            select(branches.c.head, branches.c.preamble).where(branches.c.id == match.branch)
+        ).first()
+        if row is None or bytes(row.head) != match.id:
+            return True
+        return not request.asides_at(match.depth) and (
+            request.preamble is None or row.preamble == request.preamble.digest
+        )
+
+    def _clean(self, message: Message) -> Message:
+        if TAG in message:
+            message = {key: value for key, value in message.items() if key != TAG}
+        return message if self._redact is None else self._redact(message)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def branch(self, number: int) -> Branch:
+        """A branch at its newest end."""
+        with self.database.read() as connection:
+            row = connection.execute(
+                select(branches.c.head, branches.c.head_depth).where(
+                    branches.c.id == number, branches.c.tenant == self.tenant
+                )
+            ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {number} in {self.database.backend.where}")
+        return Branch(number, bytes(row.head), row.head_depth)
+
+    def entries(self, at: Branch, low: int = -1, high: int | None = None) -> list[Entry]:
+        """The stored messages that lead to a place, with their numbers and times, without any view."""
+        with self.database.read() as connection:
+            path = segments_to(connection, at.id, at.depth)
+            return self.reader.entries(connection, path, low, at.depth if high is None else high)
+
+    def context(self, at: Branch, *, profile: str | None = None) -> list[Message]:
+        """What to send: system messages, the view in force applied to its stretch, and all messages after it.
+
+        With a ``profile`` only a view that was made for it counts.
+        """
+        return see(self, at, profile).messages
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def compact(self, at: Branch, engine: ContextEngine, occasion: Occasion = MANUAL, **options: Any) -> Compacted:
+        """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
+        return compact(self, at, engine, occasion, **options)
+
+    def view_items(self, at: Branch) -> tuple[list[Item], int]:
+        """The items of the view in force at a place, and the depth up to which it covers; none and 0 without one."""
+        with self.database.read() as connection:
+            view_id = connection.execute(select(branches.c.view_id).where(branches.c.id == at.id)).scalar()
+            shown = view_for(connection, view_id, at.depth, None)
+            return ([], 0) if shown is None else (items_of(connection, self.reader, shown.id), shown.cover_depth)
+
+    def undo(self, at: Branch) -> bool:
+        """Take back the latest compaction of a branch; False where there is none. Other branches stay as they are."""
+        return undo(self, at)
+
+    def pin(self, node: bytes) -> None:
+        """Have a message told in its own words after every compaction."""
+        self._known_node(node)
+        statement = self.database.sql("INSERT INTO pin (node, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING")
+        values = (node, self.tenant, time.time())
+        self.database.write(lambda connection: connection.exec_driver_sql(statement, values))
+
+    def unpin(self, node: bytes) -> bool:
+        """Take a pin away; False where there was none."""
+        gone = delete(pins).where(pins.c.node == node, pins.c.tenant == self.tenant)
+        return self.database.write(lambda connection: connection.execute(gone).rowcount == 1)
+
+    def compactions(self, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
+        """The compaction history of a session, of a branch, or of all, oldest first."""
+        return history(self, session=session, branch=branch)
+
+    def _known_node(self, node: bytes) -> None:
+        with self.database.read() as connection:
+            found = connection.execute(select(nodes.c.seq).where(nodes.c.id == node, nodes.c.tenant == self.tenant))
+            if found.first() is None:
+                raise NotStored(f"there is no message {node.hex()} in {self.database.backend.where}")
+
+    # -- finding, forgetting, checking ---------------------------------------------------------------------------------
+
+    def search(self, text: str, **options: Any) -> Page:
+        """One page of what was said about something; see `everlong.store.search.Searcher.search`."""
+        return self.searcher.search(text, **options)
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """The search over this tenant's conversations."""
+        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
+
+        return Searcher(self.database, self.tenant)
+
+    def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
+        """A message's words, one page of so many characters at a time, however large it is."""
+        with self.database.read() as connection:
+            row = connection.execute(
+                select(contents.c.bytes, contents.c.codec, contents.c.state, contents.c.stub)
+                .join(nodes, nodes.c.digest == contents.c.digest)
+                .where(nodes.c.id == node, nodes.c.tenant == self.tenant)
+            ).first()
+        if row is None:
+            raise NotStored(f"there is no message {node.hex()} in {self.database.backend.where}")
+        return page_of(message_of(*row), page, chars)
+
+    def forget(self, nodes: Sequence[bytes]) -> Forgotten:
+        """Forget messages for good, wherever the same words stand; sent again, they are not stored again."""
+        return forget(self, nodes)
+
+    def forget_session(self, ident: str) -> Forgotten:
+        """Forget all messages of a session; words that other conversations use too stay there."""
+        nodes = [entry.id for entry in self.sessions.entries(ident) if entry.id is not None]
+        return forget(self, nodes, spare_shared=True)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
+        """Derive every hash anew and follow every reference; problems are told, nothing is changed."""
+        return verify(self, progress)

@@ -1,0 +1,313 @@
+"""Recording: which messages of a list are known, and the transaction that adds the others.
+
+A list is matched by its hash chain to the deepest node that the store knows. What comes after is appended to that
+node's branch, or becomes a fork where the branch has gone on differently. The same list recorded again, from wherever,
+adds nothing. This module writes nodes, contents and branches; it knows no view beyond which one a fork inherits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, select, update
+
+from everlong.model import HashChain, Message, Node, Trace
+from everlong.store.content import Blob, blob, encoded
+from everlong.store.database import Database, TryAgain
+from everlong.store.forgotten import forgotten_rows
+from everlong.store.schema import annex, branch, view
+from everlong.store.split import kind_of_annex, rest_of
+
+BATCH = 4_096
+"""Messages of one list that are committed together."""
+
+_PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A place in the tree: a branch, and the node on it up to which a conversation goes."""
+
+    id: int
+    head: bytes
+    depth: int
+
+    @property
+    def node(self) -> Node:
+        """The node at the end of the conversation."""
+        return Node(self.head, self.depth)
+
+
+class Match(NamedTuple):
+    """The deepest known node of a list; ``branch`` is None before the first message."""
+
+    branch: int | None
+    id: bytes
+    depth: int
+
+
+class Addition(NamedTuple):
+    """One message to store: its place, its bytes, and the hashes of its blocks."""
+
+    id: bytes
+    depth: int
+    role: str
+    blob: Blob
+    blocks: list[bytes]
+    tokens: int | None
+    ts: float
+
+
+class Aside(NamedTuple):
+    """One message without identity, after the node at a depth."""
+
+    depth: int
+    ord: int
+    kind: str
+    blob: Blob
+
+
+@dataclass(slots=True)
+class Request:
+    """A list to record, hashed: it begins after ``start`` and carries what it was sent with."""
+
+    chain: HashChain
+    start: Node
+    messages: list[Message]
+    ts: Sequence[float]
+    tokens: Sequence[int | None]
+    start_branch: int | None = None
+    preamble: Blob | None = None
+    ext_id: str | None = None
+    trace: Trace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trace = self.chain.trace(self.messages, self.start)
+
+    def asides_at(self, depth: int) -> list[Aside]:
+        """The messages without identity directly after a depth."""
+        ends, place = self.trace.ends, depth - self.start.depth
+        first = bisect_right(ends, place - 1)  # the first message that ends at or after the place
+        if first < len(ends) and ends[first] == place and place > (ends[first - 1] if first else 0):
+            first += 1  # the message that made the node
+        asides: list[Aside] = []
+        while first < len(ends) and ends[first] == place:
+            message = self.messages[first]
+            data = blob(self.chain.tenant, encoded(message))
+            asides.append(Aside(depth, len(asides), kind_of_annex(message), data))
+            first += 1
+        return asides
+
+    def additions(self, after: int) -> Iterator[tuple[Addition, list[Aside]]]:
+        """What has to be stored beyond a depth, each message with those without identity that follow it."""
+        ends, ids = self.trace.ends, self.trace.ids
+        known = after - self.start.depth
+        before = known
+        for index in range(bisect_right(ends, known), len(ends)):
+            end = ends[index]
+            if end == before:
+                continue
+            message = self.messages[index]
+            begin = ends[index - 1] if index else 0
+            if begin < before:
+                message = rest_of(message, before - begin)
+            made = Addition(
+                ids[end - 1],
+                self.start.depth + end,
+                str(message["role"])[:32].encode("utf-8", "replace").decode().replace("\0", ""),
+                blob(self.chain.tenant, encoded(message)),
+                self.trace.blocks[before:end],
+                self.tokens[index],
+                self.ts[index],
+            )
+            followed = index + 1 < len(ends) and ends[index + 1] == end
+            yield made, (self.asides_at(made.depth) if followed else [])
+            before = end
+
+
+def find_deepest(connection: Connection, database: Database, request: Request) -> Match:
+    """The deepest node of a list that the store knows: asked from the end, in ever larger bites."""
+    ids = request.trace.ids
+    end, bite = len(ids), 0
+    while end > 0:
+        size = _PROBES[min(bite, len(_PROBES) - 1)]
+        asked = ids[max(0, end - size) : end]
+        marks = ",".join([database.mark] * len(asked))
+        row = connection.exec_driver_sql(
+            f"SELECT branch, id, depth FROM node WHERE id IN ({marks}) ORDER BY depth DESC LIMIT 1",  # noqa: S608
+            tuple(asked),
+        ).first()
+        if row is not None:
+            return Match(row[0], bytes(row[1]), row[2])
+        end -= size
+        bite += 1
+    if not ids and request.start_branch is None:  # nothing said yet: the same silence is not stored twice
+        held = None if request.preamble is None else request.preamble.digest
+        empty = select(branch.c.id).where(
+            branch.c.tenant == request.chain.tenant, branch.c.head == request.start.id, branch.c.preamble == held
+        )
+        found = connection.execute(empty.order_by(branch.c.id).limit(1)).scalar()
+        return Match(found, request.start.id, request.start.depth)
+    return Match(request.start_branch, request.start.id, request.start.depth)
+
+
+class Recorder:
+    """Writes requests into one database, inside transactions that others open."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        sql = database.sql
+        self._content = sql(
+            "INSERT INTO content (tenant, digest, bytes, codec, state, stub) VALUES (?,?,?,?,?,?)"
+            " ON CONFLICT DO NOTHING"
+        )
+        self._node = sql(
+            "INSERT INTO node (id, tenant, parent, branch, depth, role, digest, tokens, ts)"
+            " VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
+        )
+        self._annex = sql(
+            "INSERT INTO annex (tenant, branch, depth, ord, digest, kind, shown, first_ts) VALUES (?,?,?,?,?,?,?,?)"
+        )
+        self._copy_annex = sql(
+            "INSERT INTO annex (tenant, branch, depth, ord, digest, kind, shown, first_ts)"
+            " SELECT tenant, ?, depth, ord, digest, kind, shown, first_ts FROM annex WHERE branch = ? AND depth = ?"
+        )
+        self._pending = sql(
+            "INSERT INTO pending (seq) SELECT seq FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
+        )
+        self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
+
+    def add(
+        self,
+        request: Request,
+        match: Match,
+        additions: Sequence[tuple[Addition, list[Aside]]],
+        now: float,
+        connection: Connection,
+    ) -> Branch:
+        """Store additions after a match; `TryAgain` where another process was there first."""
+        at = self._locked_branch(connection, match)
+        is_head = at is not None and bytes(at.head) == match.id
+        first = request.asides_at(match.depth)
+        if not additions and not is_head and match.branch is not None:
+            return Branch(match.branch, match.id, match.depth)
+        if is_head and match.branch is not None:
+            number = match.branch
+            first = self._not_there_yet(connection, number, match.depth, first)
+        else:
+            number = self._fork(connection, request, match, at, now)
+            if match.branch is not None and match.depth == request.start.depth:
+                first = self._taken_along(connection, match, number, first)
+        asides = [*first, *(aside for _, following in additions for aside in following)]
+        blobs = [*((made.blob, made.blocks) for made, _ in additions), *((aside.blob, []) for aside in asides)]
+        if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
+            blobs.append((request.preamble, []))
+            connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
+        self._add_contents(connection, request.chain.tenant, blobs)
+        self._add_asides(connection, request.chain.tenant, number, asides, now)
+        if not additions:
+            return Branch(number, match.id, match.depth)
+        return self._add_nodes(connection, request, match, number, [made for made, _ in additions])
+
+    def _add_nodes(
+        self, connection: Connection, request: Request, match: Match, number: int, made: list[Addition]
+    ) -> Branch:
+        tenant = request.chain.tenant
+        parent: bytes | None = match.id if match.depth else None
+        rows = []
+        for addition in made:
+            rows.append(
+                (
+                    *(addition.id, tenant, parent, number, addition.depth),
+                    *(addition.role, addition.blob.digest, addition.tokens, addition.ts),
+                )
+            )
+            parent = addition.id
+        if connection.exec_driver_sql(self._node, rows).rowcount != len(rows):
+            raise TryAgain("another process stored some of these messages at the same moment")
+        last = made[-1]
+        if connection.exec_driver_sql(self._move, (last.id, last.depth, number, match.id)).rowcount != 1:
+            raise TryAgain(f"branch {number} was extended at the same moment")
+        connection.exec_driver_sql(self._pending, (number, match.depth, last.depth))
+        return Branch(number, last.id, last.depth)
+
+    def _locked_branch(self, connection: Connection, match: Match) -> Row[Any] | None:
+        if match.branch is None:
+            return None
+        columns = select(branch.c.head, branch.c.view_id, branch.c.preamble).where(branch.c.id == match.branch)
+        row = connection.execute(self.database.backend.locked(columns)).first()
+        if row is None:
+            raise TryAgain(f"branch {match.branch} was removed at the same moment")
+        return row
+
+    def _fork(self, connection: Connection, request: Request, match: Match, at: Row[Any] | None, now: float) -> int:
+        inserted = connection.execute(
+            branch.insert().values(
+                tenant=request.chain.tenant,
+                parent=match.branch,
+                fork_depth=match.depth,
+                head=match.id,
+                head_depth=match.depth,
+                view_id=inherited_view(connection, at.view_id, match.depth) if at is not None else None,
+                epoch=0,
+                preamble=at.preamble if at is not None else None,
+                ext_id=request.ext_id,
+                ts=now,
+            )
+        ).inserted_primary_key
+        if inserted is None:
+            raise TryAgain("the new branch has no number")
+        return int(inserted[0])
+
+    def _add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
+        if not blobs:
+            return
+        rows = forgotten_rows(connection, tenant, blobs)
+        if rows is None:
+            rows = [(tenant, made.digest, made.bytes, made.codec, "live", None) for made, _ in blobs]
+        rows.sort(key=lambda row: row[1])  # two writers of the same contents meet in one order, so neither deadlocks
+        connection.exec_driver_sql(self._content, rows)
+
+    def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside], now: float) -> None:
+        rows = [(tenant, number, aside.depth, aside.ord, aside.blob.digest, aside.kind, True, now) for aside in asides]
+        if rows:
+            connection.exec_driver_sql(self._annex, rows)
+
+    def _taken_along(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
+        """What follows a place belongs to whatever is appended to that place, on a fork too."""
+        copied = connection.exec_driver_sql(self._copy_annex, (number, match.branch, match.depth)).rowcount
+        return [aside._replace(ord=copied + place) for place, aside in enumerate(asides)]
+
+    def _not_there_yet(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:
+        """Those that the branch does not have after its head, numbered behind those that it has."""
+        if not asides:
+            return []
+        there = select(annex.c.digest, annex.c.kind).where(annex.c.branch == number, annex.c.depth == depth)
+        rows = connection.execute(there).all()
+        have = {bytes(row.digest) for row in rows}
+        left = Counter(row.kind for row in rows)
+        new: list[Aside] = []
+        for aside in asides:
+            # An instruction is another one if its words are; the rest are the same ones in whatever shape they come.
+            left[aside.kind] -= 1
+            if aside.blob.digest not in have if aside.kind == "system" else left[aside.kind] < 0:
+                new.append(aside)
+        return [aside._replace(ord=len(rows) + place) for place, aside in enumerate(new)]
+
+
+def inherited_view(connection: Connection, view_id: int | None, depth: int) -> int | None:
+    """The newest usable view of a chain that was made with no knowledge beyond a depth."""
+    while view_id is not None:
+        row = connection.execute(
+            select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == view_id)
+        ).first()
+        if row is None:
+            return None
+        if row.saw_depth <= depth and row.state != "void":
+            return view_id
+        view_id = row.prev
+    return None

@@ -1,0 +1,255 @@
+"""Checking a store: every hash is derived anew, every reference followed, and each problem told in a sentence.
+
+Reads only. Works through the tables in order of their keys, so that it takes little memory however large the store is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Connection, Row, Select, and_, exists, func, or_, select
+from sqlalchemy.orm import aliased
+
+from everlong.errors import StoreDamaged
+from everlong.model import HashChain
+from everlong.store.content import decoded, digest_of, unpacked
+from everlong.store.forgotten import read_stub
+from everlong.store.schema import annex, branch, content, node, pin, session, view, view_item
+from everlong.store.views import Item, problems_of
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+MOST = 1_000
+"""How many problems are listed at most; a store with more than that needs its backup, not a longer list."""
+
+
+class Verified(NamedTuple):
+    """What a check found: how much was looked at, and what is wrong."""
+
+    messages: int
+    contents: int
+    branches: int
+    views: int
+    problems: list[str]
+
+
+def verify(store: Store, progress: Callable[[int, int], None] | None = None) -> Verified:
+    """Check all that a tenant has; ``progress`` is told how many messages of how many are done."""
+    problems: list[str] = []
+
+    def note(found: Iterator[str]) -> None:
+        for problem in found:
+            if len(problems) < MOST:
+                problems.append(problem)
+
+    with store.database.read() as connection:
+        tenant = store.tenant
+        sizes = [
+            connection.execute(select(func.count()).select_from(table).where(table.c.tenant == tenant)).scalar_one()
+            for table in (node, content, branch, view)
+        ]
+        note(_contents(connection, tenant))
+        note(_nodes(connection, tenant, sizes[0], progress))
+        note(_branches(connection, tenant))
+        note(_views(connection, tenant))
+        note(_references(connection, tenant))
+    return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems)
+
+
+def _contents(connection: Connection, tenant: str) -> Iterator[str]:
+    for row in _each(connection, select(content).where(content.c.tenant == tenant)):
+        name = f"content {bytes(row.digest).hex()}"
+        if row.state == "forgotten":
+            if row.bytes is not None:
+                yield f"{name} is forgotten and still has its words"
+            elif row.stub is None:
+                yield f"{name} is forgotten and has no trace of its shape"
+        elif row.state != "live" or row.bytes is None:
+            yield f"{name} has no bytes (its state is {row.state!r})"
+        else:
+            try:
+                if digest_of(tenant, unpacked(row.bytes, row.codec)) != bytes(row.digest):
+                    yield f"{name} does not hash to its name"
+            except StoreDamaged as error:
+                yield f"{name}: {error}"
+
+
+def _nodes(
+    connection: Connection, tenant: str, total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[str]:
+    chain = HashChain(tenant)
+    above = aliased(node)
+    joined = (
+        select(
+            node,
+            content.c.bytes,
+            content.c.codec,
+            content.c.state,
+            content.c.stub,
+            content.c.seq.label("held"),
+            above.c.depth.label("parent_depth"),
+        )
+        .select_from(node)
+        .outerjoin(content, content.c.digest == node.c.digest)
+        .outerjoin(above, above.c.id == node.c.parent)
+        .where(node.c.tenant == tenant)
+    )
+    for done, row in enumerate(_each(connection, joined), 1):
+        yield from _node(chain, row)
+        if progress is not None and (done % 1_000 == 0 or done == total):
+            progress(done, total)
+
+
+def _node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
+    name = f"message {bytes(row.id).hex()}"
+    if row.held is None:
+        yield f"{name} has no content"
+        return
+    if row.parent is not None and row.parent_depth is None:
+        yield f"{name} follows {bytes(row.parent).hex()}, which is not there"
+        return
+    start = bytes(row.parent) if row.parent is not None else chain.root().id
+    depth = row.parent_depth or 0
+    try:
+        for side, block in _blocks(chain, row):
+            start = chain.step(start, side, block)  # type: ignore[arg-type]
+            depth += 1
+    except (StoreDamaged, ValueError, KeyError, TypeError) as error:
+        yield f"{name} cannot be read: {error}"
+        return
+    if start != bytes(row.id):
+        yield f"{name} does not follow from its content and {'the beginning' if row.parent is None else 'its parent'}"
+    elif depth != row.depth:
+        yield f"{name} is at depth {row.depth} and should be at {depth}"
+
+
+def _blocks(chain: HashChain, row: Row[Any]) -> list[tuple[str, bytes]]:
+    if row.state == "forgotten":
+        return [(proof[0], bytes.fromhex(proof[1:])) for proof in read_stub(row.stub)[1]]
+    message = decoded(unpacked(row.bytes, row.codec))
+    side = "a" if message.get("role") == "assistant" else "u"
+    return [(side, block) for block in chain.trace([message]).blocks]
+
+
+def _branches(connection: Connection, tenant: str) -> Iterator[str]:
+    head, parent = aliased(node), aliased(branch)
+    deepest = select(func.max(node.c.depth)).where(node.c.branch == branch.c.id).scalar_subquery()
+    query = (
+        select(
+            branch,
+            head.c.depth.label("found_depth"),
+            parent.c.head_depth.label("parent_head"),
+            deepest.label("deepest"),
+        )
+        .select_from(branch)
+        .outerjoin(head, head.c.id == branch.c.head)
+        .outerjoin(parent, parent.c.id == branch.c.parent)
+        .where(branch.c.tenant == tenant)
+    )
+    for row in connection.execute(query):
+        name = f"branch {row.id}"
+        if row.head_depth != (row.found_depth or 0):
+            yield f"{name} ends at a message that is not there"
+        elif row.deepest is not None and row.deepest != row.head_depth:
+            yield f"{name} has messages down to depth {row.deepest} and says that it ends at {row.head_depth}"
+        if row.parent is not None and row.parent_head is None:
+            yield f"{name} forks from branch {row.parent}, which is not there"
+        elif row.parent is not None and row.parent_head < row.fork_depth:
+            yield f"{name} forks at depth {row.fork_depth}, where branch {row.parent} has already ended"
+    yield from _gaps(connection, tenant)
+
+
+def _gaps(connection: Connection, tenant: str) -> Iterator[str]:
+    """Messages whose parent is on a branch from which theirs does not come."""
+    above = aliased(node)
+    own = branch.c.parent.is_not(None)
+    wrong = (
+        select(node.c.id, node.c.branch)
+        .join(branch, branch.c.id == node.c.branch, isouter=True)
+        .join(above, above.c.id == node.c.parent, isouter=True)
+        .where(
+            node.c.tenant == tenant,
+            or_(
+                branch.c.id.is_(None),
+                and_(node.c.parent.is_(None), branch.c.fork_depth != 0),
+                and_(above.c.branch != node.c.branch, or_(~own, above.c.branch != branch.c.parent)),
+                and_(above.c.branch != node.c.branch, above.c.depth != branch.c.fork_depth),
+            ),
+        )
+    )
+    for row in connection.execute(wrong):
+        yield f"message {bytes(row.id).hex()} is on branch {row.branch}, which does not lead to it"
+
+
+def _views(connection: Connection, tenant: str) -> Iterator[str]:
+    for row in connection.execute(select(view).where(view.c.tenant == tenant)).all():
+        name = f"view {row.id}"
+        if row.state not in {"good", "degraded", "void"}:
+            yield f"{name} has the unknown state {row.state!r}"
+        if row.cover_depth > row.saw_depth:
+            yield f"{name} covers depth {row.cover_depth}, though it was made with depth {row.saw_depth} in sight"
+        items = connection.execute(select(view_item).where(view_item.c.view == row.id).order_by(view_item.c.ord)).all()
+        shaped = [
+            Item(item.kind, item.from_depth, item.to_depth, {} if item.digest is not None else None) for item in items
+        ]
+        for problem in problems_of(shaped, row.cover_depth):
+            yield f"{name}: {problem}"
+
+
+def _references(connection: Connection, tenant: str) -> Iterator[str]:
+    """Everything that names a content, node, view or branch names one that is there."""
+    items = view_item.join(view, view.c.id == view_item.c.view)
+    chained = aliased(view)
+    lost: list[tuple[str, Select[Any]]] = [
+        (
+            "an item of view {0} has no content",
+            _dangling(view_item.c.view, view_item.c.digest, content.c.digest)
+            .select_from(items)
+            .where(view.c.tenant == tenant),
+        ),
+        (
+            "a message beside branch {0} has no content",
+            _dangling(annex.c.branch, annex.c.digest, content.c.digest).where(annex.c.tenant == tenant),
+        ),
+        (
+            "the system messages of branch {0} are not there",
+            _dangling(branch.c.id, branch.c.preamble, content.c.digest).where(branch.c.tenant == tenant),
+        ),
+        (
+            "branch {0} shows a view that is not there",
+            _dangling(branch.c.id, branch.c.view_id, view.c.id).where(branch.c.tenant == tenant),
+        ),
+        (
+            "view {0} covers up to a message that is not there",
+            _dangling(view.c.id, view.c.cover, node.c.id).where(view.c.tenant == tenant, view.c.cover_depth > 0),
+        ),
+        (
+            "view {0} follows a view that is not there",
+            _dangling(view.c.id, view.c.prev, chained.c.id).where(view.c.tenant == tenant),
+        ),
+        (
+            "session {0} is on a branch that is not there",
+            _dangling(session.c.id, session.c.branch, branch.c.id).where(session.c.tenant == tenant),
+        ),
+        (
+            "the system prompt of session {0} is not there",
+            _dangling(session.c.id, session.c.system_prompt, content.c.digest).where(session.c.tenant == tenant),
+        ),
+        (
+            "a pin names message {0}, which is not there",
+            _dangling(pin.c.node, pin.c.node, node.c.id).where(pin.c.tenant == tenant),
+        ),
+    ]
+    for sentence, query in lost:
+        for (name,) in connection.execute(query):
+            yield sentence.format(bytes(name).hex() if isinstance(name, bytes | memoryview) else name)
+
+
+def _dangling(name: Any, reference: Any, target: Any) -> Select[Any]:
+    return select(name).where(reference.is_not(None), ~exists().where(target == reference).correlate(reference.table))
+
+
+def _each(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
+    yield from connection.execution_options(yield_per=500).execute(query)

@@ -1,0 +1,54 @@
+"""The databases that the store is tested on: a SQLite file, and a PostgreSQL server of our own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.store.server import binaries, postgres
+
+from everlong.store import Store
+from everlong.store.database import Database, open_database
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    given = os.environ.get("EVERLONG_TEST_POSTGRES")
+    if given:
+        yield given
+    elif binaries() is None:
+        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres) or set EVERLONG_TEST_POSTGRES")
+    else:
+        with postgres() as url:
+            yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"], scope="session")
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One database of each kind for the whole run; tests part by tenant."""
+    if request.param == "sqlite":
+        return str(tmp_path_factory.mktemp("store") / "store.db")
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+@pytest.fixture(scope="session")
+def database(url: str) -> Iterator[Database]:
+    opened = open_database(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    """A tenant of its own in the shared database."""
+    return Store(database, uuid.uuid4().hex)
+
+
+@pytest.fixture
+def file_store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened

@@ -1,0 +1,88 @@
+"""What a person typed, read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.errors import QueryError
+from everlong.store.search.patterns import required_literals
+from everlong.store.search.query import MAX_TERMS, read_query
+
+
+def test_words_of_a_question_count_by_what_they_tell() -> None:
+    query = read_query("When did Caroline go to the support group?")
+    assert query.terms["carolin"] == query.terms["group"] == 1.0
+    assert query.terms["when"] < 1.0
+    assert "the" not in query.terms
+    assert query.is_question
+    assert query.asks_when
+
+
+def test_what_stands_between_quotes_is_required_and_ranked_by_as_well() -> None:
+    query = read_query('error in "Login  form" today')
+    assert query.phrases == ("login form",)
+    assert {"login", "form", "error", "today"} <= query.terms.keys()
+
+
+def test_a_path_is_a_row_of_terms_and_a_literal() -> None:
+    query = read_query("fix src/auth/Login.py")
+    assert query.rows == (("src", "auth", "login", "py"),)
+    assert query.literals == ("src/auth/login.py",)
+
+
+def test_dense_script_is_asked_for_in_pairs_or_by_one_character() -> None:
+    query = read_query("数据库 锁")
+    assert set(query.terms) == {"数据", "据库"}
+    assert query.starts == ("锁",)
+
+
+@pytest.mark.parametrize("text", ["the", "to be or not to be", "???", "😀", "*", "-"])
+def test_what_has_no_term_is_looked_for_as_it_stands(text: str) -> None:
+    assert read_query(text).required == (text,)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\0", "\n\t"])
+def test_nothing_asks_for_nothing(text: str) -> None:
+    assert read_query(text).is_empty
+
+
+def test_a_pasted_page_counts_with_its_first_terms() -> None:
+    assert len(read_query(" ".join(f"word{n}" for n in range(10_000))).terms) == MAX_TERMS
+
+
+def test_a_broken_pattern_is_named_in_the_error() -> None:
+    with pytest.raises(QueryError, match=r"'a\(b' is no regular expression"):
+        read_query("a(b", "regex")
+
+
+def test_an_unknown_mode_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(QueryError, match="'fuzzy' is not known; allowed are auto, phrase, substring, regex"):
+        read_query("a", "fuzzy")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        ("foo.*bar", ("foo", "bar")),
+        ("(?:abc|def)xyz", ("xyz",)),
+        ("(abc)+d?efg", ("abc", "efg")),
+        ("(abc)?def", ("def",)),
+        ("abc|def", ()),
+        ("[abc]de", ()),
+        ("(?x) a b c", ()),
+        ("(?=look)ahead", ("ahead",)),
+    ],
+)
+def test_only_what_every_match_contains_is_taken_from_a_pattern(pattern: str, literals: tuple[str, ...]) -> None:
+    assert required_literals(pattern) == literals
+
+
+@given(st.from_regex(r"(ab|cd+|[ef]{2}|ghi?|\(jk\)){1,6}", fullmatch=True), st.data())
+def test_a_match_contains_the_literals_of_its_pattern(pattern: str, data: st.DataObject) -> None:
+    pattern = pattern.replace("(jk)", "(jkl)?")
+    match = data.draw(st.from_regex(re.compile(pattern), fullmatch=True))
+    assert all(literal in match for literal in required_literals(pattern))

@@ -1,0 +1,121 @@
+"""The index keeps up with what is stored, and forgets what is forgotten."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from everlong.store import Store
+from everlong.store.database import Database
+from everlong.store.search import words
+from tests.store.search.saying import Said, Sayer
+
+_DRAIN = """
+import sys
+from everlong.store import Store
+with Store.open(sys.argv[1]) as store:
+    print(sum(iter(lambda: store.searcher.index_pending(16), 0)))
+"""
+
+
+def test_what_is_pending_is_indexed_in_batches(sayer: Sayer) -> None:
+    sayer.drain()
+    sayer.say(*(f"lamp {number}" for number in range(10)))
+    assert [sayer.store.searcher.index_pending(4) for _ in range(4)] == [4, 4, 2, 0]
+    assert len(sayer.texts("lamp")) == 10
+
+
+def test_several_processes_index_each_message_once(url: str, database: Database) -> None:
+    sayer = Sayer(Store(database, uuid.uuid4().hex))
+    sayer.drain()
+    sayer.say(*(f"lamp {number}" for number in range(200)))
+    runs = [subprocess.Popen([sys.executable, "-c", _DRAIN, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    done = [int(run.communicate(timeout=60)[0]) for run in runs]
+    assert sum(done) == 200
+    assert len(sayer.texts("lamp", limit=1_000)) == 200
+    with database.read() as connection:
+        assert sayer.store.searcher.corpus.pending_numbers(connection, 10) == []
+
+
+def test_a_batch_that_fails_half_way_changes_nothing(sayer: Sayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sayer.drain()
+    sayer.say("lamp")
+    index = sayer.store.searcher.index
+    with monkeypatch.context() as patch:
+        patch.setattr(type(index), "_count", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sayer.store.searcher.index_pending()
+    assert sayer.texts("lamp") == ["lamp"]
+    assert sayer.store.searcher.index_pending() == 1
+    assert sayer.texts("lamp") == ["lamp"]
+
+
+def test_an_index_of_another_version_is_made_anew(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    sayer = Sayer(file_store)
+    sayer.say("lamp one", "lamp two")
+    sayer.drain()
+    for module in ("words", "upkeep", "sqlite"):
+        monkeypatch.setattr(f"everlong.store.search.{module}.INDEX_VERSION", words.INDEX_VERSION + 1)
+    with Store.open(file_store.database.backend.where) as again:
+        later = Sayer(again)
+        assert set(later.texts("lamp")) == {"lamp one", "lamp two"}
+        assert again.searcher.index_pending() == 2
+        assert set(later.texts("lamp")) == {"lamp one", "lamp two"}
+
+
+def test_what_is_forgotten_is_found_no_more(said: Said) -> None:
+    said.say("my password is hunter2 数据", "a lamp for the password 库")
+    (hit,) = said.store.search("hunter2").hits
+    assert hit.node is not None
+    said.store.forget([hit.node])
+    for query in ("hunter2", "数据", "数", "password hunter2"):
+        assert "my password is hunter2 数据" not in said.texts(query)
+    assert said.texts("unter", mode="substring") == []
+    assert said.texts("hunter2", mode="regex") == []
+    assert said.texts("password") == ["a lamp for the password 库"]
+    said.drain()
+    assert said.texts("hunter2") == []
+
+
+def test_forgotten_words_leave_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Store.open(path) as store:
+        sayer = Sayer(store)
+        sayer.say(*(f"lamp {number}" for number in range(50)), "the word is zyxwvut", "ok")
+        sayer.drain()
+        (hit,) = store.search("zyxwvut").hits
+        assert hit.node is not None
+        store.forget([hit.node])
+        assert len(sayer.texts("lamp", limit=100)) == 50
+        with store.database.engine.connect() as connection:
+            connection.exec_driver_sql("INSERT INTO search_words(search_words) VALUES('integrity-check')")
+            connection.exec_driver_sql("INSERT INTO search_grams(search_grams) VALUES('integrity-check')")
+            connection.rollback()
+    assert b"zyxwvut" not in path.read_bytes()
+    assert b"zyxw" not in path.read_bytes()
+
+
+def test_taking_out_leaves_the_figures_as_if_it_had_never_been_there(sayer: Sayer) -> None:
+    sayer.say("a lamp", "and a shade")
+    sayer.drain()
+    with sayer.store.database.read() as connection:
+        before = sayer.store.searcher.index.size(connection)
+    sayer.say("several other words of wisdom", "yes")
+    sayer.drain()
+    hits = [hit.node for hit in sayer.store.search("wisdom", limit=5).hits]
+    hits += [hit.node for hit in sayer.store.search("yes", limit=5).hits]
+    sayer.store.forget([node for node in hits if node is not None])
+    with sayer.store.database.read() as connection:
+        assert sayer.store.searcher.index.size(connection) == before
+
+
+def test_a_huge_text_with_more_words_than_an_index_entry_holds_is_found_to_its_end(said: Said) -> None:
+    words = " ".join(f"w{number:06x}q" for number in range(140_000))
+    said.say(f"{words} lastword 末尾", "ok")
+    for query in ("lastword", "末尾", "w000001q"):
+        assert [hit.turn for hit in said.store.search(query).hits] == [1], query
+    assert [hit.turn for hit in said.store.search("astwor", mode="substring").hits] == [1]

@@ -1,0 +1,80 @@
+"""Text as the index knows it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.store.search.words import characters_of, folded, index_text, terms_of
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Running", "runs"),
+        ("went", "go"),
+        ("children", "kid"),
+        ("Café", "cafe"),
+        ("Straße", "STRASSE"),
+        ("ﬁle", "file"),
+        ("ＡＢＣ", "abc"),
+        ("photos", "picture"),
+        ("22nd", "22"),
+        ("1,400", "1400"),
+        ("e\u0301tude", "étude"),
+    ],
+)
+def test_forms_of_a_word_have_the_same_terms(one: str, other: str) -> None:
+    assert terms_of(one) == terms_of(other) != []
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("src/auth/login_form.py", ["src", "auth", "login", "form", "py"]),
+        ("GitHub", ["github", "git", "hub"]),
+        ("HTTPServer", ["httpserver", "http", "server"]),
+        ("a.b-c", ["b", "c"]),
+    ],
+)
+def test_paths_and_identifiers_fall_into_their_parts(text: str, parts: list[str]) -> None:
+    assert terms_of(text) == parts
+
+
+def test_function_words_are_not_indexed() -> None:
+    assert terms_of("the cat is on the mat, isn't it?") == ["cat", "mat"]
+
+
+def test_dense_script_is_cut_into_pairs_and_a_last_character() -> None:
+    assert terms_of("数据库 ok 한국") == ["数据", "据库", "库", "ok", "한국", "국"]
+
+
+def test_encoded_data_is_known_by_its_beginning() -> None:
+    assert [len(term) for term in terms_of("x1" * 5_000)] == [64]
+
+
+def test_a_huge_text_is_indexed_with_each_term_once() -> None:
+    assert index_text("alpha beta " * 50_000).terms == "alpha beta"
+
+
+@given(st.text())
+def test_any_text_can_be_indexed_and_stored(text: str) -> None:
+    made = index_text(text)
+    made.terms.encode()
+    made.characters.encode()
+    assert "\0" not in made.terms + made.characters
+
+
+@given(st.text())
+def test_folding_twice_changes_nothing(text: str) -> None:
+    once = folded(text)
+    assert folded(once) == once
+
+
+@given(st.text(), st.integers(0, 50), st.integers(1, 50))
+def test_a_stretch_of_a_plain_text_stands_among_its_characters(text: str, start: int, length: int) -> None:
+    plain = " ".join(folded(text).split())
+    stretch = plain[start : start + length].strip()
+    if stretch.isascii():
+        assert stretch in characters_of(text)

@@ -1,0 +1,172 @@
+"""A store of any older version opens, whole; one of a newer version or of somebody else is refused and left alone."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+
+from everlong.errors import SchemaMismatch
+from everlong.model import Message
+from everlong.store import Store
+from everlong.store.database import Database, open_database
+from everlong.store.sqlite import SQLite
+from everlong.store.versions import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, upgrade
+
+TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+
+
+def shape(database: Database) -> dict[str, object]:
+    """Tables, columns, keys and indexes as the database tells them."""
+    with database.engine.connect() as connection:
+        seen = inspect(connection)
+        return {
+            table: (
+                [(c["name"], str(c["type"]), c["nullable"], c.get("primary_key")) for c in seen.get_columns(table)],
+                sorted((i["name"] or "", tuple(i["column_names"]), i["unique"]) for i in seen.get_indexes(table)),
+                sorted(tuple(u["column_names"]) for u in seen.get_unique_constraints(table)),
+            )
+            for table in sorted(seen.get_table_names())
+        }
+
+
+def test_every_revision_is_listed_in_order() -> None:
+    files = sorted((MIGRATIONS / "versions").glob("v*.py"))
+    found = [re.search(r'^revision = "(\d+)"', file.read_text(encoding="utf-8"), re.MULTILINE) for file in files]
+    assert tuple(match[1] for match in found if match) == REVISIONS
+
+
+def older(path: Path, revision: str) -> None:
+    """A file as the version with that revision left it."""
+    backend = SQLite(path)
+    engine = backend.engine()
+    with engine.begin() as connection:
+        upgrade(connection, revision)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_a_file_of_each_older_version_becomes_like_a_new_one(tmp_path: Path, revision: str) -> None:
+    older(tmp_path / "old.db", revision)
+    with Store.open(tmp_path / "old.db") as old, Store.open(tmp_path / "new.db") as new:
+        assert shape(old.database) == shape(new.database)
+        assert old.context(old.record(TALK)) == TALK
+
+
+def test_what_an_older_version_stored_is_still_there(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with Store.open(path) as new:
+        at = new.record(TALK)
+    # Back to the first version: what the second added is taken away again.
+    with sqlite3.connect(path) as raw:
+        for table in ("session", "compaction", "pin", "tombstone"):
+            raw.execute(f"DROP TABLE {table}")
+        raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")  # noqa: S608 - a constant
+    with Store.open(path) as store:
+        assert store.record(TALK) == at
+        assert store.verify().problems == []
+        assert store.sessions.newest() == []
+
+
+@pytest.fixture
+def schema_url(postgres_url: str, tmp_path: Path) -> Iterator[str]:
+    """A schema of its own in the PostgreSQL database."""
+    name = "s_" + re.sub(r"\W", "_", tmp_path.name).lower()
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP SCHEMA IF EXISTS {name} CASCADE"))
+        connection.execute(text(f"CREATE SCHEMA {name}"))
+    yield f"{postgres_url}&options=-csearch_path%3D{name}"
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP SCHEMA {name} CASCADE"))
+    engine.dispose()
+
+
+def test_the_server_is_brought_up_to_date_too(schema_url: str, postgres_url: str) -> None:
+    engine = create_engine(schema_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        upgrade(connection, REVISIONS[0])
+    engine.dispose()
+    old, new = open_database(schema_url), open_database(postgres_url)
+    try:
+        ours = set(shape(old))
+        assert {table: form for table, form in shape(new).items() if table in ours} == shape(old)
+        assert "session" in ours
+    finally:
+        old.close()
+        new.close()
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    Store.open(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")  # noqa: S608 - a constant
+    with pytest.raises(SchemaMismatch, match=r"newer version of Everlong .*'9999'.*update Everlong"):
+        Store.open(path)
+
+
+def test_somebody_elses_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TABLE session (id INTEGER)")
+        raw.execute("INSERT INTO session VALUES (7)")
+    with pytest.raises(SchemaMismatch, match=r"other\.db holds tables that are not Everlong's.*store\.path"):
+        Store.open(path)
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("SELECT * FROM session").fetchall() == [(7,)]
+        assert raw.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
+
+
+def test_somebody_elses_tables_on_the_server_are_refused(schema_url: str) -> None:
+    engine = create_engine(schema_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE session (id INTEGER)"))
+    engine.dispose()
+    with pytest.raises(SchemaMismatch, match="not Everlong's"):
+        open_database(schema_url)
+
+
+OPENING = """
+import sys
+from everlong.store import Store
+with Store.open(sys.argv[1]) as store:
+    store.record([{"role": "user", "content": "hello"}])
+print("alembic" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("start", ["new", "old"])
+def test_several_processes_may_open_a_new_or_old_file_at_once(tmp_path: Path, start: str) -> None:
+    path = tmp_path / "shared.db"
+    if start == "old":
+        older(path, REVISIONS[0])
+    command = [sys.executable, "-c", OPENING, str(path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    said = [process.communicate(timeout=60) for process in running]
+    assert [process.returncode for process in running] == [0] * 4, said
+    if start == "new":  # loading Alembic takes longer than opening a store
+        assert {out.strip() for out, _ in said} == {"False"}
+    with Store.open(path) as store:
+        assert store.verify().problems == []
+        assert store.verify().messages == 1
+
+
+@pytest.mark.parametrize("count", [4])
+def test_several_processes_may_open_an_empty_server_at_once(schema_url: str, count: int) -> None:
+    command = [sys.executable, "-c", OPENING, schema_url]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    said = [process.communicate(timeout=60) for process in running]
+    assert [process.returncode for process in running] == [0] * count, said
+
+
+def test_the_newest_revision_is_the_head() -> None:
+    assert REVISIONS[-1] == HEAD

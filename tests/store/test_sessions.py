@@ -1,0 +1,202 @@
+"""Sessions: ids, sources, titles, lineages, totals, the compaction history and the log."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from everlong import ContextCompressor
+from everlong.errors import NotStored, StoreError, TitleTaken
+from everlong.model import Message
+from everlong.store import Branch, Occasion, Store
+from everlong.store.logs import write_session_log
+from everlong.store.naming import clean_title
+from everlong.store.schema import session
+from tests.store.engines import ScriptedEngine, summarizing
+
+TALK: list[Message] = [
+    {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n} " * 40} for n in range(40)
+]
+
+
+@pytest.mark.spec("7.2")
+def test_an_id_says_when_the_session_began(store: Store) -> None:
+    assert re.fullmatch(r"\d{8}_\d{6}_[0-9a-f]{6}", store.sessions.start().id)
+
+
+@pytest.mark.spec("7.6")
+def test_the_source_is_the_platform_else_the_variable_else_cli(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.sessions.start().source == "cli"
+    monkeypatch.setenv("EVERLONG_SESSION_SOURCE", "nightly")
+    assert store.sessions.start().source == "nightly"
+    assert store.sessions.start(platform="telegram").source == "telegram"
+
+
+@pytest.mark.spec("7.2")
+def test_a_compaction_ends_the_session_and_opens_a_child_that_takes_over_everything(store: Store) -> None:
+    at = store.record(TALK)
+    old = store.sessions.start(
+        at,
+        title="Harbour plan",
+        platform="telegram",
+        user="ada",
+        model="m-1",
+        system_prompt="You plan harbours.",
+        origin={"chat": 7},
+        from_depth=0,
+    )
+    child = store.sessions.roll_over(old.id, at)
+    ended = store.sessions.get(old.id)
+    assert ended.end_reason == "compression"
+    assert ended.to_depth == child.from_depth == 40
+    assert ended.ended is not None
+    assert child.parent == old.id
+    assert (child.source, child.platform, child.user, child.model) == ("telegram", "telegram", "ada", "m-1")
+    assert child.origin == {"chat": 7}
+    assert store.sessions.system_prompt(child.id) == "You plan harbours."
+    assert child.title == "Harbour plan #2"
+    assert store.sessions.roll_over(child.id).title == "Harbour plan #3"
+    assert [entry.message for entry in store.sessions.entries(old.id)] == TALK
+    assert store.sessions.entries(child.id) == []
+
+
+def test_titles_are_unique_and_a_continued_one_skips_those_that_are_taken(store: Store) -> None:
+    first = store.sessions.start(title="Plan")
+    store.sessions.start(title="Plan #2")
+    with pytest.raises(TitleTaken, match="'Plan'"):
+        store.sessions.start(title="Plan")
+    other = store.sessions.start()
+    with pytest.raises(TitleTaken, match="'Plan #2'"):
+        store.sessions.rename(other.id, " Plan  #2 ")
+    assert store.sessions.rename(other.id, "Else").title == "Else"
+    assert store.sessions.roll_over(first.id).title == "Plan #3"
+    with pytest.raises(StoreError, match="at least one character"):
+        store.sessions.rename(other.id, " \x00 ")
+    assert clean_title("a\nb\u200b  c") == "a b c"
+
+
+def test_an_ended_session_does_not_roll_over_again_and_leaves_nothing_half_done(store: Store) -> None:
+    at = store.record(TALK)
+    old = store.sessions.start(at)
+    store.sessions.roll_over(old.id, at)
+    with pytest.raises(StoreError, match="has ended already"):
+        store.sessions.roll_over(old.id, at)
+    assert len(store.sessions.lineage(old.id)) == 2
+    assert store.sessions.end(old.id, "exit").end_reason == "compression"
+
+
+def test_a_failed_child_leaves_the_session_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = store.sessions.start(store.record(TALK))
+
+    def fail(*_: object) -> None:
+        raise StoreError("no")
+
+    monkeypatch.setattr(store.sessions, "_insert", fail)
+    with pytest.raises(StoreError, match="no"):
+        store.sessions.roll_over(old.id)
+    assert store.sessions.get(old.id).ended is None
+
+
+def test_resuming_lands_at_the_newest_end_that_has_a_conversation(store: Store) -> None:
+    at = store.record(TALK)
+    first = store.sessions.start(at, started=1_000.0)
+    second = store.sessions.roll_over(first.id, at)
+    third = store.sessions.roll_over(second.id, at)
+    for ident in (first.id, second.id, third.id):
+        assert store.sessions.resume(ident).id == third.id
+    empty = store.sessions.start()
+
+    def adopt(connection) -> None:  # type: ignore[no-untyped-def]
+        connection.execute(session.update().where(session.c.id == empty.id).values(parent=third.id))
+
+    store.database.write(adopt)
+    assert store.sessions.resume(first.id).id == third.id
+    assert store.sessions.resume(empty.id).id == third.id
+    alone = store.sessions.start()
+    assert store.sessions.resume(alone.id).id == alone.id
+
+
+def test_sessions_are_found_by_id_by_title_and_by_the_beginning_of_an_id(store: Store) -> None:
+    made = store.sessions.start(title="Plan")
+    assert store.sessions.find(made.id) == store.sessions.find("Plan") == store.sessions.find(made.id[:-2])
+    with pytest.raises(NotStored, match="'nonsense'"):
+        store.sessions.find("nonsense")
+    with pytest.raises(NotStored):
+        store.sessions.get("nonsense")
+
+
+def test_sessions_are_listed_newest_first_and_filtered(store: Store) -> None:
+    old = store.sessions.start(started=1_000.0, platform="discord")
+    new = store.sessions.start(started=2_000.0, user="ada")
+    assert [one.id for one in store.sessions.newest()] == [new.id, old.id]
+    assert [one.id for one in store.sessions.newest(limit=1)] == [new.id]
+    assert [one.id for one in store.sessions.newest(source="discord")] == [old.id]
+    assert [one.id for one in store.sessions.newest(user="ada")] == [new.id]
+    assert [one.id for one in store.sessions.newest(since=1_500.0)] == [new.id]
+    assert [one.id for one in store.sessions.newest(before=1_500.0)] == [old.id]
+
+
+def test_usage_and_cost_add_up(store: Store) -> None:
+    made = store.sessions.start()
+    store.sessions.add_usage(made.id, {"prompt_tokens": 100, "completion_tokens": 7, "cache_read_tokens": 60}, 0.25)
+    total = store.sessions.add_usage(made.id, {"input_tokens": 5, "output_tokens": 1, "reasoning_tokens": 3}, 0.5)
+    assert (total.input_tokens, total.output_tokens, total.cache_read_tokens) == (45, 8, 60)
+    assert (total.reasoning_tokens, total.api_calls, total.cost) == (3, 2, 0.75)
+
+
+@pytest.mark.spec("7.4", "9.5")
+def test_each_compaction_is_in_the_history(store: Store) -> None:
+    at = store.record(TALK)
+    made = store.sessions.start(at, model="m-1", from_depth=0)
+    engine = ContextCompressor(4_000, settings={"protect_last_n": 2})
+    done = store.compact(at, engine, Occasion("threshold", made.id, "m-1"))
+    child = store.sessions.roll_over(made.id, at, compaction_id=done.compaction_id)
+    (entry,) = store.compactions(session=made.id)
+    assert engine.last_report is not None
+    assert (entry.reason, entry.engine, entry.model, entry.child) == ("threshold", "compressor", "m-1", child.id)
+    assert (entry.messages_before, entry.messages_after) == (40, len(done.messages))
+    assert (entry.tokens_before, entry.tokens_after) == (
+        engine.last_report.tokens_before,
+        engine.last_report.tokens_after,
+    )
+    assert entry.quality == engine.last_report.quality.score if engine.last_report.quality else None
+    assert entry.seconds > 0
+    assert entry.fallback is None
+    assert entry.at > 0
+    store.compact(at, ScriptedEngine(summarizing(0, 3)))
+    assert [one.engine for one in store.compactions(branch=at.id)] == ["compressor", "scripted"]
+
+
+@pytest.mark.spec("7.6")
+def test_the_log_of_a_session_is_one_json_file_for_its_owner(store: Store, tmp_path: Path) -> None:
+    talk: list[Message] = [*TALK[:2], {"role": "user", "content": "half \ud83d of a pair"}]
+    made = store.sessions.start(store.record(talk), title="Plan", from_depth=0)
+    path = write_session_log(store, made.id, tmp_path / "logs")
+    assert path.name == f"session_{made.id}.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    log = json.loads(path.read_text(encoding="utf-8"))
+    assert log["session_id"] == made.id
+    assert log["title"] == "Plan"
+    assert [message["content"] for message in log["messages"]] == [message["content"] for message in talk]
+
+
+def test_a_session_may_begin_before_its_first_message(store: Store) -> None:
+    made = store.sessions.start()
+    assert store.sessions.entries(made.id) == []
+    at = store.record(TALK)
+    store.sessions.attach(made.id, at)
+    assert len(store.sessions.entries(made.id)) == 40
+
+
+def test_a_deleted_session_hands_its_children_to_its_parent(store: Store) -> None:
+    at = store.record(TALK)
+    first = store.sessions.start(at)
+    second = store.sessions.roll_over(first.id, at)
+    third = store.sessions.roll_over(second.id, at)
+    store.sessions.delete(second.id)
+    assert [one.id for one in store.sessions.lineage(third.id)] == [first.id, third.id]
+    assert store.context(Branch(at.id, at.head, at.depth)) == TALK

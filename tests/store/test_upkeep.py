@@ -1,0 +1,160 @@
+"""Settings, redaction at rest, retention, garbage, backup and reading in pages."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from everlong.config.paths import data_home
+from everlong.config.settings import StoreSettings
+from everlong.errors import NotStored, StoreError
+from everlong.model import Message
+from everlong.store import Store
+from everlong.store.maintenance import backup, collect_garbage, retain, size_of, stats, vacuum
+from everlong.store.opening import apply_retention, default_path, open_store
+from tests.store.engines import ScriptedEngine, summarizing
+
+KEY = "ghp_" + "a1B2" * 9
+TALK: list[Message] = [
+    {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n} " * 30} for n in range(12)
+]
+
+
+def test_without_settings_the_store_is_in_the_users_own_folder() -> None:
+    assert default_path() == data_home() / "store.db"
+    with open_store() as store:
+        assert store.database.backend.where == str(default_path())
+
+
+def test_the_settings_say_where_the_store_is(tmp_path: Path) -> None:
+    with open_store(StoreSettings(path=str(tmp_path / "mine.db"))) as store:
+        at = store.record(TALK)
+    with open_store(StoreSettings(url=f"sqlite:///{tmp_path / 'mine.db'}", path="elsewhere.db")) as store:
+        assert store.context(at) == TALK
+
+
+def test_secrets_are_redacted_before_they_are_stored_and_hashed(tmp_path: Path) -> None:
+    message: Message = {"role": "user", "content": [{"type": "text", "text": f"my key is {KEY}"}]}
+    path = tmp_path / "store.db"
+    with open_store(StoreSettings(path=str(path), redact=True)) as store:
+        at = store.record([message])
+        assert store.record([message]) == at
+        assert store.context(at) == [
+            {"role": "user", "content": [{"type": "text", "text": "my key is [redacted:api_key]"}]}
+        ]
+        assert store.verify().problems == []
+    assert KEY.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_a_large_message_is_read_in_pages(store: Store) -> None:
+    at = store.record([{"role": "user", "content": "0123456789" * 1_000}])
+    first = store.read(at.head, chars=4_000)
+    assert (first.pages, first.chars) == (3, 10_000)
+    assert "".join(store.read(at.head, page, 4_000).text for page in range(3)) == "0123456789" * 1_000
+    assert store.read(at.head, 3, 4_000).text == ""
+    with pytest.raises(NotStored):
+        store.read(bytes(16))
+
+
+def test_garbage_is_what_no_session_leads_to_and_never_below_a_fork_that_one_needs(store: Store) -> None:
+    trunk = store.record(TALK)
+    fork = store.record([*TALK[:5], {"role": "user", "content": "a fork"}])
+    loose = store.record([{"role": "user", "content": "a title, please"}])
+    store.sessions.start(fork, from_depth=0)
+    store.compact(trunk, ScriptedEngine(summarizing(0, 8)))
+    assert collect_garbage(store).messages == 0  # all of it is young
+    collected = collect_garbage(store, min_age=-1.0)
+    assert (collected.branches, collected.messages) == (1, 8)
+    assert store.context(fork) == [*TALK[:5], {"role": "user", "content": "a fork"}]
+    assert store.branch(trunk.id).depth == 5
+    with pytest.raises(NotStored):
+        store.branch(loose.id)
+    assert store.verify().problems == []
+    again = store.record(TALK)
+    assert store.context(again) == TALK
+    assert store.verify().problems == []
+
+
+def test_retention_is_off_by_default_and_deletes_by_age(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        old = store.sessions.start(store.record(TALK), started=1_000.0, from_depth=0)
+        store.sessions.end(old.id, "exit")
+        new = store.sessions.start(store.record([{"role": "user", "content": "new"}]), from_depth=0)
+        assert apply_retention(store, StoreSettings()) == []
+        assert retain(store, days=1) == []  # it began long ago and ended just now
+        assert retain(store, days=0) == [old.id]
+        assert [one.id for one in store.sessions.newest()] == [new.id]
+        assert store.verify().problems == []
+
+
+def test_retention_by_size_deletes_the_oldest_first(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        for number in range(3):
+            talk: list[Message] = [{"role": "user", "content": f"{number} {n} {hash((number, n))}"} for n in range(50)]
+            made = store.sessions.start(store.record(talk), started=1_000.0 + number, from_depth=0)
+            store.sessions.end(made.id, "exit")
+        first, *_ = reversed(store.sessions.newest())
+        assert retain(store, max_bytes=size_of(store) - 1)[0] == first.id
+        assert retain(store, max_bytes=10**12) == []
+
+
+def test_a_backup_is_a_whole_store_for_its_owner(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        at = store.record(TALK)
+        backup(store, tmp_path / "copy.db")
+        with pytest.raises(StoreError, match="is there already"):
+            backup(store, tmp_path / "copy.db")
+        with pytest.raises(StoreError, match="failed"):
+            backup(store, tmp_path / "nowhere" / "copy.db")
+    assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+    with Store.open(tmp_path / "copy.db") as copy:
+        assert copy.context(at) == TALK
+        assert copy.verify().problems == []
+
+
+def test_a_server_is_backed_up_with_its_own_tools(store: Store, tmp_path: Path) -> None:
+    if store.database.backend.name == "sqlite":
+        backup(store, tmp_path / "copy.db")
+    else:
+        with pytest.raises(StoreError, match="pg_dump"):
+            backup(store, tmp_path / "copy.db")
+
+
+def test_vacuum_gives_room_back_and_stats_tell(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        store.record([{"role": "user", "content": f"{n} " + "x y z " * 400} for n in range(500)])
+        before = stats(store)
+        assert before["messages"] == 500
+        assert vacuum(store, min_age=-1.0).messages == 500
+        after = stats(store)
+        assert (after["messages"], after["contents"], after["branches"]) == (0, 0, 0)
+        assert after["bytes"] < before["bytes"]
+
+
+def test_a_pinned_message_is_told_again_after_the_summary(store: Store) -> None:
+    at = store.record(TALK)
+    entries = store.entries(at)
+    pinned, edited = entries[3].id, entries[0].id
+    assert pinned is not None
+    assert edited is not None
+
+    def change(messages: list[Message]) -> list[Message]:
+        return [{**messages[0], "content": "cut"}, {"role": "user", "content": "summary"}, *messages[8:]]
+
+    store.compact(at, ScriptedEngine(change))
+    plain = store.context(at)
+    store.pin(pinned)
+    store.pin(edited)
+    said = store.context(at)
+    assert said[0] == TALK[0]
+    assert said[1]["content"][0]["text"] == "summary"
+    assert str(TALK[3]["content"]) in said[1]["content"][1]["text"]
+    assert said[2:] == plain[2:]
+    assert store.unpin(pinned)
+    assert store.unpin(edited)
+    assert not store.unpin(edited)
+    assert store.context(at) == plain
+    with pytest.raises(NotStored):
+        store.pin(bytes(16))

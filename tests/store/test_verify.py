@@ -1,0 +1,96 @@
+"""A check finds whatever was changed behind the store's back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Connection, delete, select, update
+
+from everlong.model import Message
+from everlong.store import Store
+from everlong.store.content import blob, encoded
+from everlong.store.schema import annex, branch, content, node, session, view, view_item
+from tests.store.engines import ScriptedEngine, summarizing
+
+TALK: list[Message] = [
+    {"role": "system", "content": "You are an agent."},
+    *({"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n}"} for n in range(8)),
+    {"role": "developer", "content": "Be brief."},
+]
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    at = store.record(TALK)
+    store.compact(at, ScriptedEngine(summarizing(2, 6)))
+    store.record([*TALK[:4], {"role": "user", "content": "a fork"}])
+    store.sessions.start(at, system_prompt="You are an agent.")
+    return store
+
+
+def test_a_sound_store_has_no_problems(filled: Store) -> None:
+    told: list[tuple[int, int]] = []
+    found = filled.verify(lambda done, total: told.append((done, total)))
+    assert found.problems == []
+    assert (found.messages, found.branches, found.views) == (9, 2, 1)
+    assert told[-1] == (9, 9)
+
+
+Damage = Callable[[Connection, str], object]
+
+
+def other_words(connection: Connection, tenant: str) -> None:
+    changed = blob(tenant, encoded({"role": "user", "content": "message 99"}))
+    one = select(node.c.digest).where(node.c.tenant == tenant, node.c.depth == 3).limit(1).scalar_subquery()
+    connection.execute(update(content).where(content.c.digest == one).values(bytes=changed.bytes, codec=changed.codec))
+
+
+def other_content(connection: Connection, tenant: str) -> None:
+    digests = select(node.c.digest).where(node.c.tenant == tenant, node.c.depth == 1).scalar_subquery()
+    connection.execute(update(node).where(node.c.tenant == tenant, node.c.depth == 2).values(digest=digests))
+
+
+def of(table, **values) -> Damage:  # type: ignore[no-untyped-def]
+    return lambda connection, tenant: connection.execute(update(table).where(table.c.tenant == tenant).values(**values))
+
+
+def gone(table, *conditions) -> Damage:  # type: ignore[no-untyped-def]
+    return lambda connection, tenant: connection.execute(delete(table).where(table.c.tenant == tenant, *conditions))
+
+
+def broken_items(connection: Connection, tenant: str) -> None:
+    mine = select(view.c.id).where(view.c.tenant == tenant)
+    connection.execute(update(view_item).where(view_item.c.view.in_(mine), view_item.c.ord == 1).values(to_depth=3))
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "changed words": (other_words, "does not hash to its name"),
+    "swapped content": (other_content, "does not follow from its content and its parent"),
+    "lost content": (gone(content), "has no content"),
+    "lost bytes": (of(content, bytes=None), "has no bytes"),
+    "damaged bytes": (of(content, bytes=b"nonsense", codec=1), "cannot be unpacked"),
+    "lost message": (gone(node, node.c.depth == 2), "which is not there"),
+    "moved message": (
+        lambda connection, tenant: connection.execute(
+            update(node).where(node.c.tenant == tenant, node.c.depth == 8).values(depth=9)
+        ),
+        "should be at 8",
+    ),
+    "wrong head": (of(branch, head_depth=2), "ends at"),
+    "lost branch": (gone(branch), "which does not lead to it"),
+    "lost view": (gone(view), "shows a view that is not there"),
+    "torn view": (broken_items, "the items end at 3"),
+    "blind view": (of(view, saw_depth=1), "in sight"),
+    "lost place of a session": (of(session, branch=999_999_999), "on a branch that is not there"),
+    "lost prompt": (of(session, system_prompt=bytes(16)), "the system prompt of session"),
+    "lost aside": (of(annex, digest=bytes(16)), "beside branch"),
+    "lost preamble": (of(branch, preamble=bytes(16)), "the system messages of branch"),
+}
+
+
+@pytest.mark.parametrize(("damage", "sentence"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_damage_is_found(filled: Store, damage: Damage, sentence: str) -> None:
+    filled.database.write(lambda connection: damage(connection, filled.tenant))
+    problems = filled.verify().problems
+    assert any(sentence in problem for problem in problems), problems

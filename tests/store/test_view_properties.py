@@ -1,0 +1,131 @@
+"""Whatever an engine does, the view that is derived from it gives exactly its output, and is a partition."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from everlong.model import Message
+from everlong.store import Store
+from everlong.store.database import Database
+from everlong.store.viewing import raw_pieces
+from everlong.store.views import Item, Piece, derive, problems_of, tagged, untagged
+from everlong.testing.strategies import conversations
+from tests.store.engines import Step, engine_of, step_lists
+
+SHARED = settings(
+    max_examples=40,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def plain(messages: list[Message]) -> list[Message]:
+    return [untagged(message) for message in messages]
+
+
+def pieces_after(pieces: list[Piece], items: list[Item], cover: int) -> list[Piece]:
+    """The pieces that a view gives, made from values alone."""
+    made: list[Piece] = []
+    for number, item in enumerate(items):
+        if item.kind == "keep":
+            made += [p for p in pieces if p.is_raw and item.from_depth < p.to_depth <= item.to_depth]
+        else:
+            made.append(Piece(item.kind, item.from_depth, item.to_depth, item.message, f"v{number}"))
+    return [*made, *(p for p in pieces if p.is_raw and p.to_depth > cover)]
+
+
+@st.composite
+def raw(draw: st.DrawFn) -> list[Piece]:
+    """Raw pieces, with now and then one that follows a message without a depth of its own."""
+    pieces: list[Piece] = []
+    depth = 0
+    for number in range(draw(st.integers(1, 10))):
+        beside = draw(st.integers(0, 3)) == 0
+        text = draw(st.sampled_from(["yes", "ok", f"message {number}"]))
+        start = depth
+        depth += 0 if beside else draw(st.integers(1, 3))
+        message: Message = {"role": "user", "content": text}
+        pieces.append(Piece("keep", start, depth, message, f"t{number}", is_raw=True))
+    return pieces
+
+
+@given(raw(), step_lists(), step_lists())
+@settings(max_examples=300, deadline=None)
+def test_items_give_the_engines_output_and_partition_the_cover_also_the_second_time(
+    pieces: list[Piece], first: list[Step], second: list[Step]
+) -> None:
+    current = pieces
+    for steps in (first, second):
+        output = engine_of(steps).compress(tagged(current))
+        derived = derive(current, copy.deepcopy(output))
+        assert problems_of(derived.items, derived.cover_depth) == []
+        current = pieces_after(pieces, derived.items, derived.cover_depth)
+        assert [piece.message for piece in current if piece.message is not None] == plain(output)
+
+
+@SHARED
+@given(conversations(5), step_lists(), step_lists(), conversations(2))
+def test_the_store_sends_exactly_what_the_engine_returned_and_what_came_after(
+    database: Database, talk: list[Message], first: list[Step], second: list[Step], more: list[Message]
+) -> None:
+    store = Store(database, uuid.uuid4().hex)
+    at = store.record(talk)
+    for steps in (first, second):
+        seen: list[list[Message]] = []
+        engine = engine_of(steps)
+
+        def watching(messages: list[Message], change=engine.change, seen=seen) -> list[Message]:  # type: ignore[no-untyped-def]
+            output: list[Message] = change(messages)
+            seen.append(plain(copy.deepcopy(output)))
+            return output
+
+        before = store.context(at)
+        engine.change = watching
+        done = store.compact(at, engine)
+        assert done.messages == store.context(at) == seen[0]
+        assert done.outcome == ("unchanged" if seen[0] == before else "compacted")
+    compacted = store.context(at)
+    rest: list[Message] = [{"role": "user", "content": "go on"}, *more]
+    assert store.context(store.append(at, rest)) == [*compacted, *rest]
+    while store.undo(at):
+        pass
+    assert store.context(at) == talk
+
+
+def test_kept_messages_are_the_stores_own_bytes(store: Store) -> None:
+    talk: list[Message] = [{"role": "user", "content": "a", "x": 1}, {"role": "assistant", "content": "b"}]
+    at = store.record(talk)
+
+    def reorder(messages: list[Message]) -> list[Message]:
+        turned = [dict(reversed(message.items())) for message in messages]
+        return [*turned, {"role": "user", "content": "summary"}]
+
+    done = store.compact(at, engine_of([]))
+    assert done.outcome == "unchanged"
+    engine = engine_of([])
+    engine.change = reorder
+    store.compact(at, engine)
+    assert [list(message) for message in store.context(at)[:2]] == [["role", "content", "x"], ["role", "content"]]
+
+
+def test_raw_pieces_of_nothing_are_none() -> None:
+    assert raw_pieces([], 0) == []
+
+
+@pytest.mark.parametrize("drop_tags", [False, True])
+def test_a_summary_covers_what_it_replaced_and_the_tail_stays_raw(store: Store, drop_tags: bool) -> None:
+    talk: list[Message] = [
+        {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n}"} for n in range(20)
+    ]
+    at = store.record(talk)
+    steps: list[Step] = [("summarize", 2, 15)]
+    store.compact(at, engine_of([("untag", 0, 0), *steps] if drop_tags else steps))
+    items, cover = store.view_items(at)
+    assert cover == 15
+    assert [(item.kind, item.from_depth, item.to_depth) for item in items] == [("keep", 0, 2), ("new", 2, 15)]
