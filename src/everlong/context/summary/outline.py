@@ -33,6 +33,7 @@ MUST = 50.0
 _GOAL = 20.0
 _WHOLE_GOAL, _BRIEF_GOAL = 480, 60
 _MOSTLY = 0.8
+_MOST_COUNTED = 9
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
 
@@ -291,7 +292,7 @@ def _finish(outline: Outline) -> None:
     phrases = outline.phrases
     for path, entry in outline.files.items():
         done = [
-            f"{verb}{f' ×{count}' if count > 1 else ''}"
+            f"{verb}{f' {_times(count)}' if count > 1 else ''}"
             for verb, count in (
                 (phrases.wrote, entry.writes),
                 (phrases.edited, entry.edits),
@@ -303,5 +304,10 @@ def _finish(outline: Outline) -> None:
         worth = 2.2 if entry.writes or entry.edits or phrases.wrote.lower() in entry.note else 1.0
         outline.add("Relevant Files", entry.order, f"- `{path}`{f' — {note}' if note else ''}", worth)
     if outline.tools:
-        used = ", ".join(f"{name} ×{count}" for name, count in outline.tools.most_common(12))
+        used = ", ".join(f"{name} {_times(count)}" for name, count in outline.tools.most_common(12))
         outline.add("Tools & Patterns", outline.length, f"- {phrases.tools_used}: {used}", 1.0)
+
+
+def _times(count: int) -> str:
+    """How often; a larger number would read like a fact of the conversation, which it is not."""
+    return f"×{count}" if count <= _MOST_COUNTED else f"×{_MOST_COUNTED}+"
