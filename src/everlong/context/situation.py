@@ -20,7 +20,7 @@ from everlong.context.budget import Budgets
 from everlong.context.invariants import LatestUserTurn, is_plain, latest_user_index, repair_all
 from everlong.context.literals import ACKNOWLEDGEMENT, summary_indices
 from everlong.context.prune import Pruned, clear_results, shorten_texts
-from everlong.context.summarize import SummaryWriter
+from everlong.context.summarize import SummaryWriter, Written
 from everlong.model import Message
 from everlong.tokens import MessageCounter
 
@@ -45,6 +45,8 @@ class Request:
     target_tokens: int | None = None
     tail_share: float = TAIL_SHARE_OF_TARGET
     """Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
+    written: Written | None = None
+    """A summary that a first try at the target already has; nobody is asked again."""
 
 
 @dataclass
