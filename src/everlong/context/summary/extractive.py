@@ -14,8 +14,8 @@ from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import phrases_for
 from everlong.context.summary.lines import Line, few_lines, many_lines
-from everlong.context.summary.memory import Remembering
-from everlong.context.summary.outline import build_outline
+from everlong.context.summary.memory import Remembering, fingerprint
+from everlong.context.summary.outline import build_outline, grouped
 from everlong.context.summary.select import select
 from everlong.context.summary.text import clip
 from everlong.model import text_of
@@ -38,7 +38,8 @@ class ExtractiveSummarizer:
 
     def summarize(self, request: SummaryRequest) -> str:
         """A structured summary within the budget."""
-        facts = self._facts.read_all(request.turns)
+        fingerprints = [fingerprint(turn) for turn in request.turns]
+        facts = self._facts.read_all(request.turns, fingerprints)
         spoken = [fact.said for fact in facts if fact.said]
         previous = SummaryDocument.parse(request.previous) if request.previous else None
         outline = build_outline(
@@ -48,14 +49,14 @@ class ExtractiveSummarizer:
             opening=text_of(request.opening) if request.opening else "",
             latest=text_of(request.latest_user) if request.latest_user else "",
         )
-        outline.lines = list(zip((fact.role for fact in facts), self._lines(request), strict=True))
+        outline.lines = grouped((fact.role for fact in facts), self._lines(request, fingerprints))
         if request.memory_context:
             outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
         document = select(outline, request.budget_tokens, request.count, request.focus_topic)
         return document.fit(request.budget_tokens, request.count) or _NOTHING
 
-    def _lines(self, request: SummaryRequest) -> Sequence[tuple[Line, ...]]:
+    def _lines(self, request: SummaryRequest, fingerprints: Sequence[int]) -> Sequence[tuple[Line, ...]]:
         """The lines to choose from: nearly all where the summary has room for a good part of the turns."""
         size = sum(len(text_of(turn)) for turn in request.turns)
         roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY
-        return (self._many if roomy else self._few).read_all(request.turns)
+        return (self._many if roomy else self._few).read_all(request.turns, fingerprints)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -49,6 +49,19 @@ class KeyLine(NamedTuple):
     weight: float
 
 
+class LineGroup(NamedTuple):
+    """Neighbouring lines by one writer; each is a key line, as far behind the first as its place says."""
+
+    order: float
+    weight: float
+    lines: Sequence[Line]
+
+    def key_line(self, place: int) -> KeyLine:
+        """One of the lines, by its place in the group, from the front or, if negative, from the end."""
+        line = self.lines[place]
+        return KeyLine(self.order + place % len(self.lines) / 1_000, line, self.weight)
+
+
 @dataclass(slots=True)
 class _File:
     writes: int = 0
@@ -65,8 +78,8 @@ class Outline:
     phrases: Phrases
     length: int
     candidates: list[Candidate] = field(default_factory=list)
-    lines: Sequence[tuple[str, Sequence[Line]]] = ()
-    """For each turn who wrote it, and its lines."""
+    lines: Sequence[LineGroup] = ()
+    """The lines of each turn."""
     inherited_lines: list[KeyLine] = field(default_factory=list)
     files: dict[str, _File] = field(default_factory=dict)
     tools: Counter[str] = field(default_factory=Counter)
@@ -78,13 +91,15 @@ class Outline:
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
-    def key_lines(self) -> Iterator[KeyLine]:
-        """Every line that could stand under critical context, oldest first; made anew, since there are very many."""
-        yield from self.inherited_lines
-        for order, (role, lines) in enumerate(self.lines):
-            weight = _LINE_WEIGHTS.get(role, 1.0)
-            for place, line in enumerate(lines):
-                yield KeyLine(order + place / 1_000, line, weight)
+    def line_groups(self) -> list[LineGroup]:
+        """Every line that could stand under critical context, oldest first."""
+        return [*(LineGroup(kept.order, kept.weight, (kept.line,)) for kept in self.inherited_lines), *self.lines]
+
+
+def grouped(roles: Iterable[str], lines: Iterable[Sequence[Line]]) -> list[LineGroup]:
+    """The lines of each turn, weighed by who wrote it; turns without any are left out."""
+    turns = enumerate(zip(roles, lines, strict=True))
+    return [LineGroup(order, _LINE_WEIGHTS.get(role, 1.0), mine) for order, (role, mine) in turns if mine]
 
 
 _LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
