@@ -82,7 +82,7 @@ def main() -> None:
         held = f"{verdict(fast, 20, at_least=True)} / {verdict(slow, 3, at_least=True)}"
         print(f"{size:>9,} {volume:>6.1f} {fast:>8.1f} {slow:>11.1f}  {held}")
     print(
-        "A stubbed summary of at most two million characters is compared with an extract of every turn, as any model's is;"
+        "A stubbed summary of up to two million characters is compared with an extract of every turn, as any is;"
         "\nin the smallest conversation that is nearly all of the work."
     )
     for stubbed, name in ((True, "stubbed"), (False, "extractive")):
