@@ -67,7 +67,7 @@ def call(arguments: Any) -> Message:
     ],
     ids=lambda message: str(message)[:60],
 )
-def test_no_message_takes_more_than_one_look_at_each_character(message: Message) -> None:
+def test_the_work_on_a_message_does_not_grow_with_the_square_of_its_size(message: Message) -> None:
     # Work that grew with the square of these sizes would not end while anyone waits.
     read_facts(message)
     assert len(few_lines(message)) <= 12
