@@ -35,6 +35,7 @@ test: lint  ## everything that CI runs
 bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.planning
 	@$(BIN)/python -m bench.throughput
+	@$(BIN)/python -m bench.extraction
 	@$(BIN)/python -m bench.startup
 	@$(BIN)/python -m bench.estimator
 	@$(BIN)/python -m bench.store.speed

@@ -1,7 +1,8 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--retrieval] [--misses N] [--json OUT] [--plots DIR] [--jobs N]
+                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--misses N] [--json OUT]
+                              [--plots DIR] [--jobs N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
 assistant's real later turns use. Without a folder of transcripts it uses the shipped session, and says so.
@@ -22,6 +23,7 @@ from bench.retention.facts import COMMON, common_entities, own_entities
 from bench.retention.methods import DEFAULT, METHODS
 from bench.retention.plots import write_plots
 from bench.retention.report import as_values, print_misses, print_search, print_table, print_wrong
+from bench.retention.scripted import outcomes, print_outcomes, try_scripted
 from bench.retention.summary import rows
 from bench.retention.trials import Trial, Work, try_all
 
@@ -50,6 +52,8 @@ def main() -> int:
     found = rows(trials)
     if options.retrieval:
         print_search(found)
+    elif options.scripted:
+        print_outcomes(outcomes(trials))
     else:
         print_table(found)
         print_wrong(trials)
@@ -81,6 +85,7 @@ def _options() -> argparse.Namespace:
         "or of the context that it was given",
     )
     parser.add_argument("--retrieval", action="store_true", help="what a plain search finds, instead")
+    parser.add_argument("--scripted", action="store_true", help="good and bad summaries handed to the engine, instead")
     parser.add_argument("--misses", type=int, default=0, metavar="N", help="show so many lost facts")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured to this file")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")
@@ -127,7 +132,7 @@ def _run(
             for c in sorted(chosen, key=lambda c: -sum(len(str(m)) for m in c.messages))
         ]
         trials: list[Trial] = []
-        for done, made in enumerate(pool.imap_unordered(try_all, pieces), 1):
+        for done, made in enumerate(pool.imap_unordered(try_scripted if options.scripted else try_all, pieces), 1):
             trials += made
             print(f"\rretention: {done:,} of {len(pieces):,} conversations", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)

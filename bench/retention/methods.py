@@ -33,7 +33,11 @@ def body_tokens(messages: Sequence[Message]) -> int:
 
 def extractive(messages: list[Message], room: int) -> list[Message] | None:
     """The engine as it is, without a model."""
-    engine = ContextCompressor(WINDOW)
+    return compacted_by(ContextCompressor(WINDOW), messages, room)
+
+
+def compacted_by(engine: ContextCompressor, messages: list[Message], room: int) -> list[Message] | None:
+    """What an engine makes of a list within a room."""
     prompt = messages[: leading_system_count(messages)]
     for system in (with_note(prompt), prompt):  # the note is paid for like the prompt, where there is one
         try:

@@ -66,7 +66,7 @@ def _row(kind: str, trials: Sequence[Trial]) -> Row:
     first = trials[0]
     reached = [trial for trial in trials if trial.reached]
     row = Row(kind, first.method, first.share, first.chained)
-    row.means = {measure: _mean(reached, measure) for measure in (*MEASURES, SEARCH)}
+    row.means = {measure: mean_of(reached, measure) for measure in (*MEASURES, SEARCH)}
     row.compactions, row.unreached = len(trials), len(trials) - len(reached)
     row.facts = sum(trial.recall.of for trial in reached)
     row.searched = sum(trial.found.of for trial in reached)
@@ -80,7 +80,8 @@ def _row(kind: str, trials: Sequence[Trial]) -> Row:
     return row
 
 
-def _mean(trials: Sequence[Trial], measure: str) -> Mean | None:
+def mean_of(trials: Sequence[Trial], measure: str) -> Mean | None:
+    """The mean of a measure, each conversation counting once; None where there was nothing to measure."""
     by_conversation: dict[str, Share] = {}
     for trial in trials:
         share: Share = getattr(trial, measure)

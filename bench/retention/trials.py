@@ -82,6 +82,10 @@ class Trial:
     problems: list[str] = field(default_factory=list)
     misses: list[Miss] = field(default_factory=list)
     seconds: float = 0.0
+    score: float | None = None
+    """What the engine says of its own result."""
+    blamed: list[str] = field(default_factory=list)
+    """What the engine found wrong with the summary that it was handed."""
 
 
 def try_all(work: Work) -> list[Trial]:
@@ -101,7 +105,7 @@ def try_all(work: Work) -> list[Trial]:
                 start = time.perf_counter()
                 context = METHODS[method](prefix, int(share * body_tokens(prefix)))
                 spent = time.perf_counter() - start
-                trial = _measured(work, transcript, facts, cut, context)
+                trial = measured(work, transcript, facts, cut, context)
                 trial.method, trial.share, trial.seconds = method, share, spent
                 trials.append(trial)
     return trials
@@ -123,7 +127,7 @@ def _try_chains(work: Work, transcript: Transcript) -> list[Trial]:
     trials = []
     for share in work.shares:
         for method in work.methods:
-            trial = _measured(work, transcript, facts, places[-1], _chained(work, places, share, method))
+            trial = measured(work, transcript, facts, places[-1], _chained(work, places, share, method))
             trial.method, trial.share, trial.chained = method, share, True
             trials.append(trial)
     return trials
@@ -144,9 +148,10 @@ def _chained(work: Work, places: Sequence[int], share: float, method: str) -> li
     return context
 
 
-def _measured(
+def measured(
     work: Work, transcript: Transcript, facts: Sequence[Fact], cut: int, context: list[Message] | None
 ) -> Trial:
+    """What a context keeps of the facts that are needed after a cut; which method made it is not told here."""
     prefix = work.conversation.messages[:cut]
     trial = Trial(work.conversation.name, work.conversation.kind, "", 0.0, cut, tokens_before=body_tokens(prefix))
     trial.facts = len(facts)

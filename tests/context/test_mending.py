@@ -157,6 +157,44 @@ def test_an_answer_that_ends_like_an_item_is_whole(ending: str) -> None:
     assert problems_of(f"## Goal\n- Import the berth tables\n## Next Steps\n- Look at {ending}") == ""
 
 
+def test_a_name_that_breaks_off_is_told_by_its_own_case() -> None:
+    turns = [user("Check the mark on every page of the Markdown export of the invoices, please.")]
+    assert "breaks off" in problems_of("## Goal\n- Check the pages of the Mark", turns)
+    assert problems_of("## Goal\n- Check the pages of the mark", turns) == ""
+
+
+def test_what_broke_off_goes_whichever_section_came_last() -> None:
+    answer = "## Next Steps\n- Check berth 17.\n## Goal\n- Import the berth tables.\n- Look at src/pars"
+    document = judged(answer, Yardstick(session()), 2_000, COUNT).document
+    assert document.items["Goal"] == ["- Import the berth tables."]
+    assert document.items["Next Steps"] == ["- Check berth 17."]
+
+
+def test_a_summary_off_the_subject_is_blamed_for_its_inventions_too() -> None:
+    said = problems_of(ANSWERS["off-topic"] + "- Buy flour with config/zeta_plan.yaml.\n")
+    assert "off the subject" in said
+    assert "config/zeta_plan.yaml" in said
+
+
+def test_headings_do_not_count_against_a_short_summary() -> None:
+    turns = [user("Import berth tables from invoices"), assistant("Reading invoices and tables of every berth now")]
+    sections = ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Critical Context")
+    answer = "\n".join(f"## {section}\n- berth tables" for section in (*sections, "Relevant Files", "Next Steps"))
+    assert problems_of(answer, turns) == ""
+
+
+def test_a_target_that_leaves_room_is_used_without_asking_the_model_again() -> None:
+    model = Model("## Goal\n- Import berth tables.")
+    engine = ContextCompressor(64_000, summarizer=CompletionSummarizer(model, window=100_000))
+    # There is nothing to say of this talk, so a summary leaves most of its room to the newest turns.
+    talk = [user("Go on.") if n % 2 else assistant("I go on as before and look around. " * 20) for n in range(200)]
+    result = engine.compress([*session(1), *talk], target_tokens=8_000)
+    assert len(model.prompts) <= 2  # once, and once more to mend it
+    assert engine.last_report is not None
+    assert engine.last_report.tokens_after >= 0.9 * 8_000
+    assert "Import berth tables." in summary_text(result)
+
+
 def test_an_invented_name_takes_only_its_own_line_along() -> None:
     answer = "## Goal\n- Import tables\n  from src/made_up_9.py\n  for berth 17\n- Read src/parser/load_0.py:12 first"
     document = judged(answer, Yardstick(session()), 2_000, COUNT).document

@@ -19,7 +19,6 @@ from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
-from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.trace import NO_TRACE
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
@@ -64,7 +63,7 @@ class Compaction:
         result = self._summarized() if self.has_new_turns or self._summary_is_too_long() else self._cleared()
         share = self._better_tail_share(result)
         if share is not None:
-            return Compaction(replace(request, tail_share=share)).run(current_tokens)
+            return Compaction(replace(request, tail_share=share, written=result.written)).run(current_tokens)
         if result.pruned.tokens > min(before - 1, self.known.limits.total):
             result = min(result, self._cleared(), key=lambda candidate: candidate.pruned.tokens)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
@@ -78,11 +77,8 @@ class Compaction:
         used = result.summary_tokens + self.known.limits.tail
         is_first_try = self.request.tail_share == TAIL_SHARE_OF_TARGET
         wasteful = result.pruned.tokens < self.known.limits.total * _WELL_USED
-        if self.request.target_tokens is None or not (is_first_try and wasteful and room):
+        if self.request.target_tokens is None or result.written is None or not (is_first_try and wasteful and room):
             return None
-        written = result.written
-        if written is None or written.summarizer != ExtractiveSummarizer.name or written.fallback_reason is not None:
-            return None  # a model is not asked twice for this
         return min(0.95, self.request.tail_share + (room - used) / room)
 
     # -- what the stages share -------------------------------------------------------------------------------------
@@ -150,7 +146,7 @@ class Compaction:
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
             yardstick = self._yardstick()
-            written = self.request.writer.write(self._summary_request(), yardstick, ignore_cooldown=self.request.force)
+            written = self._written(yardstick)
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
@@ -172,6 +168,13 @@ class Compaction:
             summary_tokens=counter.count_text(written.text),
             quality=quality,
         )
+
+    def _written(self, yardstick: Yardstick) -> Written:
+        """The summary: asked for, or made of one that an earlier try already has."""
+        request, writer = self._summary_request(), self.request.writer
+        if self.request.written is not None:
+            return writer.rewrite(self.request.written, request, yardstick)
+        return writer.write(request, yardstick, ignore_cooldown=self.request.force)
 
     def _yardstick(self) -> Yardstick:
         """Measures any summary of the covered turns, together with what will stand around it."""

@@ -22,7 +22,7 @@ from everlong.context.literals import ACKNOWLEDGEMENT
 from everlong.context.prune import Pruned, clear_results, shorten_texts
 from everlong.context.recognise import parted, summary_indices
 from everlong.context.recorder import Recorder
-from everlong.context.summarize import SummaryWriter
+from everlong.context.summarize import SummaryWriter, Written
 from everlong.model import Message
 from everlong.tokens import MessageCounter
 
@@ -53,6 +53,8 @@ class Request:
     """Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
     recorder: Recorder | None = None
     """Is given what an explanation needs, where one is asked for."""
+    written: Written | None = None
+    """A summary that a first try at the target already has; nobody is asked again."""
 
 
 @dataclass

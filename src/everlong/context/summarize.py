@@ -96,6 +96,8 @@ class Written(NamedTuple):
     """What the fallback's summary scores, where it was made beside another's."""
     invented: tuple[str, ...] = ()
     """Names that the summarizer made up; they were cut out."""
+    prose: str = ""
+    """What of the answer of whoever was asked could stand; empty where nobody was asked or nothing could."""
 
 
 _SLACK = 0.15
@@ -129,6 +131,18 @@ class SummaryWriter:
         written = self._asked(request, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
         return written._replace(text=without_control_words(written.text))
 
+    def rewrite(self, written: Written, request: SummaryRequest, yardstick: Yardstick) -> Written:
+        """A summary for another request on the same conversation from an answer that is there; nobody is asked."""
+        if written.prose:
+            kept = Judged(SummaryDocument.parse(written.prose), written.problems, written.invented)
+            extract = self._fallback.summarize(replace(request, turns=readable(request.turns)))
+            again = self._filled(written.summarizer, kept, extract, request, yardstick)
+        else:
+            again = self._extract(request, written.fallback_reason, written.problems)._replace(
+                invented=written.invented
+            )
+        return again._replace(text=without_control_words(again.text))
+
     def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
         chosen = self._chosen
         if chosen is None:
@@ -161,12 +175,18 @@ class SummaryWriter:
             unusable = self._extract(request, f"{chosen.name}: {'; '.join(problems)}", problems)
             return unusable._replace(invented=invented)
         self._unusable, self._cooling_until = 0, None
+        kept = Judged(draft.document, problems, invented)
+        return self._filled(chosen.name, kept, extract, request, yardstick)
+
+    def _filled(self, name: str, draft: Judged, extract: str, request: SummaryRequest, yardstick: Yardstick) -> Written:
+        """A draft with the fallback's lines, or the fallback's summary where that alone is better."""
+        prose, score, problems = draft.document.render(), yardstick.score(extract), draft.problems
         whole = filled(draft.document, extract, yardstick, request.budget_tokens, request.count)
         if whole.prose_share == 0.0:
-            problems += (f"the built-in summary alone scores {extract_score:.2f}, and with any of it less",)
-            reason = f"{chosen.name}: {problems[-1]}"
-            return Written(extract, self._fallback.name, reason, problems, extract_score, invented)
-        return Written(whole.text, chosen.name, None, problems, extract_score, invented)
+            problems += (f"the built-in summary alone scores {score:.2f}, and with any of it less",)
+            reason = f"{name}: {problems[-1]}"
+            return Written(extract, self._fallback.name, reason, problems, score, draft.invented)
+        return Written(whole.text, name, None, problems, score, draft.invented, prose)
 
     @staticmethod
     def _mended(

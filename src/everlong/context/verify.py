@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
+from typing import Literal
 
 from everlong.context.invariants import LatestUserTurn
 from everlong.context.report import Quality
@@ -26,6 +28,8 @@ _SECTIONS_EXPECTED = 5
 _WEIGHTS = {"user": 3.0, "assistant": 2.0}
 _MOST_SUSPECTS = 400
 _LEAST_WORDS = 8
+_LEAST_BEGUN = 3
+"""A shorter end of a text is no sign that a word broke off."""
 _MOST_SEARCHED = 4_000_000
 """Characters of the source in which a summary's words are looked for."""
 _JOINTS = re.compile(r"[:=@#?&]+")
@@ -139,14 +143,21 @@ class Yardstick:
         return 1 - len(strange) / len(told)
 
     def breaks_off_in(self, word: str) -> bool:
-        """Whether a word is only the beginning of one that the source has."""
+        """Whether a word stands nowhere in the source, but longer ones that begin with it do."""
         lowered = word.lower()
-        if len(lowered) < 3 or lowered in self._vocabulary or word in self.wanted:
+        if len(lowered) < _LEAST_BEGUN or lowered in self._vocabulary or word in self.wanted:
             return False
-        begun = any(name.startswith(word) for name in self.wanted) or (
-            len(lowered) > 3 and any(known.startswith(lowered) for known in self._vocabulary)
-        )
-        return begun and word in self._unknown({word})
+        as_written, in_any_case, looked_at = {""}, {""}, 0
+        texts = (text for message in reversed(self._source) for text in _texts(message))
+        for text in chain(self._more, texts):
+            if looked_at > _MOST_SEARCHED or "whole" in as_written:
+                break
+            looked_at += len(text)
+            as_written.add(_sighting(word, text))
+            in_any_case.add(_sighting(lowered, text.lower()))
+        # As written tells more: Mark is the beginning of Markdown, wherever else a mark is spoken of.
+        told = as_written if len(as_written) > 1 else in_any_case
+        return "begun" in told and "whole" not in told
 
     # -- what the source has -----------------------------------------------------------------------------------------
 
@@ -223,6 +234,20 @@ def _stands_in(name: str, text: str) -> bool:
             return True
         start = text.find(name, start + 1)
     return False
+
+
+def _sighting(word: str, text: str) -> Literal["whole", "begun", ""]:
+    """Whether a text has a word as a whole, or at least words that begin with it."""
+    found: Literal["begun", ""] = ""
+    start = text.find(word)
+    while start >= 0:
+        end = start + len(word)
+        if not _is_inside(text, start - 1, start):
+            if not _is_inside(text, end - 1, end):
+                return "whole"
+            found = "begun"
+        start = text.find(word, end)
+    return found
 
 
 def _is_inside(text: str, left: int, right: int) -> bool:

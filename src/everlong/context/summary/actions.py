@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from everlong.context.summary.text import clip
@@ -21,7 +22,8 @@ _COMMAND_KEYS = ("command", "cmd", "script", "code", "bash_command")
 _WRITE_NAME = re.compile(r"write|create|save|put|new_?file", re.IGNORECASE)
 _EDIT_NAME = re.compile(r"edit|replace|patch|insert|update|modify|apply", re.IGNORECASE)
 _SHELL_WRITE = re.compile(r"(?:(?<![0-9&>=-])>{1,2}|\btee(?:\s+-a)?)\s*(?!/dev/)['\"]?([\w./~@+-]*[\w~])")
-_SHELL_EDIT = re.compile(r"\bsed\s+-[a-zA-Z]*i\S*\s+(?:-e\s+)?(?:'[^']*'|\"[^\"]*\"|\S+)\s+([\w./~@+-]+)")
+_SHELL_EDIT = re.compile(r"\bsed\s+-(?=[a-zA-Z]*i)\S++\s+(?:-e\s+)?(?:'[^']*'|\"[^\"]*\"|\S+)\s+([\w./~@+-]+)")
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 _SHELL_READ = re.compile(r"\b(?:cat|head|tail|less|nl|sed\s+-n\s+\S+)\s+(?:-\S+\s+)*([\w./~@+-]*[\w]\.\w+)")
 
 _FAILURE = re.compile(
@@ -49,6 +51,8 @@ _STRUCTURE = re.compile(r"^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$"
 """Lines that say nothing: brackets, tags, and that all went well."""
 
 OUTCOME_LENGTH = 160
+_RULER = 200
+"""A line that begins with so many marks is a ruler, whatever comes after."""
 _LOOK_AT = 6_000
 _LINES_LOOKED_AT = 24
 """An outcome is told at the end of a result."""
@@ -85,8 +89,26 @@ def action_of(call: ToolCall) -> Action:
         elif _EDIT_NAME.search(call.name):
             kind = "edit"
         return Action(kind, path, (path,))
-    shown = ", ".join(f"{key}={clip(str(value), 60)}" for key, value in list(arguments.items())[:5])
+    shown = ", ".join(f"{key}={clip(_start_of(value, 80), 60)}" for key, value in islice(arguments.items(), 5))
     return Action("other", clip(f"{call.name}({shown})", 200))
+
+
+def _start_of(value: object, room: int) -> str:
+    """A value as Python writes it, at least as far as there is room: arguments may be huge and deep."""
+    if not isinstance(value, dict | list):
+        return str(value)
+    marks, started = ("{}" if isinstance(value, dict) else "[]"), ""
+    for key in value if room > 0 else ():
+        shown = f"{key!r}: {_inside(value[key], room)}" if isinstance(value, dict) else _inside(key, room)
+        started += (", " if started else "") + shown
+        room -= len(shown)
+        if room <= 0:
+            return marks[0] + started
+    return marks[0] + started + marks[1]
+
+
+def _inside(value: object, room: int) -> str:
+    return _start_of(value, room - 1) if isinstance(value, dict | list) else repr(value)
 
 
 def _command_action(command: str) -> Action:
@@ -108,8 +130,7 @@ def _without_heredocs(command: str) -> str:
                 ends = ""
             continue
         kept.append(line)
-        opened = re.search(r"<<-?\s*['\"]?(\w+)", line)
-        if opened:
+        if "<<" in line and (opened := _HEREDOC.search(line)):
             ends = opened[1]
     return " ".join(kept)
 
@@ -133,7 +154,7 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
 def outcome_of(result: str) -> Outcome:
     """How a call came out, judged by the beginning and the end of its result."""
     looked_at = result if len(result) <= _LOOK_AT else result[: _LOOK_AT // 2] + "\n" + result[-_LOOK_AT // 2 :]
-    lines = [line for raw in looked_at.splitlines() if (line := raw.strip()) and not _STRUCTURE.match(line)]
+    lines = [line for raw in looked_at.splitlines() if (line := raw.strip()) and not _STRUCTURE.match(line[:_RULER])]
     if not lines:
         return Outcome(failed=False, line="")
     lowered = looked_at.lower()

@@ -7,8 +7,11 @@ looks at each token. Knows nothing of messages.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import pairwise
 
 _TOKEN = re.compile(r"[A-Za-z0-9_~@#$][A-Za-z0-9_./:@~+#%=&?\-]*[A-Za-z0-9_/]|\d")
+_MARK = re.compile(r"[_./:@#\-=0-9]")
 _EDGES = ".:,-=?&+/"
 _MAX_LENGTH = 160
 _MOST_REMEMBERED = 50_000
@@ -21,15 +24,28 @@ _JOINTS = re.compile(r"[/:=&?#@,]+|\.(?=[A-Za-z_]*[A-Z_])|(?<=[a-z_A-Z]{4})\.(?!
 """Where a path or a dotted name falls apart into names of its own; a file keeps its ending."""
 
 
-class _Remembered(dict[str, tuple[str, ...]]):
-    """What each token turned out to be: the entities in it, if any. Tokens recur, so most looks are one lookup."""
+def _characters(*shapes: str) -> str:
+    """The ASCII characters that make a token of every shape."""
+    return "".join(c for c in map(chr, range(128)) if all(_TOKEN.fullmatch(shape.format(c)) for shape in shapes))
 
-    def __missing__(self, raw: str) -> tuple[str, ...]:
-        if len(self) >= _MOST_REMEMBERED:
-            self.clear()
-        whole = _entity(raw)
-        parts = [part for piece in _JOINTS.split(raw) if piece and (part := _entity(piece))]
-        found = self[raw] = tuple(dict.fromkeys([whole, *parts] if whole else parts))
+
+_ANYWHERE = {*_characters("{0}a"), *_characters("a{0}a"), *_characters("a{0}")}
+_CHUNK_BYTES = bytes(byte if chr(byte) in _ANYWHERE else 0x20 for byte in range(256))
+_NO_ENDS = "".join(sorted(_ANYWHERE - {*_characters("a{0}")}))
+_ONLY_STARTS = re.compile(f"[{re.escape(''.join({*_characters('{0}a')} - {*_characters('a{0}a')}))}]")
+_LONGEST_REMEMBERED = 400
+
+
+class _Remembered(dict[bytes, tuple[str, ...]]):
+    """The entities of each run of token characters. Runs recur, so most looks are one lookup."""
+
+    def __missing__(self, chunk: bytes) -> tuple[str, ...]:
+        # Most of what is new is a plain word, which names nothing.
+        found = () if chunk.islower() and chunk.isalpha() else tuple(_named_in(chunk.decode("ascii")))
+        if len(chunk) <= _LONGEST_REMEMBERED:
+            if len(self) >= _MOST_REMEMBERED:
+                self.clear()
+            self[chunk] = found
         return found
 
 
@@ -38,7 +54,30 @@ _remembered = _Remembered()
 
 def entities(text: str) -> list[str]:
     """The entities of a text in order of appearance, repeats included; of a path or dotted name also its parts."""
-    return [name for raw in _TOKEN.findall(text) for name in _remembered[raw]]
+    # Tokens are ASCII and never go beyond a run of their characters: splitting bytes is the quickest way to find those.
+    chunks = text.encode("utf-8", "surrogatepass").translate(_CHUNK_BYTES).split()
+    return [name for chunk in chunks for name in _remembered[chunk]]
+
+
+def _named_in(run: str) -> list[str]:
+    # Cut where only a new token can start, and without the marks at its end, a piece is one token to its very end: so
+    # no marks are gone through again and again in search of one.
+    if run.isalnum():
+        return [run] if _entity(run) else []
+    pieces = [run]
+    if _ONLY_STARTS.search(run):
+        starts = [0, *(found.start() for found in _ONLY_STARTS.finditer(run)), len(run)]
+        pieces = [run[start:end] for start, end in pairwise(starts)]
+    return [name for piece in pieces for token in _TOKEN.findall(piece.rstrip(_NO_ENDS)) for name in _named_by(token)]
+
+
+def _named_by(token: str) -> Iterable[str]:
+    """The token itself where it is an entity, and those of its parts that are."""
+    whole = _entity(token)
+    if not _JOINTS.search(token):
+        return (whole,) if whole else ()
+    parts = [part for piece in _JOINTS.split(token) if piece and (part := _entity(piece))]
+    return dict.fromkeys([whole, *parts] if whole else parts)
 
 
 def _entity(raw: str) -> str:
@@ -52,7 +91,7 @@ def _entity(raw: str) -> str:
         return ""
     if token.isalpha():
         return token if len(token) > 3 and not (token.islower() or token.isupper() or token.istitle()) else ""
-    return token if any(mark in token for mark in "_./:@#-=0123456789") and not _is_hyphenated_word(token) else ""
+    return token if _MARK.search(token) and not _is_hyphenated_word(token) else ""
 
 
 def _is_hyphenated_word(token: str) -> bool:

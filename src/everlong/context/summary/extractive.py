@@ -14,8 +14,8 @@ from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import newest_label, phrases_for
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
-from everlong.context.summary.memory import Remembering
-from everlong.context.summary.outline import build_outline
+from everlong.context.summary.memory import Remembering, fingerprint
+from everlong.context.summary.outline import build_outline, grouped
 from everlong.context.summary.select import select
 from everlong.context.summary.settle import Said, settle
 from everlong.context.summary.text import clip
@@ -39,7 +39,8 @@ class ExtractiveSummarizer:
 
     def summarize(self, request: SummaryRequest) -> str:
         """A structured summary within the budget."""
-        facts = self._facts.read_all(request.turns)
+        fingerprints = [fingerprint(turn) for turn in request.turns]
+        facts = self._facts.read_all(request.turns, fingerprints)
         spoken = [fact.said for fact in facts if fact.said]
         previous = SummaryDocument.parse(request.previous) if request.previous else None
         outline = build_outline(
@@ -52,8 +53,8 @@ class ExtractiveSummarizer:
         )
         following = [message for message in (*request.following, request.latest_user) if message is not None]
         opening = text_of(request.opening) if request.opening else ""
-        settle(outline, facts, previous, Said(opening, self._facts.read_all(following)))
-        outline.lines = list(zip((fact.role for fact in facts), self._lines(request), strict=True))
+        settle(outline, facts, previous, Said(opening, [read_facts(message) for message in following]))
+        outline.lines = grouped([fact.role for fact in facts], self._lines(request, fingerprints))
         if request.memory_context:
             outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
         request.trace.begin(request.turns, outline)
@@ -61,8 +62,8 @@ class ExtractiveSummarizer:
         document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)
         return document.fit(request.budget_tokens, request.count, newest_label) or _NOTHING
 
-    def _lines(self, request: SummaryRequest) -> Sequence[tuple[Line, ...]]:
+    def _lines(self, request: SummaryRequest, fingerprints: Sequence[int]) -> Sequence[tuple[Line, ...]]:
         """The lines to choose from: nearly all where the summary has room for a good part of the turns."""
         size = sum(len(text_of(turn)) for turn in request.turns)
         roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY
-        return (self._many if roomy else self._few).read_all(request.turns)
+        return (self._many if roomy else self._few).read_all(request.turns, fingerprints)

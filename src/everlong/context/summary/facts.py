@@ -25,6 +25,9 @@ _LOOK_AT = 16_000
 """Characters of a long text that are read: its beginning and its end."""
 
 _VALUE = re.compile(r"\d")
+_NO_LETTER = re.compile(r"[\W\d_]+")
+_NO_ASCII_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
+_WIDE = re.compile(r"[^\u0000-\u2e7f]")
 _SHORTEST_REQUIREMENT = 14
 _LETTERS_IN_PROSE = 0.55
 _NAMES_IN_PROSE = 0.5
@@ -83,22 +86,30 @@ def _requirements(told: Sequence[str]) -> tuple[str, ...]:
     """What a person demands or states as a fact: sentences that forbid or require, and those with exact values."""
     scored: list[tuple[float, int, str]] = []
     for place, sentence in enumerate(told):
-        if not _SHORTEST_REQUIREMENT <= len(sentence) <= _LONGEST_REQUIREMENT or not _is_prose(sentence):
+        if not _SHORTEST_REQUIREMENT <= len(sentence) <= _LONGEST_REQUIREMENT or not _has_letters(sentence):
             continue
-        values = len(set(entities(sentence))) + len(_VALUE.findall(sentence))
+        names = entities(sentence)
+        if not _is_prose(sentence, names):
+            continue
+        values = len(set(names)) + len(_VALUE.findall(sentence))
         worth = 2.0 * marks("constraint", sentence) + min(values, 3)
         if worth >= 1.0:
-            scored.append((worth, place, clip(one_line(sentence), _SENTENCE_LENGTH)))
+            scored.append((worth, place, sentence))
     best = sorted(scored, key=lambda entry: (-entry[0], entry[1]))[:_REQUIREMENTS_PER_MESSAGE]
-    return tuple(text for _, _, text in sorted(best, key=lambda entry: entry[1]))
+    return tuple(clip(one_line(text), _SENTENCE_LENGTH) for _, _, text in sorted(best, key=lambda entry: entry[1]))
 
 
-def _is_prose(text: str) -> bool:
+def _has_letters(text: str) -> bool:
+    letters = text.encode().translate(None, _NO_ASCII_LETTERS) if text.isascii() else _NO_LETTER.sub("", text)
+    return len(letters) >= len(text) * _LETTERS_IN_PROSE
+
+
+def _is_prose(text: str, names: Sequence[str]) -> bool:
     """Whether a person wrote this, rather than pasted it from a log or a program."""
-    if sum(map(str.isalpha, text)) < len(text) * _LETTERS_IN_PROSE:
-        return False
-    named = sum(map(len, entities(text)))
-    wide = sum(character > "\u2e7f" for character in text)  # one such character says as much as two letters
+    named = sum(map(len, names))
+    if named <= len(text) * _NAMES_IN_PROSE:
+        return True
+    wide = len(_WIDE.findall(text))  # one such character says as much as two letters
     return named <= (len(text) + wide) * _NAMES_IN_PROSE
 
 

@@ -74,6 +74,30 @@ def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[s
     document, preamble, body = _parsed(answer)
     if min(count(item) for items in document.items.values() for item in items) > budget:
         raise UnusableSummary(f"no part of the summary fits {budget} tokens")
+    problems = _without_faults(document, preamble, yardstick)
+    hangs = str(answer).endswith((" ", "\t")) and not _FINISHED.search(body)
+    if hangs or _breaks_off(body, yardstick, budget, count):
+        problems.append("it breaks off before its end")
+        _drop_last(document, body)
+    invented = yardstick.invented(document.render())
+    if invented:
+        named = ", ".join(invented[:8]) + (f" and {len(invented) - 8} more" if len(invented) > 8 else "")
+        problems.append(f"it names what stands nowhere in the conversation: {named}")
+    related = yardstick.relatedness("\n".join(item for items in document.items.values() for item in items))
+    if related < _LEAST_RELATED:
+        off = f"the summary is off the subject: {related:.0%} of its words stand in the conversation"
+        raise UnusableSummary("; ".join([off, *problems]), invented)
+    if invented:
+        _cut(document, _has_any(invented))
+    if document.is_empty():
+        raise UnusableSummary("; ".join(["nothing of the summary can stand", *problems]), invented)
+    if not document.fit(budget, count):
+        raise UnusableSummary(f"no part of the summary fits {budget} tokens")
+    return Judged(document, tuple(problems), invented)
+
+
+def _without_faults(document: SummaryDocument, preamble: str, yardstick: Yardstick) -> list[str]:
+    """Take out the lines that are no summary, and say what they were."""
     problems: list[str] = []
     replies = _cut(document, lambda line: bool(_REPLY.match(line)))
     if replies or _REPLY.match(preamble) or len(preamble) > _LONG_PREAMBLE:
@@ -82,23 +106,7 @@ def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[s
         problems.append("it repeats orders or marks of the conversation as its own")
     if _cut(document, lambda line: is_stale(line, yardstick.newest)):
         problems.append("it calls an older request the newest one")
-    hangs = str(answer).endswith((" ", "\t")) and not _FINISHED.search(body)
-    if hangs or _breaks_off(body, yardstick, budget, count):
-        problems.append("it breaks off before its end")
-        _drop_last(document)
-    invented = yardstick.invented(document.render())
-    related = yardstick.relatedness(document.render())
-    if related < _LEAST_RELATED:
-        raise UnusableSummary(f"the summary is off the subject: {related:.0%} of its words stand in the conversation")
-    if invented:
-        named = ", ".join(invented[:8]) + (f" and {len(invented) - 8} more" if len(invented) > 8 else "")
-        problems.append(f"it names what stands nowhere in the conversation: {named}")
-        _cut(document, _has_any(invented))
-    if document.is_empty():
-        raise UnusableSummary("; ".join(["nothing of the summary can stand", *problems]), invented)
-    if not document.fit(budget, count):
-        raise UnusableSummary(f"no part of the summary fits {budget} tokens")
-    return Judged(document, tuple(problems), invented)
+    return problems
 
 
 def _parsed(answer: object) -> tuple[SummaryDocument, str, str]:
@@ -134,9 +142,11 @@ def _has_any(names: tuple[str, ...]) -> Callable[[str], bool]:
     return lambda line: any(name in line for name in names)
 
 
-def _drop_last(document: SummaryDocument) -> None:
+def _drop_last(document: SummaryDocument, body: str) -> None:
+    """Take out the item in which a text broke off, whichever section its writer came to last."""
+    last = body.splitlines()[-1].strip()
     for section in reversed(SECTIONS):
-        if document.items[section]:
+        if document.items[section] and document.items[section][-1].split("\n")[-1].strip() == last:
             document.items[section].pop()
             return
 

@@ -16,7 +16,7 @@ _LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """What marks a sentence of each kind, and the labels used in a summary."""
+    """What marks a sentence of each kind, written in lower case, and the labels used in a summary."""
 
     constraint: re.Pattern[str]
     decision: re.Pattern[str]
@@ -40,22 +40,18 @@ class Phrases:
 ENGLISH = Phrases(
     constraint=re.compile(
         r"\b(?:never|always|must(?:n't)?|don't|do not|should(?:n't| not| always| never)?|only|prefer|avoid|make sure"
-        r"|ensure|at (?:most|least)|no more than|keep|required?|not allowed|stick to|instead of|without)\b",
-        re.IGNORECASE,
+        r"|ensure|at (?:most|least)|no more than|keep|required?|not allowed|stick to|instead of|without)\b"
     ),
     decision=re.compile(
-        r"\b(?:decid\w+|going with|go with|we(?:'ll| will) use|I(?:'ll| will) use|chose|choose|switch(?:ed|ing)? to"
-        r"|because|root cause|turns out|the (?:problem|issue|cause|bug|fix) (?:is|was)|instead of|rather than)\b",
-        re.IGNORECASE,
+        r"\b(?:decid\w+|going with|go with|we(?:'ll| will) use|i(?:'ll| will) use|chose|choose|switch(?:ed|ing)? to"
+        r"|because|root cause|turns out|the (?:problem|issue|cause|bug|fix) (?:is|was)|instead of|rather than)\b"
     ),
     next_step=re.compile(
-        r"\b(?:next|remaining|todo|to do|still (?:need|have|to)|left to|then I(?:'ll| will)|after that|follow-?up)\b",
-        re.IGNORECASE,
+        r"\b(?:next|remaining|todo|to do|still (?:need|have|to)|left to|then i(?:'ll| will)|after that|follow-?up)\b"
     ),
     change_of_mind=re.compile(
         r"\b(?:actually|instead|forget (?:about|the|that|it)|scrap|never ?mind|changed my mind|no longer"
-        r"|drop (?:the|that|it)|on second thought|cancel (?:the|that)|undo|revert|any ?more|rather than)\b",
-        re.IGNORECASE,
+        r"|drop (?:the|that|it)|on second thought|cancel (?:the|that)|undo|revert|any ?more|rather than)\b"
     ),
     user_said="User",
     wrote="Wrote",
@@ -106,7 +102,7 @@ def phrases_for(texts: Iterable[str]) -> Phrases:
 
 def marks(kind: str, sentence: str) -> bool:
     """Whether a sentence is of a kind (``constraint``, ``decision``, …) in any language."""
-    if getattr(ENGLISH, kind).search(sentence):
+    if getattr(ENGLISH, kind).search(sentence.lower()):
         return True
     return not sentence.isascii() and any(getattr(phrases, kind).search(sentence) for phrases in ALL[1:])
 
@@ -136,9 +132,13 @@ _NEWEST = re.compile(
     re.IGNORECASE,
 )
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(\[*_#-]|\d)|(?<=[。！？；])\s*|\n+")
+_WIDE_END = re.compile(r"([。！？；])\s*")
+# White space first, so that the search goes from one to the next and only there looks back at what stood before.
+_SENTENCE_END = re.compile(r"\s(?:(?<=[.!?]\s)\s*(?=[A-Z\"'`(\[*_#-]|\d)|(?<=\n)\n*)")
 
 
 def sentences(text: str) -> list[str]:
     """A text cut into sentences and lines, without empty ones."""
+    if not text.isascii():
+        text = _WIDE_END.sub(r"\1\n", text)
     return [piece for raw in _SENTENCE_END.split(text) if (piece := raw.strip(" \t\r-*•>")) and len(piece) > 1]

@@ -19,21 +19,24 @@ class Remembering(Generic[Read]):
         self._read = read
         self._known: dict[int, Read] = {}
 
-    def read_all(self, messages: Sequence[Message]) -> list[Read]:
+    def read_all(self, messages: Sequence[Message], fingerprints: Sequence[int]) -> list[Read]:
         """What each message holds, in order; read anew only where its words were never seen."""
-        return [self._recall(message) for message in messages]
+        known = self._known.get
+        return [
+            self._learn(key, message) if (found := known(key)) is None else found
+            for key, message in zip(fingerprints, messages, strict=True)
+        ]
 
-    def _recall(self, message: Message) -> Read:
-        key = _fingerprint(message)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _MOST_REMEMBERED:
-                for old in list(self._known)[: _MOST_REMEMBERED // 2]:
-                    del self._known[old]
-            found = self._known[key] = self._read(message)
+    def _learn(self, key: int, message: Message) -> Read:
+        if len(self._known) >= _MOST_REMEMBERED:
+            for old in list(self._known)[: _MOST_REMEMBERED // 2]:
+                del self._known[old]
+        found = self._known[key] = self._read(message)
         return found
 
 
-def _fingerprint(message: Message) -> int:
+def fingerprint(message: Message) -> int:
+    """A number for what a message says; equal words have equal ones."""
     # A hash instead of the text itself, so that the memory keeps no conversation alive.
-    return hash((message["role"], text_of(message), message.get("tool_call_id"), tuple(calls_of(message))))
+    calls = tuple(calls_of(message)) if "tool_calls" in message else ()
+    return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))

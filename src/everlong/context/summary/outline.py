@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,6 +56,24 @@ class KeyLine(NamedTuple):
     weight: float
 
 
+class LineGroup(NamedTuple):
+    """Neighbouring lines by one writer; each is a key line, as far behind the first as its place says."""
+
+    order: float
+    weight: float
+    lines: Sequence[Line]
+
+    def key_line(self, place: int) -> KeyLine:
+        """One of the lines, by its place in the group, from the front or, if negative, from the end."""
+        line = self.lines[place]
+        return KeyLine(self.order + place % len(self.lines) / 1_000, line, self.weight)
+
+
+def all_lines(groups: Iterable[LineGroup]) -> Iterator[KeyLine]:
+    """Every line of some groups."""
+    return (group.key_line(place) for group in groups for place in range(len(group.lines)))
+
+
 @dataclass(slots=True)
 class _File:
     writes: int = 0
@@ -72,8 +90,8 @@ class Outline:
     phrases: Phrases
     length: int
     candidates: list[Candidate] = field(default_factory=list)
-    lines: Sequence[tuple[str, Sequence[Line]]] = ()
-    """For each turn who wrote it, and its lines."""
+    lines: Sequence[LineGroup] = ()
+    """The lines of each turn."""
     inherited_lines: list[KeyLine] = field(default_factory=list)
     files: dict[str, _File] = field(default_factory=dict)
     tools: Counter[str] = field(default_factory=Counter)
@@ -85,21 +103,21 @@ class Outline:
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
-    def _unanswered(self) -> int:
-        """From which turn on there are only results that nobody has looked at yet."""
-        place = len(self.lines)
-        while place and self.lines[place - 1][0] == "tool":
-            place -= 1
-        return place
+    def line_groups(self) -> list[LineGroup]:
+        """Every line that could stand under critical context, oldest first."""
+        return [*(LineGroup(kept.order, kept.weight, (kept.line,)) for kept in self.inherited_lines), *self.lines]
 
-    def key_lines(self) -> Iterator[KeyLine]:
-        """Every line that could stand under critical context, oldest first; made anew, since there are very many."""
-        yield from self.inherited_lines
-        unanswered = self._unanswered()
-        for order, (role, lines) in enumerate(self.lines):
-            weight = _LINE_WEIGHTS.get(role, 1.0) if order < unanswered else _UNANSWERED
-            for place, line in enumerate(lines):
-                yield KeyLine(order + place / 1_000, line, weight)
+
+def grouped(roles: Sequence[str], lines: Iterable[Sequence[Line]]) -> list[LineGroup]:
+    """The lines of each turn, weighed by who wrote it; turns without any are left out."""
+    unanswered = len(roles)
+    while unanswered and roles[unanswered - 1] == "tool":
+        unanswered -= 1
+    return [
+        LineGroup(order, _LINE_WEIGHTS.get(role, 1.0) if order < unanswered else _UNANSWERED, mine)
+        for order, (role, mine) in enumerate(zip(roles, lines, strict=True))
+        if mine
+    ]
 
 
 _UNANSWERED = 2.0

@@ -7,15 +7,14 @@ orders are settled by position, so that the same input always gives the same sum
 from __future__ import annotations
 
 import heapq
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 
 from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
-from everlong.context.summary.outline import MUST, Candidate, KeyLine, Outline
+from everlong.context.summary.gains import Gains
+from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
 from everlong.context.summary.text import clip
 from everlong.context.summary.trace import NO_TRACE, Trace
 
@@ -33,11 +32,6 @@ _HEADING_TOKENS = 5
 _LEAST_ALLOWANCE = 24
 _WORTH_USING = 16
 _SHORTEST_LINE = 12
-_SPOKEN = 2.0
-_SECOND_SIGHTING = {True: 0.2, False: 0.1}
-"""What an entity adds that is already said once: more if a person or the assistant says it, for they say what for."""
-_COMPANY = 0.2
-_RECURRENCE = 0.6
 _ESSENTIAL = 3.5
 """What is worth this much is cut short rather than left out."""
 
@@ -59,17 +53,18 @@ def select(
     pools = _pools(outline.candidates)
     if focus:
         related = [c for pool in pools.values() for c in pool if selection.relates(c.text)]
-        lines = [key_line for key_line in outline.key_lines() if selection.relates(key_line.line.text)]
+        every = all_lines(outline.line_groups())
+        lines = [LineGroup(at, weight, (line,)) for at, line, weight in every if selection.relates(line.text)]
         selection.take(sorted(related, key=_by_worth), int(budget * _FOCUS_SHARE * 0.6))
-        selection.take_lines(lambda: lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
+        selection.take_lines(lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
     musts = sorted((c for pool in pools.values() for c in pool if c.worth >= MUST), key=_by_worth)
     selection.take(musts[:1], max(_LEAST_ALLOWANCE, budget // 6))
     selection.take(musts[1:], budget // 4)
     for section in SECTIONS:
         if section != "Critical Context":
             selection.take(pools.get(section, ()), _allowance(section, budget))
-    selection.take_lines(outline.key_lines, outline.length, budget - selection.spent)
-    selection.take(sorted((c for pool in pools.values() for c in pool), key=_by_worth), budget - selection.spent)
+    selection.take_lines(outline.line_groups(), outline.length, budget - selection.spent)
+    selection.take(heapq.merge(*pools.values(), key=_by_worth), budget - selection.spent)
     selection.use_up()
     return selection.document()
 
@@ -105,7 +100,7 @@ class _Selection:
         self._texts: set[str] = set()
         self._covered: Counter[str] = Counter()
         self._waiting: list[tuple[float, int, KeyLine]] = []
-        self._gain: Callable[[KeyLine], float] = lambda _: 0.0
+        self._gains: Gains | None = None
 
     def know(self, names: Iterable[str]) -> None:
         """Count these entities as said once."""
@@ -136,24 +131,22 @@ class _Selection:
                 self._trace.passed(candidate, cost, left)
                 misses += cost > left
 
-    def take_lines(self, key_lines: Callable[[], Iterable[KeyLine]], length: int, allowance: int) -> None:
+    def take_lines(self, groups: Sequence[LineGroup], length: int, allowance: int) -> None:
         """Choose lines greedily by the worth of the entities that each adds per token."""
         left = min(allowance, self.budget - self.spent)
         if left < _SHORTEST_LINE:
             return
-        worth = _entity_worth(key_lines())
-        self._gain = partial(_gain, worth=worth, covered=self._covered, size=max(1, length))
-        gains = ((-self._gain(key_line), -place, key_line) for place, key_line in enumerate(key_lines()))
-        self._waiting = heapq.nsmallest(max(64, left), (entry for entry in gains if entry[0] < 0))
+        self._gains = Gains(groups, self._covered, length)
+        self._waiting = self._gains.best(groups, max(64, left))
         heapq.heapify(self._waiting)
-        self._trace.weighed(key_lines, self._gain, self._waiting)
+        self._trace.weighed(groups, self._gains.of, self._waiting)
         self._take_waiting(left)
 
     def _take_waiting(self, left: int) -> None:
-        heap = self._waiting
-        while heap and left >= _SHORTEST_LINE:
+        heap, gains = self._waiting, self._gains
+        while gains and heap and left >= _SHORTEST_LINE:
             _, tie, key_line = heapq.heappop(heap)
-            gain = self._gain(key_line)
+            gain = gains.of(key_line)
             if gain <= 0:
                 self._trace.passed(key_line, 0, left)
                 continue
@@ -193,38 +186,11 @@ class _Selection:
     def _add(self, section: str, order: float, text: str, cost: int) -> None:
         self._chosen[section].append((not self.relates(text), order, text))
         self._texts.add(text.casefold())
-        self._covered.update(set(entities(text)))
+        names = set(entities(text))
+        self._covered.update(names)
+        if self._gains:
+            self._gains.cover(names)
         self.spent += cost
-
-
-def _entity_worth(key_lines: Iterable[KeyLine]) -> dict[str, float]:
-    """What each entity is worth: more if a person or the assistant wrote it, and if it recurs."""
-    seen: Counter[str] = Counter()
-    best: dict[str, float] = {}
-    for _, line, weight in key_lines:
-        for name in line.entities:
-            seen[name] += 1
-            if weight > best.get(name, 0.0):
-                best[name] = weight
-    return {name: best[name] * (1.0 + _RECURRENCE * math.log2(count)) * _telling(name) for name, count in seen.items()}
-
-
-def _telling(name: str) -> float:
-    """How much a name says by itself: 43 may be anything, 8437 hardly."""
-    return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0
-
-
-def _gain(key_line: KeyLine, worth: dict[str, float], covered: Counter[str], size: int) -> float:
-    """What a line adds per character: first sightings count in full, second ones a little, more not at all.
-
-    Plain words around the names add to it, because a name is of no use without what it was about.
-    """
-    sightings = (1.0, _SECOND_SIGHTING[key_line.weight >= _SPOKEN], 0.0)
-    added = sum(worth[name] * sightings[min(covered[name], 2)] for name in key_line.line.entities)
-    if not added:
-        return 0.0
-    recency = 0.5 + 0.5 * max(0.0, key_line.order) / size
-    return added * recency * (1.0 + _COMPANY * key_line.line.words) / (len(key_line.line.text) + 16)
 
 
 def _as_item(line: str) -> str:

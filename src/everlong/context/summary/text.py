@@ -8,8 +8,9 @@ _SPACE = re.compile(r"\s+")
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as one space."""
-    return _SPACE.sub(" ", text).strip()
+    """The text with every run of white space as one space; the very same one where there is nothing to change."""
+    line = _SPACE.sub(" ", text).strip()
+    return text if line == text else line  # what is remembered of a message then takes no room of its own
 
 
 def clip(text: str, length: int) -> str:

@@ -6,17 +6,16 @@ line. Knows the decisions, not the messages that they are about, and not what be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from everlong.context.summary.entities import entities
-from everlong.context.summary.outline import Candidate, KeyLine, Outline
+from everlong.context.summary.outline import Candidate, KeyLine, LineGroup, Outline, all_lines
 from everlong.model import Message
 
 Item: TypeAlias = Candidate | KeyLine
 Decision = Literal["taken", "said", "too_long", "less", "outranked", "unreached"]
-KeyLines: TypeAlias = Callable[[], Iterable[KeyLine]]
 Gain: TypeAlias = Callable[[KeyLine], float]
 Waiting: TypeAlias = Sequence[tuple[float, int, KeyLine]]
 
@@ -33,7 +32,7 @@ class Trace:
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
         """A choice begins; what was noted of one before is void."""
 
-    def weighed(self, key_lines: KeyLines, gain: Gain, waiting: Waiting) -> None:
+    def weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
         """Lines are about to be chosen from those that wait, by what each adds at that moment."""
 
     def took(self, item: Item, text: str, worth: float) -> None:
@@ -87,7 +86,7 @@ class Recording(Trace):
     def __init__(self) -> None:
         self.turns: Sequence[Message] = ()
         self.length = 0
-        self.offered: Sequence[int] = ()
+        self.offered: list[int] = []
         """How many lines of each turn could be chosen."""
         self.last_worth: float | None = None
         """What the last line that was taken added per character; None where none was."""
@@ -101,16 +100,18 @@ class Recording(Trace):
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
         """Void what was noted, and note everything that there is to choose from."""
         self.turns, self.length, self.last_worth, self._gain = turns, outline.length, None, None
-        self.offered = [len(lines) for _, lines in outline.lines]
+        self.offered = [0] * outline.length
+        for group in outline.lines:
+            self.offered[int(group.order)] = len(group.lines)
         self._said = {}
-        self._lines = {_line_key(key_line): Note(key_line) for key_line in outline.key_lines()}
+        self._lines = {_line_key(key_line): Note(key_line) for key_line in all_lines(outline.line_groups())}
         self._candidates = {candidate[:3]: Note(candidate) for candidate in outline.candidates}
 
-    def weighed(self, key_lines: KeyLines, gain: Gain, waiting: Waiting) -> None:
+    def weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
         """Every line has a worth now: those without any say nothing new, and only the best are looked at."""
         self._gain, self.looked_at = gain, len(waiting)
         looked_at = {_line_key(key_line) for _, _, key_line in waiting}
-        for key_line in key_lines():
+        for key_line in all_lines(groups):
             key = _line_key(key_line)
             note = self._lines[key]
             if note.decision != "taken":
