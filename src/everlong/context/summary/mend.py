@@ -21,6 +21,10 @@ _PROSE_SHARES = (1.0, 0.5, 0.3, 0.15)
 """What the prose may take of the budget; the next share is tried where the extract alone would be better."""
 _ITEM_VALUE = 1.5
 """What an item is worth for what it says besides names."""
+_SPARE = 0.005
+"""What share of the names that the extract keeps prose may cost: next to none, however well it reads."""
+_TIGHT = 600
+"""Tokens below which a summary has no room for prose that costs any name."""
 _HEADING_TOKENS = 6
 _ROUNDS = 4
 _WHOLE_CHARACTERS = 2_000_000
@@ -53,6 +57,8 @@ def filled(
 ) -> Filled:
     """The prose, and with it what fits of the extract; never measured below the extract alone."""
     least, tried, made = yardstick.score(extract), "", SummaryDocument.parse(extract)
+    least_kept = yardstick.kept(extract) - _SPARE
+    needed = set(entities(extract)) if budget < _TIGHT else set[str]()
     for share in _PROSE_SHARES:
         bounded = SummaryDocument({section: list(items) for section, items in prose.items.items()})
         if not bounded.fit(int(budget * share), count):
@@ -64,7 +70,7 @@ def filled(
         tried = said
         text = merged(bounded, made, yardstick.wanted, budget, count)
         score = yardstick.score(text)
-        if score >= least:
+        if score >= least and yardstick.kept(text) >= least_kept and needed.issubset(entities(text)):
             return Filled(text, score, share)
     return Filled(extract, least, 0.0)
 
