@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everlong.config.paths import config_home, new_project_config_path, project_config_path, user_config_path
-from everlong.config.values import CompressionValues, compression_values
+from everlong.config.values import CachingValues, CompressionValues, caching_values, compression_values
 
 if TYPE_CHECKING:
     from everlong.config.edit import set_value
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuxiliaryCompressionSettings",
     "AuxiliarySettings",
+    "CachingValues",
     "CompressionSettings",
     "CompressionValues",
     "ContextSettings",
@@ -37,6 +38,7 @@ __all__ = [
     "PromptCachingSettings",
     "SettingInfo",
     "Settings",
+    "caching_values",
     "catalog",
     "compression_values",
     "config_home",

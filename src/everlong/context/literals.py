@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everlong.model import Message, text_of
+from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, Message, text_of
+
+__all__ = [
+    "ACKNOWLEDGEMENT",
+    "CLEARED_RESULT",
+    "COMPACTION_NOTE",
+    "MISSING_RESULT",
+    "SUMMARY_PREFIX",
+    "has_note",
+    "is_acknowledgement",
+    "is_summary",
+    "summary_body",
+    "summary_indices",
+]
 
 COMPACTION_NOTE = (
     "[Note: Some earlier conversation turns have been compacted into a handoff summary to preserve context space. "
@@ -26,23 +39,18 @@ SUMMARY_PREFIX = (
 )
 """The first words of every summary message; a blank line and the summary follow."""
 
-CLEARED_RESULT = "[Old tool output cleared to save context space]"
-"""What an old tool result becomes."""
-
 MISSING_RESULT = "[No result: the call was interrupted, or its output is no longer part of this conversation]"
 """Answers a call whose result is gone, because every call must have one."""
 
 ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
 """Stands between a summary and a user message, so that roles alternate."""
 
-_SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")
-
 
 def is_summary(message: Message) -> bool:
     """Whether a message is a compaction's summary, of this version or an older one."""
     content = message.get("content")
     text = content if isinstance(content, str) else text_of(message)
-    return text.startswith(_SUMMARY_STARTS) and message["role"] in ("user", "assistant")
+    return text.startswith(SUMMARY_STARTS) and message["role"] in ("user", "assistant")
 
 
 def summary_indices(messages: Sequence[Message]) -> tuple[int, ...]:
@@ -52,7 +60,7 @@ def summary_indices(messages: Sequence[Message]) -> tuple[int, ...]:
         index
         for index, message in enumerate(messages)
         if (content := message.get("content"))
-        and (type(content) is not str or content.startswith(_SUMMARY_STARTS))
+        and (type(content) is not str or content.startswith(SUMMARY_STARTS))
         and is_summary(message)
     )
 
@@ -68,7 +76,7 @@ def summary_body(message: Message) -> str:
     if text.startswith(SUMMARY_PREFIX):
         return text[len(SUMMARY_PREFIX) :].strip()
     first_line, _, rest = text.partition("\n")
-    for start in _SUMMARY_STARTS:
+    for start in SUMMARY_STARTS:
         if first_line.startswith(start):
             # Older hosts put an introduction on the first line and the document below it.
             remainder = first_line[len(start) :].strip()
