@@ -13,7 +13,7 @@ nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -94,6 +94,7 @@ def place(
     slots: int = 4,
     tail_ttl: Ttl = "5m",
     prefix_ttl: Ttl = "5m",
+    frontier_ttl: Ttl = "5m",
 ) -> list[Mark]:
     """The markers for a request, the client's ``own`` among them, in the order of their blocks.
 
@@ -113,11 +114,13 @@ def place(
     take(last, tail_ttl, "W")
     take(_static_end(view), prefix_ttl, "S")
     if live is not None:
-        take(live, tail_ttl, "R")
+        take(live, frontier_ttl if live == _frontier(view) else tail_ttl, "R")
     if view.kept < view.head and view.kept:  # the system prompt changed: what of it stays is worth a marker
         take(last_markable(view, view.kept), prefix_ttl, "spare")
     for at, role in _others(view, known, live, last):
-        take(at, tail_ttl, role)
+        if len(chosen) >= slots:
+            break
+        take(at, frontier_ttl if role == "F" else tail_ttl, role)
     return _ordered([*chosen, *own])
 
 
@@ -150,26 +153,21 @@ def _deepest_live(
 
 def _others(
     view: RequestView, known: Sequence[int], live: int | None, last: int | None
-) -> list[tuple[int | None, Role]]:
+) -> Iterator[tuple[int | None, Role]]:
     """Where further markers go, the most useful first."""
     if last is None:
-        return []
-    found: list[tuple[int | None, Role]] = []
-    floor = view.head if live is None else live
-    frontier = _frontier(view)
+        return
     if live is None or live < view.head:
         # Nothing of the conversation is known to be held. If it is held after all, markers at a distance reach it.
-        found.append((frontier, "F"))
+        yield _frontier(view), "F"
         earlier = bisect_right(known, last - 1)
-        if earlier and known[earlier - 1] >= view.head:
-            found.append((known[earlier - 1], "spare"))
-        found += [(last_markable(view, at + 1, view.head), "spare") for at in range(last - SPACING, floor, -SPACING)]
-        return found
-    found.append((_reply_end(view, live, last), "spare"))
-    found.append((frontier, "F"))
-    found.append((_way_back(view, known, live), "spare"))
-    found += [(last_markable(view, at + 1, view.head), "spare") for at in range(last - SPACING, view.head, -SPACING)]
-    return found
+        yield (known[earlier - 1] if earlier and known[earlier - 1] >= view.head else None), "spare"
+    else:
+        yield _reply_end(view, live, last), "spare"
+        yield _frontier(view), "F"
+        yield _way_back(view, known, live), "spare"
+    for at in range(last - SPACING, view.head, -SPACING):
+        yield last_markable(view, at + 1, view.head), "spare"
 
 
 def _frontier(view: RequestView) -> int | None:

@@ -59,8 +59,8 @@ class Shape:
 
 PROFILES: dict[str, Shape] = {
     "serial": Shape(),
-    "mixed": Shape(fan_out=((0.7, 1, 1), (0.2, 2, 5), (0.1, 6, 14))),
-    "wide": Shape(fan_out=((0.4, 1, 2), (0.3, 3, 9), (0.3, 10, 25))),
+    "mixed": Shape(fan_out=((0.8, 1, 2), (0.17, 3, 6), (0.03, 12, 16))),
+    "wide": Shape(fan_out=((1.0, 1, 25),)),
 }
 
 Editor = Callable[[list[Message], list[dict[str, Any]], float], list[Message]]

@@ -8,9 +8,10 @@ writes each new one once.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from everlong.caching.blocks import Block, Count, layout_of, rough_count
@@ -34,10 +35,13 @@ class Outcome:
     cost: float
     oracle: float
     uncached: float
+    reachable: float
+    """What the best placement could cost if nothing lived longer than five minutes."""
     reason: str = ""
     """Why less was read than an earlier request had sent; empty if nothing was missed."""
     missed: int = 0
     """How many tokens of it were not read."""
+    is_ping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Totals:
     cost: float
     oracle: float
     uncached: float
+    reachable: float
     prompt: int
     read: int
     reasons: dict[str, int]
@@ -76,10 +81,11 @@ class Totals:
             if outcome.reason:
                 reasons[outcome.reason] = reasons.get(outcome.reason, 0) + outcome.missed
         return cls(
-            len(outcomes),
+            sum(not outcome.is_ping for outcome in outcomes),
             sum(outcome.cost for outcome in outcomes),
             sum(outcome.oracle for outcome in outcomes),
             sum(outcome.uncached for outcome in outcomes),
+            sum(outcome.reachable for outcome in outcomes),
             sum(outcome.prompt for outcome in outcomes),
             sum(outcome.read for outcome in outcomes),
             dict(sorted(reasons.items(), key=lambda item: -item[1])),
@@ -114,7 +120,7 @@ class CacheSimulator:
         self.rules = cache_rules(self._provider, self.model)
         self.prices = model_rules(self.model)
         self._entries: dict[bytes, _Entry] = {}
-        self._seen: set[bytes] = set()
+        self._seen: dict[bytes, float] = {}
         self._reader = PromptReader(self.count)
         self._before: Prompt | None = None
 
@@ -123,23 +129,36 @@ class CacheSimulator:
         """What all requests so far cost."""
         return Totals.of(self.outcomes)
 
-    def send(self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0) -> Outcome:
-        """One request at a time in seconds; what it writes can be read once its response has begun."""
+    def send(
+        self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0, is_ping: bool = False
+    ) -> Outcome:
+        """One request at a time in seconds; what it writes can be read once its response has begun.
+
+        A ping that keeps the cache alive has a price, but no part in what the session would cost otherwise.
+        """
         model = body.get("model")
         if isinstance(model, str) and model and model != self.model:
             self.model, self.prices = model, model_rules(model)
             self.rules = cache_rules(self._provider, model)
         prompt = self._reader.read(body, layout_of(self._provider, body), f"{self._provider}/{self.model}")
-        known = bisect_left(range(len(prompt.chain)), True, key=lambda place: prompt.chain[place] not in self._seen) - 1
+        known, recent = self._sent_since(prompt, -math.inf), self._sent_since(prompt, at - SECONDS["5m"])
         is_automatic = self.rules.style == "automatic"
         hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
         reason = self._reason(prompt, at, hit, known)
         write = self._write_automatic if is_automatic else self._write_marked
-        outcome = self._priced(prompt, at, hit, write(prompt, hit, at, responds_after), known, reason)
-        self._seen.update(prompt.chain)
+        outcome = self._priced(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent), reason)
+        if is_ping:
+            outcome = replace(outcome, oracle=0.0, uncached=0.0, reachable=0.0, is_ping=True)
+        else:
+            self._seen.update(dict.fromkeys(prompt.chain, at))
         self._before = prompt
         self.outcomes.append(outcome)
         return outcome
+
+    def _sent_since(self, prompt: Prompt, when: float) -> int:
+        """The last block whose prefix an earlier request sent after a time; what leads up to it was sent then too."""
+        places = range(len(prompt.chain))
+        return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
 
     # -- caches that are told what to keep ------------------------------------------------------------------------------
 
@@ -221,18 +240,20 @@ class CacheSimulator:
     # -- prices and reasons ---------------------------------------------------------------------------------------------
 
     def _priced(
-        self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: int, reason: str
+        self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int], reason: str
     ) -> Outcome:
         prices, scale = self.prices, self.prices.scale(prompt.tokens)
         step = self.rules.step_tokens if self.rules.style == "automatic" else 1
         read = prompt.upto(hit) // step * step
         fresh = prompt.tokens - read - sum(written.values())
         paid = read * prices.read + sum(tokens * prices.write[ttl] for ttl, tokens in written.items()) + fresh
-        sent_before = prompt.upto(known)
-        oracle = sent_before * prices.read + (prompt.tokens - sent_before) * _ORACLE_WRITE
-        missed = max(0, sent_before - prompt.upto(hit))
+        ever, lately = (
+            scale * (prompt.upto(end) * prices.read + (prompt.tokens - prompt.upto(end)) * _ORACLE_WRITE)
+            for end in known
+        )
+        missed = max(0, prompt.upto(known[0]) - prompt.upto(hit))
         full = prompt.tokens * scale
-        return Outcome(at, prompt.tokens, read, written, fresh, paid * scale, oracle * scale, full, reason, missed)
+        return Outcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
 
     def _reason(self, prompt: Prompt, at: float, hit: int, known: int) -> str:
         """Why less was read than could have been: of what an earlier request sent, or by a change since the last one."""

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
 from everlong.caching.ledger import Ledger, Mark, last_markable, place
 from everlong.caching.markers import strip_markers, with_markers
+from everlong.caching.pace import Pace
 from everlong.caching.reference import apply_anthropic_cache_control
 from everlong.caching.rules import (
     CacheRules,
@@ -123,6 +124,7 @@ class _Session:
     ledger: Ledger = field(default_factory=Ledger)
     known: list[int] = field(default_factory=list)
     last: tuple[bytes, int, Placement] | None = None
+    pace: Pace = field(default_factory=Pace)
 
 
 class PromptCache:
@@ -210,6 +212,8 @@ class PromptCache:
         if session.last is not None and session.last[:2] == identity:
             return session.last[2]  # the same request again: a retry must not look different
         own = self._own_marks(view, request, layout)
+        session.pace.note(now, view.chain[view.frontiers[-1]] if view.frontiers else None)
+        prefix_ttl = self.settings.prefix_ttl or self.settings.cache_ttl
         marks = place(
             view,
             session.known,
@@ -217,7 +221,8 @@ class PromptCache:
             own=own,
             slots=self.choice.rules.breakpoints,
             tail_ttl=self.settings.cache_ttl,
-            prefix_ttl=self.settings.prefix_ttl or self.settings.cache_ttl,
+            prefix_ttl=prefix_ttl,
+            frontier_ttl=prefix_ttl if session.pace.is_hour_worth_it() else self.settings.cache_ttl,
         )
         held = next((at for at in reversed(session.known) if ledger.is_live(view.chain[at], now)), None)
         placement = Placement(
@@ -297,6 +302,12 @@ class PromptCache:
         return not any(
             at >= view.head and session.ledger.is_live(view.chain[at], now) for at in reversed(session.known)
         )
+
+    def touch(self, now: float | None = None) -> None:
+        """Note that the last request was sent once more, by a ping or a retry, which keeps what it marked."""
+        session, now = self._session(), self._clock() if now is None else now
+        if session.last is not None:
+            self._record(session, session.last[2], now)
 
     def forget(self) -> None:
         """Take back what the last request noted, because it failed before the provider read it."""

@@ -103,12 +103,12 @@ class RequestView:
         same = self._same_messages(messages)
         if same < len(self._messages):
             start = self._starts[same]
+            del self._messages[same:]
             self._images -= sum(block.kind == "image" for block in self.blocks[start:])
             del self.blocks[start:], self._starts[same:], self._copies[same:]
             for places in (self.frontiers, self.ephemerals, self.marked):
                 del places[bisect_left(places, start) :]
         self.kept = len(self.blocks)
-        self._messages = messages[:same]
         self._extend(messages[same:], layout, leading)
 
     def _extend(self, messages: list[Message], layout: Layout, leading: int) -> None:
@@ -133,7 +133,7 @@ class RequestView:
         """How many leading messages are those of the last request, as it was then."""
         old = self._messages
         same = min(len(old), len(messages))
-        if not _equal(old[:same], messages[:same]):
+        if not _equal(old if len(old) == same else old[:same], messages[:same]):  # nearly always pointers only
             same = _first_difference(old, messages, same)
         for start, stop in self._to_compare(same):
             if not _equal(self._copies[start:stop], messages[start:stop]):
