@@ -34,6 +34,7 @@ EXPORTED = [
     "Message",
     "MessageCounter",
     "MessageError",
+    "PromptCache",
     "Quality",
     "Summarizer",
     "SummarizerChain",
@@ -46,7 +47,10 @@ EXPORTED = [
     "TranscriptError",
     "WarmPrefixSummarizer",
     "Weakness",
+    "apply_anthropic_cache_control",
+    "choose_strategy",
     "counter_for",
+    "estimate_messages_tokens_rough",
 ]
 
 

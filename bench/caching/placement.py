@@ -66,7 +66,9 @@ def mean(values: list[float]) -> float:
 def print_table(share: float) -> None:
     """Costs over the oracle's for one share of pauses."""
     shapes = {name: replace(shape, pause_share=share) for name, shape in PROFILES.items()}
-    print(f"\nInput cost over the oracle's; a pause of 6 to 40 minutes in {share:.0%} of calls; 12 seeds, 200 calls each")
+    print(
+        f"\nInput cost over the oracle's; a pause of 6 to 40 minutes in {share:.0%} of calls; 12 seeds, 200 calls each"
+    )
     print(f"{'':22}" + "".join(f"{name:>22}" for name in shapes))
     results = compare(shapes, STRATEGIES)
     for name, by_profile in results.items():
@@ -82,7 +84,10 @@ def print_table(share: float) -> None:
     print(f"{'best with 5 minutes':22}" + "".join(f"{floor:8.3f} {'':13}" for floor in floors))
     shares = {name: mean([total.of_uncached for total in totals]) for name, totals in ledger.items()}
     words = {name: verdict(shares[name], 0.25) for name in ("serial", "mixed")}
-    print("ledger as a share of the uncached cost: " + ", ".join(f"{n} {s:.3f} {words.get(n, '')}" for n, s in shares.items()))
+    print(
+        "ledger as a share of the uncached cost: "
+        + ", ".join(f"{n} {s:.3f} {words.get(n, '')}" for n, s in shares.items())
+    )
 
 
 def print_forks() -> None:

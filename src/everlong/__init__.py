@@ -9,6 +9,12 @@ if engine.should_compress_preflight(messages):
 
 from typing import TYPE_CHECKING, Any
 
+from everlong.caching import (
+    PromptCache,
+    apply_anthropic_cache_control,
+    choose_strategy,
+    estimate_messages_tokens_rough,
+)
 from everlong.context import (
     Boundaries,
     CompactionReport,
@@ -57,6 +63,7 @@ __all__ = [
     "Message",
     "MessageCounter",
     "MessageError",
+    "PromptCache",
     "Quality",
     "Summarizer",
     "SummarizerChain",
@@ -69,7 +76,10 @@ __all__ = [
     "TranscriptError",
     "WarmPrefixSummarizer",
     "Weakness",
+    "apply_anthropic_cache_control",
+    "choose_strategy",
     "counter_for",
+    "estimate_messages_tokens_rough",
 ]
 
 

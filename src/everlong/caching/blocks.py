@@ -83,6 +83,8 @@ def _is_converse(body: Mapping[str, Any]) -> bool:
 def _is_openai(body: Mapping[str, Any]) -> bool:
     if body.get("system") is not None:
         return False
+    if any(isinstance(tool, dict) and "function" in tool for tool in _list(body.get("tools"))):
+        return True
     messages = body.get("messages") or ()
     return any(m.get("role") in ("system", "developer", "tool", "function") or "tool_calls" in m for m in messages)
 
@@ -91,7 +93,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-# -- tools and system -------------------------------------------------------------------------------------------------
+# -- tools and system ------------------------------------------------------------------------------------------------
 
 
 def head_blocks(body: Mapping[str, Any], layout: Layout, count: Count) -> list[Block]:
@@ -115,7 +117,7 @@ def _tool_block(at: int, tool: Any, layout: Layout, count: Count) -> Block:
     return Block("tools", "tool", _hash("tool", text), count(text), at, -1, can_mark, _ttl(tool))
 
 
-# -- messages ---------------------------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------------------------
 
 
 def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, leads: bool = False) -> list[Block]:
@@ -123,10 +125,11 @@ def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
     if layout == "bedrock":
         return _points("messages", _list(message.get("content")), count, at, str(message.get("role")))
     if layout == "anthropic":
-        blocks = [
-            _part_block("messages", str(message.get("role")), at, place, part, count)
-            for place, part in _contents(message)
-        ]
+        role, own = str(message.get("role")), _ttl(message)
+        blocks = [_part_block("messages", role, at, place, part, count) for place, part in _contents(message)]
+        blocks = blocks or [Block("messages", "empty", _hash(role, "empty"), 0, at, -1, False, None)]
+        if own:  # a marker that has no business there, but that clients send
+            blocks[-1] = blocks[-1]._replace(marker=blocks[-1].marker or own)
     else:
         blocks = list(_openai_blocks(at, message, layout, count, leads=leads))
     if message.get(EPHEMERAL):
@@ -182,15 +185,14 @@ def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Bl
         parts = parts[0]["text"]
     rest = {key: value for key, value in message.items() if key != "content" and key not in _UNSENT}
     text = parts if isinstance(parts, str) else _json(parts)
-    last = content[-1] if isinstance(content, list) and content else None
-    if layout == "openrouter":
-        can_mark = bool(content) if not isinstance(content, list) else _can_carry(last)
-        marker = _ttl(last)
-    else:
-        can_mark, marker = True, _ttl(message) or next((ttl for part in _list(content) if (ttl := _ttl(part))), None)
+    marker = _ttl(message) or next((ttl for part in _list(content) if (ttl := _ttl(part))), None)
+    can_mark = True
+    if layout == "openrouter":  # there the last part carries it, so there must be one
+        can_mark = _can_carry(content[-1]) if isinstance(content, list) and content else bool(content)
     return Block(
         "messages",
-        "image" if isinstance(content, list) and any(isinstance(p, dict) and is_image(p) for p in content)
+        "image"
+        if isinstance(content, list) and any(isinstance(p, dict) and is_image(p) for p in content)
         else "tool_result",
         _hash("tool", _json(rest), text),
         count(text),
@@ -244,7 +246,7 @@ def _result_text(part: dict[str, Any]) -> str:
     return str(first.get("text", "")) if isinstance(first, dict) else ""
 
 
-# -- Bedrock: cache points stand behind what they mark ------------------------------------------------------------------
+# -- Bedrock: cache points stand behind what they mark ---------------------------------------------------------------
 
 
 def _points(tier: Tier, parts: list[Any], count: Count, at: int = 0, role: str = "") -> list[Block]:
@@ -264,8 +266,17 @@ def _points(tier: Tier, parts: list[Any], count: Count, at: int = 0, role: str =
         frontier = isinstance(words, str) and words.startswith(FRONTIER_STARTS)
         place_or_tool = (place, -1) if tier == "tools" else (at, place)
         blocks.append(
-            Block(tier, "tool" if tier == "tools" else kind, _hash(role, text), count(text), *place_or_tool,
-                  can_mark and not is_ephemeral, None, is_ephemeral, frontier)
+            Block(
+                tier,
+                "tool" if tier == "tools" else kind,
+                _hash(role, text),
+                count(text),
+                *place_or_tool,
+                can_mark and not is_ephemeral,
+                None,
+                is_ephemeral,
+                frontier,
+            )
         )
     return blocks
 
@@ -278,7 +289,7 @@ _BEDROCK_KINDS = (
 )
 
 
-# -- bytes ------------------------------------------------------------------------------------------------------------
+# -- bytes -----------------------------------------------------------------------------------------------------------
 
 
 def _is_plain_text(part: Any) -> bool:

@@ -62,7 +62,10 @@ def ping_request(request: Mapping[str, Any]) -> dict[str, Any] | None:
     """The request that keeps another one's prompt alive, or None where the provider would refuse it."""
     if _obstacle(request):
         return None
-    return {**{key: value for key, value in request.items() if key not in ("stream", "stream_options")}, "max_tokens": 0}
+    return {
+        **{key: value for key, value in request.items() if key not in ("stream", "stream_options")},
+        "max_tokens": 0,
+    }
 
 
 def _obstacle(request: Mapping[str, Any]) -> str:
@@ -74,8 +77,10 @@ def _obstacle(request: Mapping[str, Any]) -> str:
     if isinstance(choice, Mapping) and choice.get("type") in ("any", "tool"):
         return "a tool is forced"
     config = request.get("output_config")
-    if request.get("response_format") or request.get("output_format") or (
-        isinstance(config, Mapping) and config.get("format")
+    if (
+        request.get("response_format")
+        or request.get("output_format")
+        or (isinstance(config, Mapping) and config.get("format"))
     ):
         return "the output has a fixed structure"
     return ""

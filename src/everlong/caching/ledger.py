@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from everlong.caching.rules import SECONDS, Ttl
 from everlong.caching.view import RequestView
 
-__all__ = ["Entry", "Ledger", "Mark", "Role", "last_markable", "place"]
+__all__ = ["Entry", "Ledger", "Lives", "Mark", "Role", "last_markable", "place"]
 
 Role: TypeAlias = Literal["S", "R", "F", "W", "spare", "client", "automatic"]
 SPACING = 15
@@ -42,6 +42,17 @@ class Entry(NamedTuple):
 
     expires: float
     ttl: Ttl
+
+
+class Lives(NamedTuple):
+    """How long what is marked is to be kept: the conversation, the system prompt, and a summary."""
+
+    tail: Ttl
+    prefix: Ttl
+    frontier: Ttl
+
+
+_SHORT = Lives("5m", "5m", "5m")
 
 
 @dataclass
@@ -92,9 +103,7 @@ def place(
     *,
     own: Sequence[Mark] = (),
     slots: int = 4,
-    tail_ttl: Ttl = "5m",
-    prefix_ttl: Ttl = "5m",
-    frontier_ttl: Ttl = "5m",
+    lives: Lives = _SHORT,
 ) -> list[Mark]:
     """The markers for a request, the client's ``own`` among them, in the order of their blocks.
 
@@ -111,16 +120,16 @@ def place(
 
     last = last_markable(view, _stable_end(view))
     live = _deepest_live(view, known, is_live, last)
-    take(last, tail_ttl, "W")
-    take(_static_end(view), prefix_ttl, "S")
+    take(last, lives.tail, "W")
+    take(_static_end(view), lives.prefix, "S")
     if live is not None:
-        take(live, frontier_ttl if live == _frontier(view) else tail_ttl, "R")
+        take(live, lives.frontier if live == _frontier(view) else lives.tail, "R")
     if view.kept < view.head and view.kept:  # the system prompt changed: what of it stays is worth a marker
-        take(last_markable(view, view.kept), prefix_ttl, "spare")
+        take(last_markable(view, view.kept), lives.prefix, "spare")
     for at, role in _others(view, known, live, last):
         if len(chosen) >= slots:
             break
-        take(at, frontier_ttl if role == "F" else tail_ttl, role)
+        take(at, lives.frontier if role == "F" else lives.tail, role)
     return _ordered([*chosen, *own])
 
 

@@ -56,7 +56,7 @@ def with_markers(
 
 
 def _message(message: dict[str, Any], layout: Layout, places: Mapping[int, str | None]) -> dict[str, Any]:
-    bare = _bare_message(message, texts=False)
+    bare: dict[str, Any] = _bare_message(message, texts=False)
     if message.get("role") == "tool" and layout in ("openai", "openrouter"):
         ttl = places.get(-1)
         if ttl is None:
@@ -64,7 +64,8 @@ def _message(message: dict[str, Any], layout: Layout, places: Mapping[int, str |
         if layout == "openai":
             return {**bare, "cache_control": cache_marker(ttl)}
         content = bare.get("content")
-        return {**bare, "content": _with_parts(content, {len(content) - 1 if isinstance(content, list) else -1: ttl})}
+        last = len(content) - 1 if isinstance(content, list) else -1
+        return {**bare, "content": _with_parts(content, {last: ttl})}
     parts = {place: ttl for place, ttl in places.items() if place < CALLS and ttl is not None}
     return {**bare, "content": _with_parts(bare.get("content"), parts)} if parts else bare
 
@@ -87,7 +88,7 @@ def _marked(value: Any, ttl: str | None) -> Any:
     return bare if ttl is None else {**bare, "cache_control": cache_marker(ttl)}
 
 
-# -- Bedrock ------------------------------------------------------------------------------------------------------------
+# -- Bedrock ---------------------------------------------------------------------------------------------------------
 
 
 def _with_points(
@@ -103,13 +104,14 @@ def _with_points(
             by_list[key][place] = wanted[at]
     for (tier, index), points in by_list.items():
         if tier == "tools":
-            body["toolConfig"] = {**body["toolConfig"], "tools": _pointed(body["toolConfig"]["tools"], points)}
+            config = body["toolConfig"]
+            body["toolConfig"] = {**config, "tools": _pointed(config["tools"], points)}
         elif tier == "system":
             body["system"] = _pointed(body["system"], points)
         else:
             message = body["messages"][index]
-            changed = {**message, "content": _pointed(message["content"], points)}
-            body["messages"] = [*body["messages"][:index], changed, *body["messages"][index + 1 :]]
+            pointed = {**message, "content": _pointed(message["content"], points)}
+            body["messages"] = [*body["messages"][:index], pointed, *body["messages"][index + 1 :]]
     return body
 
 
@@ -129,11 +131,11 @@ def _is_point(part: Any) -> bool:
     return isinstance(part, dict) and part.keys() == {CACHE_POINT}
 
 
-# -- taking them off ----------------------------------------------------------------------------------------------------
+# -- taking them off -------------------------------------------------------------------------------------------------
 
 
 def strip_markers(body: Mapping[str, Any], *, texts: bool = True) -> dict[str, Any]:
-    """The request without any markers and private keys; with ``texts``, a list with one plain text is that text again."""
+    """The request without markers and private keys; with ``texts``, a list with one plain text is that text again."""
     result = {key: value for key, value in body.items() if key != "cache_control"}
     if isinstance(result.get("tools"), list):
         result["tools"] = [_bare(tool) for tool in result["tools"]]

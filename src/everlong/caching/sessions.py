@@ -144,7 +144,7 @@ class _Maker:
         ]
         return [{"role": "assistant", "content": said, "tool_calls": calls}, *results]
 
-    # -- compaction ------------------------------------------------------------------------------------------------------
+    # -- compaction --------------------------------------------------------------------------------------------------
 
     def _edited(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
         if self.edit is not None:
@@ -161,7 +161,7 @@ class _Maker:
         """System prompt, first request, a summary of the middle, and the newest groups that fit the tail."""
         return compacted(messages, self._text, self.shape.summary, self.shape.tail)
 
-    # -- texts -----------------------------------------------------------------------------------------------------------
+    # -- texts -------------------------------------------------------------------------------------------------------
 
     def _id(self) -> str:
         self.number += 1
@@ -227,9 +227,7 @@ def cleared(messages: list[Message], keep_tokens: int, min_characters: int = 200
         until -= 1
         size += message_size(messages[until])
     old = [
-        at
-        for at in range(until)
-        if messages[at]["role"] == "tool" and len(messages[at]["content"]) > min_characters
+        at for at in range(until) if messages[at]["role"] == "tool" and len(messages[at]["content"]) > min_characters
     ]
     if not old:
         return messages

@@ -160,7 +160,7 @@ class CacheSimulator:
         places = range(len(prompt.chain))
         return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
 
-    # -- caches that are told what to keep ------------------------------------------------------------------------------
+    # -- caches that are told what to keep ---------------------------------------------------------------------------
 
     def _marks(self, prompt: Prompt) -> list[tuple[int, str]]:
         least = self.prices.minimum_tokens
@@ -213,7 +213,7 @@ class CacheSimulator:
         entry = self._entries.get(prefix)
         return entry if entry is not None and at < entry.expires else None
 
-    # -- caches that keep every prefix by themselves --------------------------------------------------------------------
+    # -- caches that keep every prefix by themselves -----------------------------------------------------------------
 
     def _find_automatic(self, prompt: Prompt, at: float) -> int:
         for place in range(len(prompt.chain) - 1, -1, -1):
@@ -237,7 +237,7 @@ class CacheSimulator:
             self._entries[prompt.chain[place]] = _Entry(at + self.rules.ttl_seconds, readable, "auto")
         return written
 
-    # -- prices and reasons ---------------------------------------------------------------------------------------------
+    # -- prices and reasons ------------------------------------------------------------------------------------------
 
     def _priced(
         self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int], reason: str
@@ -256,13 +256,14 @@ class CacheSimulator:
         return Outcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
 
     def _reason(self, prompt: Prompt, at: float, hit: int, known: int) -> str:
-        """Why less was read than could have been: of what an earlier request sent, or by a change since the last one."""
+        """Why less was read than an earlier request had sent, or what changed since the last one."""
         if known <= hit:
             return self._change(prompt)
-        if prompt.sizes[known] < self.prices.minimum_tokens:
-            return "below the least size"
         if self.rules.style == "markers" and not prompt.marks:
             return "no markers"
+        is_small = prompt.sizes[known] < self.prices.minimum_tokens
+        if is_small or (self.rules.style == "markers" and not self._marks(prompt)):
+            return "below the least size"
         for place in range(known, hit, -1):
             entry = self._entries.get(prompt.chain[place])
             if entry is not None:

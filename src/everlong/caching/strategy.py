@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
-from everlong.caching.ledger import Ledger, Mark, last_markable, place
+from everlong.caching.ledger import Ledger, Lives, Mark, last_markable, place
 from everlong.caching.markers import strip_markers, with_markers
 from everlong.caching.pace import Pace
 from everlong.caching.reference import apply_anthropic_cache_control
@@ -167,7 +167,7 @@ class PromptCache:
         self._model = model
         return choose_strategy(model, provider, base_url, self.settings)
 
-    # -- sending ---------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------------------------
 
     def apply(self, request: Mapping[str, Any], now: float | None = None) -> dict[str, Any]:
         """The request to be sent in place of this one; it shares all that it does not change."""
@@ -213,16 +213,15 @@ class PromptCache:
             return session.last[2]  # the same request again: a retry must not look different
         own = self._own_marks(view, request, layout)
         session.pace.note(now, view.chain[view.frontiers[-1]] if view.frontiers else None)
-        prefix_ttl = self.settings.prefix_ttl or self.settings.cache_ttl
+        tail = self.settings.cache_ttl
+        prefix = "1h" if tail == "1h" else self.settings.prefix_ttl or tail
         marks = place(
             view,
             session.known,
             lambda prefix: ledger.is_live(prefix, now),
             own=own,
             slots=self.choice.rules.breakpoints,
-            tail_ttl=self.settings.cache_ttl,
-            prefix_ttl=prefix_ttl,
-            frontier_ttl=prefix_ttl if session.pace.is_hour_worth_it() else self.settings.cache_ttl,
+            lives=Lives(tail, prefix, prefix if session.pace.is_hour_worth_it() else tail),
         )
         held = next((at for at in reversed(session.known) if ledger.is_live(view.chain[at], now)), None)
         placement = Placement(
@@ -293,7 +292,7 @@ class PromptCache:
         key = self.choice.rules.routing_key
         return {key: self.session_id} if key and self.session_id and "-" in key else {}
 
-    # -- looking back ----------------------------------------------------------------------------------------------
+    # -- looking back ------------------------------------------------------------------------------------------------
 
     def is_cold(self, now: float | None = None) -> bool:
         """Whether the provider has forgotten the conversation, so that changing history costs nothing extra."""

@@ -87,7 +87,7 @@ class RequestView:
         self._layout = layout
         self._relink(before, stale=stale)
 
-    # -- which blocks ----------------------------------------------------------------------------------------------
+    # -- which blocks ------------------------------------------------------------------------------------------------
 
     def _rebuild(self, body: Mapping[str, Any], layout: Layout, messages: list[Message], leading: int) -> None:
         old = self.blocks
@@ -149,7 +149,7 @@ class RequestView:
         self._turn = start + _IN_TURN
         return [(start, min(recent, start + _IN_TURN)), (recent, same)]
 
-    # -- hashes ----------------------------------------------------------------------------------------------------
+    # -- hashes ------------------------------------------------------------------------------------------------------
 
     def _relink(self, before: int, *, stale: bool) -> None:
         """Derive the prefix hashes that changed; all of them, if a switch of the request changed."""

@@ -1,8 +1,8 @@
 """Settings of the compressor and of prompt caching as plain values, and their defaults.
 
-This is what the planning layers work with and where the defaults are written down. It is the standard library only, so that
-using Everlong as a library costs little; `everlong.config.settings` wraps the same values in models that check what
-users write.
+This is what the planning layers work with and where the defaults are written down. It is the standard library only, so
+that using Everlong as a library costs little; `everlong.config.settings` wraps the same values in models that check
+what users write.
 """
 
 from __future__ import annotations

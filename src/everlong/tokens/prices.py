@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Prices", "Workload", "cheapest_threshold"]
+__all__ = ["Prices", "Workload", "cheapest_threshold", "cost_per_call"]
 
-_ROUNDS = 20
-"""Rounds until the threshold, on which the price of a compaction itself depends, stands still."""
+_NOT_WORTH_MOVING = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +47,45 @@ class Workload:
         return self.tail_share * threshold if self.tail_share else self.tail
 
 
-def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, start: int | None = None) -> int:
+def cost_per_call(work: Workload, prices: Prices, threshold: float) -> float:
+    """What a call costs on average if history is compacted at this threshold, new tokens not counted."""
+    after = work.prefix + work.summary + work.tail_at(threshold)
+    calls = max(1.0, (threshold - after) / max(work.growth, 1.0))
+    return _effective_read(prices) * (after + threshold) / 2 + _compaction(work, prices, threshold) / calls
+
+
+def _effective_read(prices: Prices) -> float:
+    """What it costs to have a token in the prompt: read where it is held, written where it is not."""
+    return prices.cache_read + prices.cold_share * (prices.cache_write - prices.cache_read)
+
+
+def _compaction(work: Workload, prices: Prices, threshold: float) -> float:
+    """What one compaction costs: reading all, writing the summary, and writing again what then stands elsewhere."""
+    moved = work.summary + work.tail_at(threshold)
+    return (
+        prices.cache_read * threshold + prices.output * work.summary + (prices.cache_write - prices.cache_read) * moved
+    )
+
+
+def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int | None = None) -> int:
     """The threshold at which a cached conversation costs least, as an absolute number of tokens.
 
     A late compaction pays for reading a long prefix again and again, an early one pays for many summaries; the optimum
     is ``B + sqrt(2·F·g / r)`` with B what stands after a compaction, F what one compaction costs, g the growth per call
-    and r the effective price of reading. F depends on the threshold itself, so the equation is iterated. ``ceiling`` is
-    what the window can hold beside the reply; a step in the price of long prompts lowers it.
+    and r the effective price of reading. Where the tail is a share of the threshold, B and F grow with it, which moves
+    the optimum by a little. ``ceiling`` is what the window can hold beside the reply; a step in the price of long
+    prompts lowers it. The ``usual`` threshold stays where the cheapest one is hardly better, because the figures behind
+    it are estimates.
     """
     if prices.dearer_above is not None:
         ceiling = min(ceiling, prices.dearer_above)
-    read = prices.cache_read
-    effective_read = read + prices.cold_share * (prices.cache_write - read)
-    threshold = float(ceiling if start is None else start)
-    for _ in range(_ROUNDS):
-        tail = work.tail_at(threshold)
-        compaction = (
-            read * threshold + prices.output * work.summary + (prices.cache_write - read) * (work.summary + tail)
-        )
-        after = work.prefix + work.summary + tail
-        threshold = after + math.sqrt(2 * compaction * max(work.growth, 1.0) / effective_read)
-        threshold = min(threshold, float(ceiling))
-    least = work.prefix + work.summary + 2 * work.tail_at(threshold)
-    return int(min(max(threshold, least), ceiling))
+    share = work.tail_share
+    base = work.prefix + work.summary + work.tail_at(0)
+    fixed = _compaction(work, prices, 0)
+    rising = _compaction(work, prices, 1) - fixed  # what a compaction costs more for each token of the threshold
+    spread = 2 * max(work.growth, 1.0) * (fixed * (1 - share) + rising * base) / (_effective_read(prices) * (1 + share))
+    best = int(min((base + math.sqrt(spread)) / (1 - share), ceiling))
+    if usual is None or usual > ceiling or usual <= base:
+        return best
+    is_as_good = cost_per_call(work, prices, usual) <= cost_per_call(work, prices, best) * (1 + _NOT_WORTH_MOVING)
+    return usual if is_as_good else best
