@@ -8,6 +8,7 @@ and marks the session below, for the one release, with ``@pytest.mark.moves_cach
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_session_played_again_gives_the_same_bytes(name: str) -> None:
 def test_each_request_of_a_session_begins_with_all_blocks_of_the_one_before(name: str) -> None:
     reader = PromptReader(rough_count)
     chains = [reader.read(body, layout_of(SESSIONS[name][0], body), "").chain for body in sent(name)]
-    for before, after in zip(chains, chains[1:], strict=False):
+    for before, after in pairwise(chains):
         assert after[: len(before)] == before
         assert len(after) > len(before)
 

@@ -122,4 +122,4 @@ def test_the_engines_automatic_threshold_follows_prices_and_pauses() -> None:
     usual = after(Prices(), 30.0)
     assert after(Prices(cache_read=0.025), 30.0) > usual  # cheap reading: later
     assert after(Prices(), 600.0) < usual  # always cold: earlier
-    assert after(Prices(dearer_above=100_000), 30.0) == 100_000
+    assert after(Prices(dearer_above=60_000), 30.0) == 60_000

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 __all__ = ["Habits"]
 
 _REMEMBERED = 32
+_USUAL_COLD_SHARE = 0.03
 _KEPT_SECONDS = 300.0
 """After a pause of this length a provider's cache is usually gone."""
 
@@ -42,5 +43,5 @@ class Habits:
 
     @property
     def cold_share(self) -> float:
-        """The share of calls that came after a pause."""
-        return self.pauses / (self.calls - 1) if self.calls > 1 else 0.0
+        """The share of calls that come after a pause; few calls tell little, so the usual share is weighed in."""
+        return (self.pauses + _USUAL_COLD_SHARE * _REMEMBERED) / (max(0, self.calls - 1) + _REMEMBERED)

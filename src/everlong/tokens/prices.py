@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 __all__ = ["Prices", "Workload", "cheapest_threshold", "cost_per_call"]
 
-_NOT_WORTH_MOVING = 0.03
+_FULL_MOVE = 0.05
+"""A usual threshold gives way to a cheaper one as far as that saves, and wholly from this share on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int 
     is ``B + sqrt(2·F·g / r)`` with B what stands after a compaction, F what one compaction costs, g the growth per call
     and r the effective price of reading. Where the tail is a share of the threshold, B and F grow with it, which moves
     the optimum by a little. ``ceiling`` is what the window can hold beside the reply; a step in the price of long
-    prompts lowers it. The ``usual`` threshold stays where the cheapest one is hardly better, because the figures behind
-    it are estimates.
+    prompts lowers it. A ``usual`` threshold gives way only as far as the cheapest one is better, because the figures
+    behind it are estimates.
     """
     if prices.dearer_above is not None:
         ceiling = min(ceiling, prices.dearer_above)
@@ -87,5 +88,5 @@ def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int 
     best = int(min((base + math.sqrt(spread)) / (1 - share), ceiling))
     if usual is None or usual > ceiling or usual <= base:
         return best
-    is_as_good = cost_per_call(work, prices, usual) <= cost_per_call(work, prices, best) * (1 + _NOT_WORTH_MOVING)
-    return usual if is_as_good else best
+    gain = 1 - cost_per_call(work, prices, best) / cost_per_call(work, prices, usual)
+    return int(usual + (best - usual) * min(1.0, max(0.0, gain / _FULL_MOVE)))
