@@ -128,7 +128,9 @@ def test_the_same_requests_give_the_same_bytes_and_once_more_changes_nothing(
         sent = one.apply(request, 30.0 * at)
         assert json.dumps(sent) == json.dumps(other.apply(copy.deepcopy(request), 30.0 * at))
         assert one.apply(request, 30.0 * at + 1) == sent
+        assert one.apply(sent, 30.0 * at + 1) == sent
         other.apply(request, 30.0 * at + 1)
+        other.apply(sent, 30.0 * at + 1)
 
 
 @some

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, SYSTEM_ROLES, Message, is_image, is_reasoning
+from everlong.tokens.media import media_tokens
 
 __all__ = ["EPHEMERAL", "Block", "Count", "Layout", "head_blocks", "layout_of", "message_blocks", "rough_count"]
 
@@ -195,7 +196,7 @@ def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Bl
         if isinstance(content, list) and any(isinstance(p, dict) and is_image(p) for p in content)
         else "tool_result",
         _hash("tool", _json(rest), text),
-        count(text),
+        _tokens(message, text, count),
         at,
         -1,
         can_mark,
@@ -219,7 +220,21 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
     text = _json(_sent(part))
     shown = "image" if isinstance(part, dict) and _has_image(part) else kind
     frontier = kind == "tool_result" and _result_text(part).startswith(FRONTIER_STARTS)
-    return Block(tier, shown, _hash(role, text), count(text), at, place, can_mark, _ttl(part), is_ephemeral, frontier)
+    size = _tokens(part, text, count)
+    return Block(tier, shown, _hash(role, text), size, at, place, can_mark, _ttl(part), is_ephemeral, frontier)
+
+
+def _tokens(part: Any, text: str, count: Count) -> int:
+    """The tokens of a block; pictures and files as a model sees them, not as the letters that carry them."""
+    if not isinstance(part, dict):
+        return count(text)
+    media = media_tokens(part)
+    if media is not None:
+        return media
+    inner = _list(part.get("content"))
+    if not any(isinstance(nested, dict) and media_tokens(nested) is not None for nested in inner):
+        return count(text)
+    return sum(_tokens(nested, _json(_sent(nested)), count) for nested in inner)
 
 
 def _can_carry(part: Any) -> bool:

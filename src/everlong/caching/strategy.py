@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 import warnings
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
 from everlong.caching.ledger import Ledger, Lives, Mark, last_markable, place
@@ -116,6 +116,19 @@ def _life(values: CachingValues) -> str:
     return values.cache_ttl
 
 
+class _Sent(NamedTuple):
+    """The last request: the hash of all of it, what the client had marked, and what was decided."""
+
+    end: bytes
+    marked: tuple[int, ...]
+    placement: Placement
+
+    def is_repeated(self, end: bytes, marked: Sequence[int]) -> bool:
+        """Whether a request is this one once more, as it came or as it was sent."""
+        sent = {mark.at for mark in self.placement.marks}
+        return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
+
+
 @dataclass
 class _Session:
     """What is remembered of a conversation with one model of one provider."""
@@ -123,7 +136,7 @@ class _Session:
     view: RequestView
     ledger: Ledger = field(default_factory=Ledger)
     known: list[int] = field(default_factory=list)
-    last: tuple[bytes, int, Placement] | None = None
+    last: _Sent | None = None
     pace: Pace = field(default_factory=Pace)
 
 
@@ -208,9 +221,9 @@ class PromptCache:
 
     def _decide(self, session: _Session, request: Mapping[str, Any], layout: Layout, now: float) -> Placement:
         view, ledger = session.view, session.ledger
-        identity = (view.chain[-1] if view.chain else b"", len(view.marked))
-        if session.last is not None and session.last[:2] == identity:
-            return session.last[2]  # the same request again: a retry must not look different
+        end = view.chain[-1] if view.chain else b""
+        if session.last is not None and session.last.is_repeated(end, view.marked):
+            return session.last.placement  # a retry must not look different
         own = self._own_marks(view, request, layout)
         session.pace.note(now, view.chain[view.frontiers[-1]] if view.frontiers else None)
         tail = self.settings.cache_ttl
@@ -232,7 +245,7 @@ class PromptCache:
             is_cold=held is None or held < view.head,
             kept_blocks=view.kept,
         )
-        session.last = (*identity, placement)
+        session.last = _Sent(end, tuple(view.marked), placement)
         return placement
 
     def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[Mark]:
@@ -306,13 +319,13 @@ class PromptCache:
         """Note that the last request was sent once more, by a ping or a retry, which keeps what it marked."""
         session, now = self._session(), self._clock() if now is None else now
         if session.last is not None:
-            self._record(session, session.last[2], now)
+            self._record(session, session.last.placement, now)
 
     def forget(self) -> None:
         """Take back what the last request noted, because it failed before the provider read it."""
         session = self._session()
         if session.last is not None:
-            for mark in session.last[2].marks:
+            for mark in session.last.placement.marks:
                 session.ledger.entries.pop(session.view.chain[mark.at], None)
             session.known = [at for at in session.known if session.ledger.is_known(session.view.chain[at])]
             session.last = None

@@ -46,9 +46,11 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     FILE is anything that `everlong compress` reads. Costs are in units of one fresh input token.
     """
-    from everlong.caching.replay import replay, requests_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.caching.blocks import rough_count  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.caching.replay import replay, requests_of  # noqa: PLC0415 - as above
     from everlong.caching.sessions import PROFILES, make_session  # noqa: PLC0415 - as above
     from everlong.cli.progress import tracked  # noqa: PLC0415 - as above
+    from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     if (file is None) == (generate is None):
         raise click.UsageError("give a FILE, or --generate with serial, mixed or wide")
@@ -64,10 +66,11 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         for conversation in read_input(str(file)).conversations:
             named = requests_of(conversation.messages, conversation.tools, gap=gap, pauses=pauses, seed=seed)
             sessions.append((conversation.id or "", conversation.model, named))
-    results = [
-        replay(name, calls, model or own or "claude-sonnet-4-5", provider or "", per_block=not collapse_runs)
-        for name, own, calls in tracked(sessions, "simulating")
-    ]
+    results: list[Replay] = []
+    for name, own, calls in tracked(sessions, "simulating"):
+        chosen = model or own or "claude-sonnet-4-5"
+        count = rough_count if generate else MessageCounter(counter_for(chosen)).count_text
+        results.append(replay(name, calls, chosen, provider or "", per_block=not collapse_runs, count=count))
     if plot:
         _plot(plot, results)
     if as_json:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 __all__ = ["Prices", "Workload", "cheapest_threshold", "cost_per_call"]
 
-_FULL_MOVE = 0.05
-"""A usual threshold gives way to a cheaper one as far as that saves, and wholly from this share on."""
+_NO_MOVE, _FULL_MOVE = 0.03, 0.06
+"""A usual threshold stays where another saves less than the one share, and gives way wholly from the other on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +89,4 @@ def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int 
     if usual is None or usual > ceiling or usual <= base:
         return best
     gain = 1 - cost_per_call(work, prices, best) / cost_per_call(work, prices, usual)
-    return int(usual + (best - usual) * min(1.0, max(0.0, gain / _FULL_MOVE)))
+    return int(usual + (best - usual) * min(1.0, max(0.0, (gain - _NO_MOVE) / (_FULL_MOVE - _NO_MOVE))))
