@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 __all__ = ["Habits"]
 
-_REMEMBERED = 32
-_USUAL_COLD_SHARE = 0.03
+_REMEMBERED = 128
+"""Calls whose growth is averaged: wide steps are rare and large, so few calls tell little."""
+_PRIOR_CALLS = 48
+_USUAL_COLD_SHARE = 0.04
 _KEPT_SECONDS = 300.0
 """After a pause of this length a provider's cache is usually gone."""
 
@@ -44,4 +46,4 @@ class Habits:
     @property
     def cold_share(self) -> float:
         """The share of calls that come after a pause; few calls tell little, so the usual share is weighed in."""
-        return (self.pauses + _USUAL_COLD_SHARE * _REMEMBERED) / (max(0, self.calls - 1) + _REMEMBERED)
+        return (self.pauses + _USUAL_COLD_SHARE * _PRIOR_CALLS) / (max(0, self.calls - 1) + _PRIOR_CALLS)

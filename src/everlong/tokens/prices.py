@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 __all__ = ["Prices", "Workload", "cheapest_threshold", "cost_per_call"]
 
-_NO_MOVE, _FULL_MOVE = 0.03, 0.06
-"""A usual threshold stays where another saves less than the one share, and gives way wholly from the other on."""
+_NOT_WORTH_MOVING = 0.05
+"""A usual threshold stays unless another is cheaper by more than this share: the figures behind it are estimates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,7 @@ def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int 
     is ``B + sqrt(2·F·g / r)`` with B what stands after a compaction, F what one compaction costs, g the growth per call
     and r the effective price of reading. Where the tail is a share of the threshold, B and F grow with it, which moves
     the optimum by a little. ``ceiling`` is what the window can hold beside the reply; a step in the price of long
-    prompts lowers it. A ``usual`` threshold gives way only as far as the cheapest one is better, because the figures
-    behind it are estimates.
+    prompts lowers it. A ``usual`` threshold stays where the cheapest one is hardly better.
     """
     if prices.dearer_above is not None:
         ceiling = min(ceiling, prices.dearer_above)
@@ -88,5 +87,5 @@ def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int 
     best = int(min((base + math.sqrt(spread)) / (1 - share), ceiling))
     if usual is None or usual > ceiling or usual <= base:
         return best
-    gain = 1 - cost_per_call(work, prices, best) / cost_per_call(work, prices, usual)
-    return int(usual + (best - usual) * min(1.0, max(0.0, (gain - _NO_MOVE) / (_FULL_MOVE - _NO_MOVE))))
+    is_as_good = cost_per_call(work, prices, usual) * (1 - _NOT_WORTH_MOVING) <= cost_per_call(work, prices, best)
+    return usual if is_as_good else best
