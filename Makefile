@@ -39,6 +39,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.startup
 	@$(BIN)/python -m bench.estimator
 	@$(BIN)/python -m bench.store.speed
+	@$(BIN)/python -m bench.caching speed
 
 soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))

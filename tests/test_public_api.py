@@ -41,6 +41,7 @@ EXPORTED = [
     "MessageError",
     "NotStored",
     "Occasion",
+    "PromptCache",
     "Quality",
     "SchemaMismatch",
     "Session",
@@ -63,7 +64,10 @@ EXPORTED = [
     "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",
+    "apply_anthropic_cache_control",
+    "choose_strategy",
     "counter_for",
+    "estimate_messages_tokens_rough",
     "open_store",
 ]
 

@@ -9,6 +9,12 @@ if engine.should_compress_preflight(messages):
 
 from typing import TYPE_CHECKING, Any
 
+from everlong.caching import (
+    PromptCache,
+    apply_anthropic_cache_control,
+    choose_strategy,
+    estimate_messages_tokens_rough,
+)
 from everlong.context import (
     Boundaries,
     CompactionReport,
@@ -76,6 +82,7 @@ __all__ = [
     "MessageError",
     "NotStored",
     "Occasion",
+    "PromptCache",
     "Quality",
     "SchemaMismatch",
     "Session",
@@ -98,7 +105,10 @@ __all__ = [
     "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",
+    "apply_anthropic_cache_control",
+    "choose_strategy",
     "counter_for",
+    "estimate_messages_tokens_rough",
     "open_store",
 ]
 

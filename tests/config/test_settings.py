@@ -35,7 +35,13 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "failure_cooldown_seconds": 600,
         },
         "auxiliary": {"compression": {"model": None, "provider": "auto", "base_url": None}},
-        "prompt_caching": {"cache_ttl": "5m", "strategy": "auto"},
+        "prompt_caching": {
+            "cache_ttl": "5m",
+            "strategy": "auto",
+            "prefix_ttl": None,
+            "keep_alive": False,
+            "edit_min_gain": 40_000,
+        },
         "context": {"engine": "compressor"},
         "memory": {"provider": None},
         "store": {

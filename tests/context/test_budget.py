@@ -6,7 +6,8 @@ import pytest
 
 from everlong import CompressionSettings, ConfigError, ContextCompressor
 from everlong.config import CompressionValues
-from everlong.context.budget import Prices, cheapest_threshold, compute_budgets
+from everlong.context.budget import automatic_budgets
+from everlong.tokens import Prices
 
 
 @pytest.mark.spec("3.3")
@@ -73,28 +74,25 @@ def test_an_automatic_threshold_moves_with_the_growth_per_call() -> None:
             engine.update_from_response({"prompt_tokens": 20_000 + call * growth})
         return engine.threshold_tokens
 
-    assert after(200) < after(2_000) < after(5_000) <= 170_000
+    assert after(200) < after(2_000) < after(15_000) <= 190_000
 
 
 @pytest.mark.spec("9.2")
 def test_the_automatic_threshold_is_the_cheapest_of_all() -> None:
-    budgets = compute_budgets(CompressionValues(), 400_000)
     prices, prefix, growth = Prices(), 10_000, 1_500
+    chosen = automatic_budgets(CompressionValues(), 400_000, prefix, growth, prices)
 
     def cost_per_call(threshold: int) -> float:
-        start = prefix + budgets.summary_cap + budgets.tail_tokens
-        calls = max(1, (threshold - start) // growth)
+        tail = 0.20 * threshold
+        start = prefix + chosen.summary_cap + tail
+        calls = max(1, int((threshold - start) // growth))
         reading = sum(prices.cache_read * (start + call * growth) for call in range(calls))
-        compacting = (
-            prices.cache_read * threshold
-            + prices.output * budgets.summary_cap
-            + (prices.cache_write - prices.cache_read) * (budgets.summary_cap + budgets.tail_tokens)
-        )
-        return (reading + compacting) / calls
+        moved = (prices.cache_write - prices.cache_read) * (chosen.summary_cap + tail)
+        return (reading + prices.cache_read * threshold + prices.output * chosen.summary_cap + moved) / calls
 
-    best = cheapest_threshold(budgets, prefix, growth, prices)
-    others = range(70_000, 340_000, 5_000)
-    assert cost_per_call(best) <= min(map(cost_per_call, others)) * 1.02
+    others = range(50_000, 340_000, 5_000)
+    assert cost_per_call(chosen.threshold_tokens) <= min(map(cost_per_call, others)) * 1.02
+    assert chosen.tail_tokens == int(chosen.threshold_tokens * 0.20)
 
 
 @pytest.mark.spec("3.2", "9.4")

@@ -111,10 +111,13 @@ def _compact(
 
 
 def _engine(context_length: int | None, settings: Any, model: str | None) -> ContextCompressor:
-    from everlong.context import ContextCompressor  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
     from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
 
-    return ContextCompressor(context_length or DEFAULT_CONTEXT_LENGTH, settings=settings, model=model)
+    engine = ContextCompressor(context_length or DEFAULT_CONTEXT_LENGTH, settings=settings, model=model)
+    engine.prices = prices_for(model or "")
+    return engine
 
 
 def _target(budget: int, overhead: int) -> int:

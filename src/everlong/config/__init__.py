@@ -15,7 +15,7 @@ from everlong.config.paths import (
     project_config_path,
     user_config_path,
 )
-from everlong.config.values import CompressionValues, compression_values
+from everlong.config.values import CachingValues, CompressionValues, caching_values, compression_values
 
 if TYPE_CHECKING:
     from everlong.config.edit import set_value
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuxiliaryCompressionSettings",
     "AuxiliarySettings",
+    "CachingValues",
     "CompressionSettings",
     "CompressionValues",
     "ContextSettings",
@@ -45,6 +46,7 @@ __all__ = [
     "SettingInfo",
     "Settings",
     "StoreSettings",
+    "caching_values",
     "catalog",
     "compression_values",
     "config_home",

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from everlong.config.values import DEFAULTS, CompressionValues
+from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
 
 __all__ = [
     "AuxiliaryCompressionSettings",
@@ -181,10 +181,32 @@ class AuxiliarySettings(_Section):
 class PromptCachingSettings(_Section):
     """Where cache breakpoints go and how long a provider keeps what they mark."""
 
-    cache_ttl: Literal["5m", "1h"] = _setting("5m", "5m or 1h", "How long the provider keeps a cached prompt.")
-    strategy: Literal["auto", "ledger", "system_and_3", "off"] = _setting(
-        "auto", "auto, ledger, system_and_3 or off", "How cache breakpoints are placed."
+    cache_ttl: Literal["5m", "1h"] = _setting(
+        CACHING_DEFAULTS.cache_ttl, "5m or 1h", "How long the provider keeps a cached prompt."
     )
+    strategy: Literal["auto", "ledger", "system_and_3", "off"] = _setting(
+        CACHING_DEFAULTS.strategy, "auto, ledger, system_and_3 or off", "How cache breakpoints are placed."
+    )
+    prefix_ttl: Literal["5m", "1h"] | None = _setting(
+        CACHING_DEFAULTS.prefix_ttl,
+        "5m, 1h, or null for that of cache_ttl",
+        "How long the provider keeps the system prompt, the tools and a summary, which change least.",
+    )
+    keep_alive: Flag = _setting(
+        CACHING_DEFAULTS.keep_alive,
+        "true or false",
+        "Whether a pause is bridged with small requests that keep the cache, as long as that is cheaper.",
+    )
+    edit_min_gain: Whole = _setting(
+        CACHING_DEFAULTS.edit_min_gain,
+        "a whole number from 0 to 1,000,000,000",
+        "How many tokens an edit of history must free to be made while the provider still holds it.",
+        ge=0,
+    )
+
+    def values(self) -> CachingValues:
+        """The same settings as the plain values that the strategies work with."""
+        return CachingValues(**self.model_dump())
 
 
 class ContextSettings(_Section):

@@ -1,8 +1,8 @@
-"""The compressor's settings as plain values, and their defaults.
+"""Settings of the compressor and of prompt caching as plain values, and their defaults.
 
-This is what the engine works with and where the defaults are written down. It is the standard library only, so that
-using Everlong as a library costs little; `everlong.config.settings` wraps the same values in models that check what
-users write.
+This is what the planning layers work with and where the defaults are written down. It is the standard library only, so
+that using Everlong as a library costs little; `everlong.config.settings` wraps the same values in models that check
+what users write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from everlong.config.settings import CompressionSettings
+    from everlong.config.settings import CompressionSettings, PromptCachingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,19 @@ class CompressionValues:
     """Whether a user chose the threshold; a chosen one is obeyed without the floor for small windows."""
 
 
+@dataclass(frozen=True, slots=True)
+class CachingValues:
+    """Settings of the ``prompt_caching`` section; what each means is said in `PromptCachingSettings`."""
+
+    cache_ttl: Literal["5m", "1h"] = "5m"
+    strategy: Literal["auto", "ledger", "system_and_3", "off"] = "auto"
+    prefix_ttl: Literal["5m", "1h"] | None = None
+    keep_alive: bool = False
+    edit_min_gain: int = 40_000
+
+
 DEFAULTS = CompressionValues()
+CACHING_DEFAULTS = CachingValues()
 
 
 def compression_values(given: CompressionSettings | Mapping[str, Any] | None) -> CompressionValues:
@@ -47,4 +59,19 @@ def compression_values(given: CompressionSettings | Mapping[str, Any] | None) ->
 
         raise_problems(problems_in({"compression": dict(given)}, lambda _: "settings", "give another value"))
         given = CompressionSettings(**given)
+    return given.values()
+
+
+def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, Any] | None) -> CachingValues:
+    """The values of caching settings in any form; a mapping is checked, and a bad entry raises `ConfigError`."""
+    if given is None:
+        return CACHING_DEFAULTS
+    if isinstance(given, CachingValues):
+        return given
+    if isinstance(given, Mapping):
+        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
+        from everlong.config.settings import PromptCachingSettings  # noqa: PLC0415 - as above
+
+        raise_problems(problems_in({"prompt_caching": dict(given)}, lambda _: "settings", "give another value"))
+        given = PromptCachingSettings(**given)
     return given.values()

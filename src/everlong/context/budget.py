@@ -6,15 +6,18 @@ looks at a message.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from everlong.config import CompressionValues
 from everlong.errors import ConfigError
+from everlong.tokens import Prices, Workload, cheapest_threshold
 
 SUMMARY_SHARE_OF_WINDOW = 0.05
 FLOOR_SHARE_OF_WINDOW = 0.75
 """The threshold's floor never lifts it above this share, so that small local models work too."""
+REPLY_RESERVE = 10_000
+RESERVED_SHARE = 0.15
+"""What an automatic threshold leaves for the reply: so many tokens, or of a small window this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +66,12 @@ def threshold_tokens(settings: CompressionValues, context_length: int) -> int:
     return max(tokens, floor)
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What tokens cost in units of one fresh input token; the defaults are those of common cached models."""
-
-    cache_read: float = 0.1
-    cache_write: float = 1.25
-    output: float = 5.0
-    cold_share: float = 0.0
-    """The share of calls that find the cache expired."""
-
-
-def cheapest_threshold(budgets: Budgets, prefix_tokens: int, growth_per_call: float, prices: Prices) -> int:
-    """The threshold at which a cached conversation costs least, as an absolute number of tokens.
-
-    A late compaction pays for reading a long prefix again and again, an early one pays for many summaries; the optimum
-    is ``B + sqrt(2·F·g / r)`` with B what stands after a compaction, F what one compaction costs, g the growth per call
-    and r the effective price of reading. F depends on the threshold itself, so the equation is iterated.
-    """
-    after = prefix_tokens + budgets.summary_cap + budgets.tail_tokens
-    read = prices.cache_read
-    effective_read = read + prices.cold_share * (prices.cache_write - read)
-    threshold = float(budgets.threshold_tokens)
-    for _ in range(20):
-        compaction = (
-            read * threshold
-            + prices.output * budgets.summary_cap
-            + (prices.cache_write - read) * (budgets.summary_cap + budgets.tail_tokens)
-        )
-        threshold = after + math.sqrt(2 * compaction * max(growth_per_call, 1.0) / effective_read)
-    ceiling = int(budgets.context_length * 0.85)
-    return max(min(int(threshold), ceiling), min(after + budgets.tail_tokens, ceiling))
+def automatic_budgets(
+    settings: CompressionValues, context_length: int, prefix_tokens: int, growth_per_call: float, prices: Prices
+) -> Budgets:
+    """The budgets with the threshold at which a conversation that grows like this costs least."""
+    usual = compute_budgets(settings, context_length)
+    work = Workload(prefix_tokens, usual.summary_cap, 0, growth_per_call, tail_share=settings.target_ratio)
+    ceiling = context_length - int(min(REPLY_RESERVE, context_length * RESERVED_SHARE))
+    threshold = cheapest_threshold(work, prices, ceiling, usual=usual.threshold_tokens)
+    return replace(usual, threshold_tokens=threshold, tail_tokens=int(threshold * settings.target_ratio))

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from everlong.config import compression_values
-from everlong.context.budget import Budgets, Prices, cheapest_threshold, compute_budgets
+from everlong.context.budget import Budgets, automatic_budgets, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
 from everlong.context.explain import Explanation
+from everlong.context.habits import Habits
 from everlong.context.literals import is_summary
 from everlong.context.recognise import digest_of
 from everlong.context.report import CompactionReport
@@ -22,7 +24,7 @@ from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.model import Message, checked_messages
-from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, counter_for
+from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings  # checks what users write; loaded only by those who use it
@@ -58,6 +60,8 @@ class ContextCompressor(ContextEngine):
         self.settings = compression_values(settings)
         self.overhead_tokens = overhead_tokens
         """Tokens that every request carries besides its messages, such as the schemas of tools."""
+        self.prices = Prices()
+        """What tokens cost, for an automatic threshold; whoever knows the provider sets it."""
         self.last_report: CompactionReport | None = None
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
@@ -66,7 +70,8 @@ class ContextCompressor(ContextEngine):
         self._counter = MessageCounter(counter_for(model))
         self._calibration = Calibration(self._counter)
         self._sent: list[Message] | None = None
-        self._growth: list[int] = []
+        self._clock = clock
+        self._habits = Habits()
         self._unhelpful = 0
         self._tokens_when_unhelpful = 0
         self._emitted: list[str] = []
@@ -88,31 +93,35 @@ class ContextCompressor(ContextEngine):
         return self._counter
 
     def _set_window(self, context_length: int) -> None:
-        self._budgets = compute_budgets(self.settings, context_length)
         self.context_length = context_length
-        self.threshold_tokens = self._budgets.threshold_tokens
-        self.threshold_percent = self.threshold_tokens / context_length
+        self._use(compute_budgets(self.settings, context_length))
+
+    def _use(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+        self.threshold_tokens = budgets.threshold_tokens
+        self.threshold_percent = budgets.threshold_tokens / budgets.context_length
 
     # -- watching the conversation ---------------------------------------------------------------------------------
 
     def update_from_response(self, usage: dict[str, Any]) -> None:
         """Take in reported usage; with the list of the preceding pre-flight check it also calibrates the counter."""
         prompt = _tokens(usage, "prompt_tokens")
-        if prompt and self.last_prompt_tokens and prompt > self.last_prompt_tokens:
-            self._growth = [*self._growth[-31:], prompt - self.last_prompt_tokens]
+        if prompt:
+            self._habits.note(prompt, self.last_prompt_tokens, self._clock())
         self.last_prompt_tokens = prompt
         self.last_completion_tokens = _tokens(usage, "completion_tokens")
         self.last_total_tokens = _tokens(usage, "total_tokens") or prompt + self.last_completion_tokens
         if self._sent is not None and prompt:
             self._calibration.observe(self._sent, max(1, prompt - self.overhead_tokens), self._model)
             self._sent = None
-        if self.settings.threshold == "auto" and self._growth:
+        if self.settings.threshold == "auto" and self._habits.growth:
             self._adapt_threshold()
 
     def _adapt_threshold(self) -> None:
-        growth = sum(self._growth) / len(self._growth)
-        self.threshold_tokens = cheapest_threshold(self._budgets, self.overhead_tokens, growth, Prices())
-        self.threshold_percent = self.threshold_tokens / self.context_length
+        habits = self._habits
+        prices = replace(self.prices, cold_share=max(self.prices.cold_share, habits.cold_share))
+        prefix = max(self.overhead_tokens, habits.first_prompt)
+        self._use(automatic_budgets(self.settings, self.context_length, prefix, habits.mean_growth, prices))
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Whether the threshold is reached, and compacting is not known to be in vain."""
@@ -244,7 +253,7 @@ class ContextCompressor(ContextEngine):
         super().on_session_reset()
         self._writer.reset()
         self._sent = None
-        self._growth = []
+        self._habits = Habits()
         self._unhelpful = 0
         self._emitted = []
         self.last_report = None

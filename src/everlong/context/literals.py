@@ -6,7 +6,20 @@ this one replaces, is found again by its first words. This module knows nothing 
 
 from __future__ import annotations
 
-from everlong.model import Message, text_of
+from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, Message, text_of
+
+__all__ = [
+    "ACKNOWLEDGEMENT",
+    "CLEARED_RESULT",
+    "COMPACTION_NOTE",
+    "MISSING_RESULT",
+    "SUMMARY_PREFIX",
+    "begins_summary",
+    "has_note",
+    "is_acknowledgement",
+    "is_summary",
+    "summary_body",
+]
 
 COMPACTION_NOTE = (
     "[Note: Some earlier conversation turns have been compacted into a handoff summary to preserve context space. "
@@ -24,9 +37,6 @@ SUMMARY_PREFIX = (
 )
 """The first words of every summary message; a blank line and the summary follow."""
 
-CLEARED_RESULT = "[Old tool output cleared to save context space]"
-"""What an old tool result becomes."""
-
 MISSING_RESULT = "[No result: the call was interrupted, or its output is no longer part of this conversation]"
 """Answers a call whose result is gone, because every call must have one."""
 
@@ -34,7 +44,6 @@ ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
 """Stands between a summary and a user message, so that roles alternate."""
 
 _NOTE_START = "[Note: Some earlier conversation turns"
-_SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")
 
 
 def is_summary(message: Message) -> bool:
@@ -44,12 +53,12 @@ def is_summary(message: Message) -> bool:
     """
     content = message.get("content")
     text = content if isinstance(content, str) else text_of(message)
-    return text.startswith(_SUMMARY_STARTS) and message["role"] in ("user", "assistant")
+    return text.startswith(SUMMARY_STARTS) and message["role"] in ("user", "assistant")
 
 
 def begins_summary(text: str) -> bool:
     """Whether a text begins with the words of a summary."""
-    return text.startswith(_SUMMARY_STARTS)
+    return text.startswith(SUMMARY_STARTS)
 
 
 def is_acknowledgement(message: Message) -> bool:
@@ -63,7 +72,7 @@ def summary_body(message: Message) -> str:
     if text.startswith(SUMMARY_PREFIX):
         return text[len(SUMMARY_PREFIX) :].strip()
     first_line, _, rest = text.partition("\n")
-    for start in _SUMMARY_STARTS:
+    for start in SUMMARY_STARTS:
         if first_line.startswith(start):
             # Older hosts put an introduction on the first line and the document below it.
             remainder = first_line[len(start) :].strip()

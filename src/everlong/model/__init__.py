@@ -21,8 +21,11 @@ from everlong.model.message import (
     is_system,
     leading_system_count,
 )
+from everlong.model.traces import CLEARED_RESULT, SUMMARY_STARTS
 
 __all__ = [
+    "CLEARED_RESULT",
+    "SUMMARY_STARTS",
     "SYSTEM_ROLES",
     "Answer",
     "Block",

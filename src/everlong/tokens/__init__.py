@@ -11,6 +11,7 @@ from everlong.tokens.counter import TokenCounter
 from everlong.tokens.estimate import EstimatingCounter
 from everlong.tokens.exact import VOCABULARIES, ExactCounter, vocabulary_for
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
+from everlong.tokens.prices import Prices, Workload, cheapest_threshold, cost_per_call
 
 __all__ = [
     "REPLY_PRIMING",
@@ -19,7 +20,11 @@ __all__ = [
     "EstimatingCounter",
     "ExactCounter",
     "MessageCounter",
+    "Prices",
     "TokenCounter",
+    "Workload",
+    "cheapest_threshold",
+    "cost_per_call",
     "counter_for",
     "vocabulary_for",
 ]

@@ -1,0 +1,22 @@
+"""Prompt caching: where cache markers go, what that costs, and whether an edit of history is worth its price.
+
+Synchronous, without network. Knows requests and providers' published rules; knows neither how history is compacted nor
+how requests are sent.
+"""
+
+from __future__ import annotations
+
+from everlong.caching.ledger import Ledger, Mark
+from everlong.caching.reference import apply_anthropic_cache_control, estimate_messages_tokens_rough
+from everlong.caching.strategy import Choice, Placement, PromptCache, choose_strategy
+
+__all__ = [
+    "Choice",
+    "Ledger",
+    "Mark",
+    "Placement",
+    "PromptCache",
+    "apply_anthropic_cache_control",
+    "choose_strategy",
+    "estimate_messages_tokens_rough",
+]

@@ -1,0 +1,359 @@
+"""The wire blocks of a request: what a provider's cache counts, hashes and lets carry a marker.
+
+A request is a plain dict in one of four layouts. Its blocks are read in the order in which providers hash them: tools,
+system, messages. A block's digest is taken over what the model sees: markers, private keys and the difference between
+a text and a list with that one text are left out; the order of keys inside a call's input or a tool's schema counts,
+because it counts on the wire. This module places nothing and keeps no state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, SYSTEM_ROLES, Message, is_image, is_reasoning
+from everlong.tokens.media import media_tokens
+
+__all__ = ["EPHEMERAL", "Block", "Count", "Layout", "head_blocks", "layout_of", "message_blocks", "rough_count"]
+
+Layout: TypeAlias = Literal["anthropic", "openai", "openrouter", "bedrock"]
+"""``anthropic``: a Messages body. ``openai``: OpenAI-format messages on their way to Anthropic, where a marker on a
+``tool`` message becomes one on its result. ``openrouter``: OpenAI-format messages with markers on content parts only.
+``bedrock``: a Converse body with positional cache points."""
+
+Tier: TypeAlias = Literal["tools", "system", "messages"]
+Count: TypeAlias = Callable[[str], int]
+
+EPHEMERAL = "_ephemeral"
+"""A private key that a host sets on a message or part which belongs to this one request; it is not sent."""
+
+CACHE_POINT = "cachePoint"
+FRONTIER_STARTS = (*SUMMARY_STARTS, CLEARED_RESULT)
+"""How texts begin that stand where history was edited: a summary, or a result that was cleared."""
+
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
+_UNSENT = frozenset({"cache_control", "_anthropic", "_openai", EPHEMERAL})
+_MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *_REASONING_FIELDS, *_UNSENT})
+
+
+class Block(NamedTuple):
+    """One block of a request and where it stands."""
+
+    tier: Tier
+    kind: str
+    digest: bytes
+    tokens: int
+    message: int
+    """The index in the list of its tier."""
+    part: int
+    """The index in the message's content; -1 for a plain text, a tool, or a whole ``tool`` message."""
+    can_mark: bool
+    marker: str | None
+    """The time to live of a marker that it carries already."""
+    is_ephemeral: bool = False
+    is_frontier: bool = False
+    ends_reply: bool = False
+    """Whether it is the last block of an assistant's message without calls."""
+    is_input: bool = False
+    """Whether it comes from the user's side: a message or a result."""
+
+
+def rough_count(text: str) -> int:
+    """Tokens by characters, four to a token."""
+    return (len(text) + 3) // 4
+
+
+def layout_of(provider: str, body: Mapping[str, Any]) -> Layout:
+    """The layout of a request that is meant for a provider."""
+    if provider == "openrouter":
+        return "openrouter"
+    if provider == "bedrock" and _is_converse(body):
+        return "bedrock"
+    return "openai" if _is_openai(body) else "anthropic"
+
+
+def _is_converse(body: Mapping[str, Any]) -> bool:
+    if "toolConfig" in body or "inferenceConfig" in body:
+        return True
+    parts = [part for message in body.get("messages") or () for part in _list(message.get("content"))]
+    return bool(parts) and not any("type" in part for part in parts if isinstance(part, dict))
+
+
+def _is_openai(body: Mapping[str, Any]) -> bool:
+    if body.get("system") is not None:
+        return False
+    if any(isinstance(tool, dict) and "function" in tool for tool in _list(body.get("tools"))):
+        return True
+    messages = body.get("messages") or ()
+    return any(m.get("role") in ("system", "developer", "tool", "function") or "tool_calls" in m for m in messages)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+# -- tools and system ------------------------------------------------------------------------------------------------
+
+
+def head_blocks(body: Mapping[str, Any], layout: Layout, count: Count) -> list[Block]:
+    """The blocks of the tools and of a system prompt that stands beside the messages."""
+    if layout == "bedrock":
+        config = body.get("toolConfig")
+        tools = _list(config.get("tools")) if isinstance(config, Mapping) else []
+        return [*_points("tools", tools, count), *_points("system", _list(body.get("system")), count)]
+    blocks = [_tool_block(at, tool, layout, count) for at, tool in enumerate(_list(body.get("tools")))]
+    if layout == "anthropic":
+        system = body.get("system")
+        content = [(-1, system)] if isinstance(system, str) else list(enumerate(_list(system)))
+        blocks += [_part_block("system", "system", 0, at, part, count) for at, part in content]
+    return blocks
+
+
+def _tool_block(at: int, tool: Any, layout: Layout, count: Count) -> Block:
+    is_dict = isinstance(tool, dict)
+    text = _json(_sent(tool))
+    can_mark = layout in ("anthropic", "openai") and is_dict and not tool.get("defer_loading")
+    return Block("tools", "tool", _hash("tool", text), count(text), at, -1, can_mark, _ttl(tool))
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+
+
+def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, leads: bool = False) -> list[Block]:
+    """The blocks of one message; ``leads`` for a system message before all others."""
+    if layout == "bedrock":
+        return _points("messages", _list(message.get("content")), count, at, str(message.get("role")))
+    if layout == "anthropic":
+        role, own = str(message.get("role")), _ttl(message)
+        blocks = [_part_block("messages", role, at, place, part, count) for place, part in _contents(message)]
+        blocks = blocks or [Block("messages", "empty", _hash(role, "empty"), 0, at, -1, False, None)]
+        if own:  # a marker that has no business there, but that clients send
+            blocks[-1] = blocks[-1]._replace(marker=blocks[-1].marker or own)
+    else:
+        blocks = list(_openai_blocks(at, message, layout, count, leads=leads))
+    if message.get(EPHEMERAL):
+        blocks = [block._replace(is_ephemeral=True, can_mark=False) for block in blocks]
+    if message.get("role") in ("user", "tool"):
+        blocks = [block._replace(is_input=True) for block in blocks]
+    if blocks and message.get("role") == "assistant" and blocks[-1].kind == "text":
+        blocks[-1] = blocks[-1]._replace(ends_reply=True)
+    return blocks
+
+
+def _contents(message: Message) -> list[tuple[int, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [(-1, content)]
+    return list(enumerate(_list(content)))
+
+
+def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, leads: bool) -> Iterator[Block]:
+    role = str(message.get("role"))
+    tier: Tier = "system" if leads else "messages"
+    if role == "tool":
+        yield _result_block(at, message, layout, count)
+        return
+    for field in _REASONING_FIELDS:
+        if thought := message.get(field):
+            text = thought if isinstance(thought, str) else _json(thought)
+            yield Block(tier, "thinking", _hash(role, field, text), count(text), at, -1, False, None)
+    own = _ttl(message)
+    extra = _json({key: value for key, value in message.items() if key not in _MESSAGE_KEYS})
+    contents = _contents(message)
+    for place, part in contents:
+        block = _part_block(tier, role, at, place, part, count)
+        if place in (-1, 0) and extra != "{}":
+            block = block._replace(digest=_hash(block.digest.hex(), extra))
+        if own and place == contents[-1][0]:  # how the plain strategy marks what has no part to mark
+            block = block._replace(marker=block.marker or own)
+        yield block
+    calls = _list(message.get("tool_calls"))
+    for place, call in enumerate(calls):
+        text = _json(_sent(call))
+        marker = _ttl(call) or (own if not contents and place == len(calls) - 1 else None)
+        yield Block(tier, "tool_use", _hash(role, "call", text), count(text), at, place, False, marker)
+    if not contents and not calls:
+        yield Block(tier, "empty", _hash(role, "empty", extra), 0, at, -1, False, own)
+
+
+def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Block:
+    """A ``tool`` message is one block, whatever is nested in it."""
+    content = message.get("content")
+    parts = [_sent(part) for part in content] if isinstance(content, list) else content
+    if isinstance(parts, list) and len(parts) == 1 and _is_plain_text(parts[0]):
+        parts = parts[0]["text"]
+    rest = {key: value for key, value in message.items() if key != "content" and key not in _UNSENT}
+    text = parts if isinstance(parts, str) else _json(parts)
+    marker = _ttl(message) or next((ttl for part in _list(content) if (ttl := _ttl(part))), None)
+    can_mark = True
+    if layout == "openrouter":  # there the last part carries it, so there must be one
+        can_mark = _can_carry(content[-1]) if isinstance(content, list) and content else bool(content)
+    return Block(
+        "messages",
+        "image"
+        if isinstance(content, list) and any(isinstance(p, dict) and is_image(p) for p in content)
+        else "tool_result",
+        _hash("tool", _json(rest), text),
+        _tokens(message, text, count),
+        at,
+        -1,
+        can_mark,
+        marker,
+        is_frontier=text.startswith(FRONTIER_STARTS),
+    )
+
+
+def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Count) -> Block:
+    """The block of one content part, in the layouts that have parts."""
+    if isinstance(part, str) or _is_plain_text(part):
+        text = part if isinstance(part, str) else part["text"]
+        is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
+        can_mark = bool(text.strip()) and not is_ephemeral and not _is_reminder(text)
+        frontier = text.startswith(FRONTIER_STARTS)
+        found = _hash(role, "text", text)
+        return Block(tier, "text", found, count(text), at, place, can_mark, _ttl(part), is_ephemeral, frontier)
+    kind = str(part.get("type", "text")) if isinstance(part, dict) else "text"
+    is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
+    can_mark = _can_carry(part) and not is_ephemeral
+    text = _json(_sent(part))
+    shown = "image" if isinstance(part, dict) and _has_image(part) else kind
+    frontier = kind == "tool_result" and _result_text(part).startswith(FRONTIER_STARTS)
+    size = _tokens(part, text, count)
+    return Block(tier, shown, _hash(role, text), size, at, place, can_mark, _ttl(part), is_ephemeral, frontier)
+
+
+def _tokens(part: Any, text: str, count: Count) -> int:
+    """The tokens of a block; pictures and files as a model sees them, not as the letters that carry them."""
+    if not isinstance(part, dict):
+        return count(text)
+    media = media_tokens(part)
+    if media is not None:
+        return media
+    inner = _list(part.get("content"))
+    if not any(isinstance(nested, dict) and media_tokens(nested) is not None for nested in inner):
+        return count(text)
+    return sum(_tokens(nested, _json(_sent(nested)), count) for nested in inner)
+
+
+def _can_carry(part: Any) -> bool:
+    if not isinstance(part, dict) or is_reasoning(part):
+        return False
+    return part.get("type") != "text" or bool(str(part.get("text") or "").strip())
+
+
+def _is_reminder(text: str) -> bool:
+    """Whether a text is one that clients put in for a while and take out again."""
+    stripped = text.strip()
+    return stripped.startswith("<system-reminder>") and stripped.endswith("</system-reminder>")
+
+
+def _has_image(part: dict[str, Any]) -> bool:
+    return is_image(part) or any(isinstance(inner, dict) and is_image(inner) for inner in _list(part.get("content")))
+
+
+def _result_text(part: dict[str, Any]) -> str:
+    content = part.get("content")
+    if isinstance(content, str):
+        return content
+    first = content[0] if isinstance(content, list) and content else None
+    return str(first.get("text", "")) if isinstance(first, dict) else ""
+
+
+# -- Bedrock: cache points stand behind what they mark ---------------------------------------------------------------
+
+
+def _points(tier: Tier, parts: list[Any], count: Count, at: int = 0, role: str = "") -> list[Block]:
+    blocks: list[Block] = []
+    for place, part in enumerate(parts):
+        point = part.get(CACHE_POINT) if isinstance(part, dict) else None
+        if point is not None:
+            if blocks:
+                ttl = point.get("ttl") if isinstance(point, dict) else None
+                blocks[-1] = blocks[-1]._replace(marker="1h" if ttl == "1h" else "5m")
+            continue
+        text = _json(_sent(part))
+        kind = next((name for key, name in _BEDROCK_KINDS if isinstance(part, dict) and key in part), "text")
+        words = part.get("text") if isinstance(part, dict) else None
+        can_mark = isinstance(part, dict) and kind != "thinking" and (words is None or bool(str(words).strip()))
+        is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
+        frontier = isinstance(words, str) and words.startswith(FRONTIER_STARTS)
+        place_or_tool = (place, -1) if tier == "tools" else (at, place)
+        blocks.append(
+            Block(
+                tier,
+                "tool" if tier == "tools" else kind,
+                _hash(role, text),
+                count(text),
+                *place_or_tool,
+                can_mark and not is_ephemeral,
+                None,
+                is_ephemeral,
+                frontier,
+            )
+        )
+    return blocks
+
+
+_BEDROCK_KINDS = (
+    ("reasoningContent", "thinking"),
+    ("toolUse", "tool_use"),
+    ("toolResult", "tool_result"),
+    ("image", "image"),
+)
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def _is_plain_text(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and part.get("type") == "text"
+        and isinstance(part.get("text"), str)
+        and part.keys() <= {"type", "text", *_UNSENT}
+    )
+
+
+def _sent(value: Any) -> Any:
+    """A dict without markers and private keys, its own keys in one order; what is inside keeps its order."""
+    if not isinstance(value, dict):
+        return value
+    sent = {key: value[key] for key in sorted(value, key=str) if key not in _UNSENT}
+    content = sent.get("content")
+    if isinstance(content, list):  # a marker on a nested part is no part of what the model sees either
+        sent["content"] = [_sent(part) for part in content]
+    return sent
+
+
+def _ttl(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    marker = value.get("cache_control")
+    if marker is None and value.get("type") == "tool_result":
+        return next((ttl for part in _list(value.get("content")) if (ttl := _ttl(part))), None)
+    if not isinstance(marker, dict):
+        return None
+    return "1h" if marker.get("ttl") == "1h" else "5m"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    except (RecursionError, TypeError, ValueError):
+        return f"{type(value).__name__} that no JSON can hold"
+
+
+def _hash(*texts: str) -> bytes:
+    return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def system_count(messages: list[Message], layout: Layout) -> int:
+    """How many leading messages are the system prompt."""
+    if layout in ("anthropic", "bedrock"):
+        return 0
+    found = 0
+    while found < len(messages) and messages[found].get("role") in SYSTEM_ROLES:
+        found += 1
+    return found

@@ -1,0 +1,214 @@
+"""The ledger: which prefixes a provider should still hold, and the four markers that make the most of it.
+
+    S  the last block of the system prompt, which covers the tools as well
+    R  the deepest block whose prefix is known to be held: a sure hit, whatever was appended since
+    F  the frontier: the last block of a summary, or of a region whose results were cleared
+    W  the last block that can carry a marker, so that the next request finds all of this one
+
+What is left of the four goes where it widens the reach of a read, or keeps an earlier point of the conversation alive
+for those who go back to it. `place` is a pure function of a request's blocks and a ledger; it sends and records
+nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from everlong.caching.rules import SECONDS, Ttl
+from everlong.caching.view import RequestView
+
+__all__ = ["Entry", "Ledger", "Lives", "Mark", "Role", "last_markable", "place"]
+
+Role: TypeAlias = Literal["S", "R", "F", "W", "spare", "client", "automatic"]
+SPACING = 15
+"""Blocks between spare markers, so that reads that walk back 20 positions leave no gap."""
+_CAPACITY = 8_192
+_CLIENTS = frozenset({"client", "automatic"})
+
+
+class Mark(NamedTuple):
+    """A marker to be sent: on which block, for how long, and what for."""
+
+    at: int
+    ttl: Ttl
+    role: Role
+
+
+class Entry(NamedTuple):
+    """What the provider should hold of a prefix."""
+
+    expires: float
+    ttl: Ttl
+
+
+class Lives(NamedTuple):
+    """How long what is marked is to be kept: the conversation, the system prompt, and a summary."""
+
+    tail: Ttl
+    prefix: Ttl
+    frontier: Ttl
+
+
+_SHORT = Lives("5m", "5m", "5m")
+
+
+@dataclass
+class Ledger:
+    """The prefixes that were marked in requests to one model of one provider, by hash, and when they expire."""
+
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+
+    def is_known(self, prefix: bytes) -> bool:
+        """Whether a prefix was marked before."""
+        return prefix in self.entries
+
+    def is_live(self, prefix: bytes, now: float) -> bool:
+        """Whether the provider should still hold a prefix."""
+        entry = self.entries.get(prefix)
+        return entry is not None and now < entry.expires
+
+    def record(self, prefix: bytes, ttl: Ttl, now: float) -> None:
+        """Note a marker that was sent; a prefix that is still held keeps its longer life."""
+        entry = self.entries.get(prefix)
+        if entry is not None and now < entry.expires:
+            ttl = entry.ttl
+        self.entries[prefix] = Entry(now + SECONDS[ttl], ttl)
+        if len(self.entries) > _CAPACITY:
+            oldest = sorted(self.entries, key=lambda known: self.entries[known].expires)
+            for known in oldest[: _CAPACITY // 2]:
+                del self.entries[known]
+
+    def to_dict(self) -> dict[str, list[float | str]]:
+        """The ledger as JSON-ready data, for a host that goes on in another process."""
+        return {prefix.hex(): [entry.expires, entry.ttl] for prefix, entry in self.entries.items()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, list[float | str]]) -> Ledger:
+        """A ledger from what `to_dict` gave."""
+        return cls(
+            {
+                bytes.fromhex(prefix): Entry(float(expires), "1h" if ttl == "1h" else "5m")
+                for prefix, (expires, ttl) in data.items()
+            }
+        )
+
+
+def place(
+    view: RequestView,
+    known: Sequence[int],
+    is_live: Callable[[bytes], bool],
+    *,
+    own: Sequence[Mark] = (),
+    slots: int = 4,
+    lives: Lives = _SHORT,
+) -> list[Mark]:
+    """The markers for a request, the client's ``own`` among them, in the order of their blocks.
+
+    ``known`` are the blocks, in order, whose prefix stands in the ledger.
+    """
+    slots -= len(own)
+    taken = {mark.at for mark in own}
+    chosen: list[Mark] = []
+
+    def take(at: int | None, ttl: Ttl, role: Role) -> None:
+        if at is not None and len(chosen) < slots and at not in taken:
+            taken.add(at)
+            chosen.append(Mark(at, ttl, role))
+
+    last = last_markable(view, _stable_end(view))
+    live = _deepest_live(view, known, is_live, last)
+    take(last, lives.tail, "W")
+    take(_static_end(view), lives.prefix, "S")
+    if live is not None:
+        take(live, lives.frontier if live == _frontier(view) else lives.tail, "R")
+    if view.kept < view.head and view.kept:  # the system prompt changed: what of it stays is worth a marker
+        take(last_markable(view, view.kept), lives.prefix, "spare")
+    for at, role in _others(view, known, live, last):
+        if len(chosen) >= slots:
+            break
+        take(at, lives.frontier if role == "F" else lives.tail, role)
+    return _ordered([*chosen, *own])
+
+
+def _stable_end(view: RequestView) -> int:
+    """The blocks before the first one that only this request has."""
+    return view.ephemerals[0] if view.ephemerals else len(view.blocks)
+
+
+def last_markable(view: RequestView, end: int, start: int = 0) -> int | None:
+    """The last block between two places that can carry a marker."""
+    for at in range(min(end, len(view.blocks)) - 1, start - 1, -1):
+        if view.blocks[at].can_mark:
+            return at
+    return None
+
+
+def _static_end(view: RequestView) -> int | None:
+    """The last block of tools and system prompt that can carry a marker."""
+    return last_markable(view, view.head)
+
+
+def _deepest_live(
+    view: RequestView, known: Sequence[int], is_live: Callable[[bytes], bool], last: int | None
+) -> int | None:
+    for at in reversed(known):
+        if (last is None or at < last) and is_live(view.chain[at]) and view.blocks[at].can_mark:
+            return at
+    return None
+
+
+def _others(
+    view: RequestView, known: Sequence[int], live: int | None, last: int | None
+) -> Iterator[tuple[int | None, Role]]:
+    """Where further markers go, the most useful first."""
+    if last is None:
+        return
+    if live is None or live < view.head:
+        # Nothing of the conversation is known to be held. If it is held after all, markers at a distance reach it.
+        yield _frontier(view), "F"
+        earlier = bisect_right(known, last - 1)
+        yield (known[earlier - 1] if earlier and known[earlier - 1] >= view.head else None), "spare"
+    else:
+        yield _reply_end(view, live, last), "spare"
+        yield _frontier(view), "F"
+        yield _way_back(view, known, live), "spare"
+    for at in range(last - SPACING, view.head, -SPACING):
+        yield last_markable(view, at + 1, view.head), "spare"
+
+
+def _frontier(view: RequestView) -> int | None:
+    return view.frontiers[-1] if view.frontiers and view.blocks[view.frontiers[-1]].can_mark else None
+
+
+def _reply_end(view: RequestView, start: int, last: int) -> int | None:
+    """The end of the assistant's latest reply among the new blocks: where people fork a conversation."""
+    for at in range(last - 1, start, -1):
+        if view.blocks[at].ends_reply and view.blocks[at].can_mark:
+            return at
+    return None
+
+
+def _way_back(view: RequestView, known: Sequence[int], live: int) -> int | None:
+    """An earlier point, about half-way, that is kept alive for those who go far back."""
+    middle = view.head + (live - view.head) // 2
+    place = bisect_right(known, middle)
+    at = known[place - 1] if place else None
+    return at if at is not None and at >= view.head and view.blocks[at].can_mark else None
+
+
+def _ordered(marks: list[Mark]) -> list[Mark]:
+    """In the order of blocks, and so that no five minutes stand before an hour."""
+    ordered = sorted(marks)
+    short_seen = False
+    fixed: list[Mark] = []
+    last_own_hour = max((mark.at for mark in ordered if mark.role in _CLIENTS and mark.ttl == "1h"), default=-1)
+    for mark in ordered:
+        ttl: Ttl = mark.ttl
+        if mark.role not in _CLIENTS:
+            ttl = "5m" if short_seen else "1h" if mark.at < last_own_hour else mark.ttl
+        short_seen = short_seen or ttl == "5m"
+        fixed.append(mark._replace(ttl=ttl))
+    return fixed

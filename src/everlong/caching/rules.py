@@ -1,0 +1,245 @@
+"""What providers publish about their prompt caches, as data: each fact with its date and where it is written.
+
+Prices are in units of one fresh input token of the same model. Nothing here decides anything: strategies read it to
+place markers, the simulator reads it to say what a placement costs. A model or provider that is not listed gets the
+most careful values.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from everlong.tokens import Prices
+
+__all__ = [
+    "SECONDS",
+    "CacheRules",
+    "ModelRules",
+    "Provider",
+    "Source",
+    "Ttl",
+    "cache_rules",
+    "is_claude",
+    "model_rules",
+    "prices_for",
+    "provider_of",
+]
+
+Ttl: TypeAlias = Literal["5m", "1h"]
+Provider: TypeAlias = Literal[
+    "anthropic", "openrouter", "bedrock", "vertex", "openai", "gemini", "deepseek", "xai", "local", "unknown"
+]
+SECONDS: dict[str, int] = {"5m": 300, "30m": 1_800, "1h": 3_600}
+
+
+class Source(NamedTuple):
+    """Where a rule was read and when it was last looked at."""
+
+    document: str
+    date: str
+
+
+_CLAUDE = Source("Anthropic documentation, Build with Claude: Prompt caching", "2026-10")
+_CLAUDE_PRICES = Source("Anthropic documentation, Pricing", "2026-10")
+_BEDROCK = Source("Amazon Bedrock user guide, Prompt caching for faster model inference", "2026-10")
+_VERTEX = Source("Google Cloud documentation, Vertex AI: Claude prompt caching", "2026-10")
+_OPENROUTER = Source("OpenRouter documentation, Prompt caching", "2026-10")
+_OPENAI = Source("OpenAI documentation, Prompt caching", "2026-10")
+_GEMINI = Source("Google AI for Developers, Gemini API: Context caching", "2026-10")
+_DEEPSEEK = Source("DeepSeek API documentation, Context caching", "2026-10")
+_XAI = Source("xAI documentation, Cached prompt tokens", "2026-10")
+_VLLM = Source("vLLM documentation, Automatic prefix caching", "2026-10")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """How one provider's cache works."""
+
+    provider: Provider
+    style: Literal["markers", "automatic"]
+    """Whether the request says what is kept, or the provider keeps every prefix by itself."""
+    source: Source
+    breakpoints: int = 4
+    look_back: int = 20
+    """Positions that a read walks back from a marker, the marker's own included."""
+    collapses_tool_runs: bool = False
+    """Whether a run of calls counts as one position of the look-back, and a run of results likewise."""
+    ttl_seconds: int = 300
+    """How long an automatic cache keeps an unused prefix."""
+    step_tokens: int = 1
+    """An automatic cache reads in steps of so many tokens."""
+    implicit_breakpoint: bool = False
+    """Whether the provider writes where the latest user message or tool result ends, instead of everywhere."""
+    routing_key: str | None = None
+    """The request field, or header where it has a dash, that keeps a session on the machine with its cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRules:
+    """What one model's cache costs and from which size on it works."""
+
+    minimum_tokens: int
+    read: float
+    write: dict[str, float] = field(default_factory=lambda: {"5m": 1.25, "1h": 2.0})
+    step: tuple[int, float] | None = None
+    """Above so many prompt tokens, all rates are multiplied by this."""
+    binds_thinking: bool = False
+    """Whether thinking blocks are bound to the exact prefix, so that an edit before one is refused."""
+    source: Source = _CLAUDE
+
+    def scale(self, prompt_tokens: int) -> float:
+        """What all rates are multiplied with for a prompt of this size."""
+        return self.step[1] if self.step is not None and prompt_tokens > self.step[0] else 1.0
+
+
+_RULES: dict[Provider, CacheRules] = {
+    "anthropic": CacheRules("anthropic", "markers", _CLAUDE, collapses_tool_runs=True),
+    "openrouter": CacheRules("openrouter", "markers", _OPENROUTER, routing_key="session_id"),
+    "bedrock": CacheRules("bedrock", "markers", _BEDROCK),
+    "vertex": CacheRules("vertex", "markers", _VERTEX),
+    "openai": CacheRules(
+        "openai", "automatic", _OPENAI, ttl_seconds=300, step_tokens=128, routing_key="prompt_cache_key"
+    ),
+    "gemini": CacheRules("gemini", "automatic", _GEMINI, ttl_seconds=300),
+    "deepseek": CacheRules("deepseek", "automatic", _DEEPSEEK, ttl_seconds=3_600, step_tokens=64),
+    "xai": CacheRules("xai", "automatic", _XAI, ttl_seconds=300, routing_key="x-grok-conv-id"),
+    "local": CacheRules("local", "automatic", _VLLM, ttl_seconds=300, step_tokens=16),
+    "unknown": CacheRules("unknown", "automatic", _VLLM, ttl_seconds=300, step_tokens=128),
+}
+_OPENAI_MARKED = CacheRules(
+    "openai", "automatic", _OPENAI, ttl_seconds=1_800, implicit_breakpoint=True, routing_key="prompt_cache_key"
+)
+
+_FREE_WRITES = {"5m": 1.0, "1h": 1.0}
+_BOUND = frozenset({("opus", 5.5), ("sonnet", 5.5), ("fable", 5.1), ("mythos", 5.1)})
+_MINIMUM: dict[str, tuple[tuple[float, int], ...]] = {  # from this version on
+    "opus": ((5.0, 512), (4.8, 1_024), (4.7, 2_048), (4.5, 4_096), (0.0, 1_024)),
+    "sonnet": ((5.5, 512), (0.0, 1_024)),
+    "haiku": ((5.5, 512), (4.5, 4_096), (0.0, 2_048)),
+    "fable": ((0.0, 512),),
+    "mythos": ((0.0, 512),),
+}
+_CHEAP_READS: dict[str, tuple[tuple[float, float], ...]] = {
+    "opus": ((5.5, 0.05),),
+    "sonnet": ((5.5, 0.05),),
+    "fable": ((5.1, 0.025),),
+    "mythos": ((5.1, 0.025),),
+}
+_FAMILY = re.compile(r"(opus|sonnet|haiku|fable|mythos)")
+_VERSION = re.compile(r"(?<=-)(\d)(?:[.-](\d))?(?!\d)")
+_GPT = re.compile(r"gpt-?(\d+)(?:\.(\d+))?")
+_REASONERS = re.compile(r"(?:^|/)o\d")
+_CAREFUL = ModelRules(4_096, 0.1)
+
+
+def is_claude(model: str) -> bool:
+    """Whether a model is one of Anthropic's, by its name."""
+    return "claude" in model.lower()
+
+
+def provider_of(name: str = "", base_url: str = "", model: str = "") -> Provider:
+    """The provider meant by a name, an address or, where neither says, a model's name."""
+    for text in (name.lower(), base_url.lower()):
+        for sign, provider in _SIGNS:
+            if sign in text:
+                return provider
+    if name and name.lower() not in ("auto", "main"):
+        return "unknown"
+    lowered = model.lower()
+    if lowered.startswith(("anthropic.", "us.anthropic.", "eu.anthropic.", "apac.anthropic.", "global.anthropic.")):
+        return "bedrock"
+    if "/" in lowered:
+        return "openrouter"
+    for sign, provider in _MODEL_SIGNS:
+        if lowered.startswith(sign):
+            return provider
+    return "unknown"
+
+
+_SIGNS: tuple[tuple[str, Provider], ...] = (
+    ("openrouter", "openrouter"),
+    ("bedrock", "bedrock"),
+    ("vertex", "vertex"),
+    ("aiplatform", "vertex"),
+    ("anthropic", "anthropic"),
+    ("openai", "openai"),
+    ("gemini", "gemini"),
+    ("generativelanguage", "gemini"),
+    ("deepseek", "deepseek"),
+    ("xai", "xai"),
+    ("x.ai", "xai"),
+    ("vllm", "local"),
+    ("sglang", "local"),
+    ("llama.cpp", "local"),
+    ("ollama", "local"),
+    ("localhost", "local"),
+    ("127.0.0.1", "local"),
+)
+_MODEL_SIGNS: tuple[tuple[str, Provider], ...] = (
+    ("claude", "anthropic"),
+    ("gpt", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("gemini", "gemini"),
+    ("deepseek", "deepseek"),
+    ("grok", "xai"),
+)
+
+
+def cache_rules(provider: Provider, model: str = "") -> CacheRules:
+    """How the cache of a provider works for a model."""
+    return _OPENAI_MARKED if provider == "openai" and _gpt_version(model) >= (5, 6) else _RULES[provider]
+
+
+def model_rules(model: str) -> ModelRules:
+    """What caching costs with a model, by its name in any provider's spelling."""
+    name = model.lower()
+    if is_claude(name):
+        return _claude_rules(name)
+    version = _gpt_version(name)
+    if version >= (5, 6):
+        return ModelRules(1_024, 0.1, {"5m": 1.25, "1h": 1.25}, source=_OPENAI)
+    if version > (0, 0) or _REASONERS.search(name):
+        read = 0.1 if version >= (5, 0) else 0.5 if version == (4, 0) else 0.25
+        return ModelRules(1_024, read, _FREE_WRITES, source=_OPENAI)
+    if "gemini" in name:
+        return ModelRules(2_048, 0.1, _FREE_WRITES, source=_GEMINI)
+    if "deepseek" in name:
+        return ModelRules(64, 0.1, _FREE_WRITES, source=_DEEPSEEK)
+    if "grok" in name:
+        return ModelRules(1_024, 0.25, _FREE_WRITES, source=_XAI)
+    return _CAREFUL
+
+
+def prices_for(model: str, *, cold_share: float = 0.0) -> Prices:
+    """A model's cache prices in the form that the compressor's automatic threshold works with."""
+    rules = model_rules(model)
+    return Prices(
+        cache_read=rules.read,
+        cache_write=rules.write["5m"],
+        cold_share=cold_share,
+        dearer_above=None if rules.step is None else rules.step[0],
+    )
+
+
+def _claude_rules(name: str) -> ModelRules:
+    family = _FAMILY.search(name)
+    if family is None:
+        return ModelRules(4_096, 0.1)
+    kind = family[1]
+    # New names have the version behind the family, old ones (claude-3-5-sonnet) before it; a date is no version.
+    found = _VERSION.search(name, family.end()) or _VERSION.search(name[: family.start()])
+    version = 0.0 if found is None else float(f"{found[1]}.{found[2] or 0}")
+    minimum = next(tokens for least, tokens in _MINIMUM[kind] if version >= least)
+    read = next((price for least, price in _CHEAP_READS.get(kind, ()) if version >= least), 0.1)
+    binds = any(kind == bound and version >= least for bound, least in _BOUND)
+    step = (100_000, 5.0) if kind == "haiku" and version >= 5.5 else None
+    return ModelRules(minimum, read, step=step, binds_thinking=binds, source=_CLAUDE_PRICES)
+
+
+def _gpt_version(model: str) -> tuple[int, int]:
+    found = _GPT.search(model.lower())
+    return (0, 0) if found is None else (int(found[1]), int(found[2] or 0))

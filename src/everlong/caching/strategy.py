@@ -1,0 +1,346 @@
+"""Choosing a caching strategy and applying it, request by request; the one object that a host talks to.
+
+`PromptCache` belongs to one session. It turns a request into the one to be sent: with markers where the provider takes
+them, with a routing key where the provider caches by itself. It makes no call and keeps no text, only hashes.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from everlong.caching.blocks import Count, Layout, layout_of, rough_count
+from everlong.caching.ledger import Ledger, Lives, Mark, last_markable, place
+from everlong.caching.markers import strip_markers, with_markers
+from everlong.caching.pace import Pace
+from everlong.caching.reference import apply_anthropic_cache_control
+from everlong.caching.rules import (
+    CacheRules,
+    ModelRules,
+    Provider,
+    Ttl,
+    cache_rules,
+    is_claude,
+    model_rules,
+    provider_of,
+)
+from everlong.caching.view import RequestView
+from everlong.config import CachingValues, caching_values
+
+__all__ = ["Choice", "Placement", "PromptCache", "choose_strategy"]
+
+Strategy: TypeAlias = Literal["ledger", "system_and_3", "automatic", "off"]
+
+_NAMES: dict[Provider, str] = {
+    "anthropic": "Anthropic",
+    "openrouter": "OpenRouter",
+    "bedrock": "Bedrock",
+    "vertex": "Vertex",
+    "openai": "OpenAI",
+    "gemini": "Gemini",
+    "deepseek": "DeepSeek",
+    "xai": "xAI",
+    "local": "a local server",
+    "unknown": "this provider",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which strategy is in force for a model at a provider, and why."""
+
+    strategy: Strategy
+    provider: Provider
+    rules: CacheRules
+    model_rules: ModelRules
+    reason: str
+
+    @property
+    def line(self) -> str:
+        """What the command line says at start."""
+        state = "DISABLED" if self.strategy == "off" else "ENABLED"
+        return f"💾 Prompt caching: {state} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What was decided for one request: its markers, and what they should read and write."""
+
+    strategy: Strategy
+    marks: tuple[Mark, ...] = ()
+    read_tokens: int = 0
+    """The tokens of the deepest prefix that the provider should still hold."""
+    prompt_tokens: int = 0
+    is_cold: bool = True
+    """Whether nothing of the conversation is expected to be held."""
+    kept_blocks: int = 0
+    """How many leading blocks are those of the request before."""
+
+
+def choose_strategy(
+    model: str, provider: str = "", base_url: str = "", settings: CachingValues | Mapping[str, Any] | None = None
+) -> Choice:
+    """The strategy for a model at a provider, by the settings of ``prompt_caching``."""
+    values = caching_values(settings)
+    found = provider_of(provider, base_url, model)
+    rules = cache_rules(found, model)
+    name = _NAMES[found]
+    strategy: Strategy
+    if values.strategy == "off":
+        strategy, reason = "off", "prompt_caching.strategy is off"
+    elif rules.style == "automatic":
+        strategy, reason = _automatic(found, model, rules)
+    elif not is_claude(model):
+        strategy, reason = "off", f"{model or 'no model'} is not a Claude model, and {name} marks only those"
+    else:
+        strategy = "system_and_3" if values.strategy == "system_and_3" else "ledger"
+        reason = f"Claude via {name}, {_life(values)} TTL"
+    return Choice(strategy, found, rules, model_rules(model), reason)
+
+
+def _automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strategy, str]:
+    if is_claude(model):
+        return "off", f"{_NAMES[provider]} is not known to take cache markers"
+    if provider == "unknown":
+        return "off", f"nothing is known about caching of {model or 'this model'} at this provider"
+    return "automatic", f"automatic at {_NAMES[provider]}, {rules.ttl_seconds // 60}m TTL"
+
+
+def _life(values: CachingValues) -> str:
+    if values.prefix_ttl == "1h" and values.cache_ttl == "5m":
+        return "5m, prefix 1h"
+    return values.cache_ttl
+
+
+class _Sent(NamedTuple):
+    """The last request: the hash of all of it, what the client had marked, and what was decided."""
+
+    end: bytes
+    marked: tuple[int, ...]
+    placement: Placement
+
+    def is_repeated(self, end: bytes, marked: Sequence[int]) -> bool:
+        """Whether a request is this one once more, as it came or as it was sent."""
+        sent = {mark.at for mark in self.placement.marks}
+        return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
+
+
+@dataclass
+class _Session:
+    """What is remembered of a conversation with one model of one provider."""
+
+    view: RequestView
+    ledger: Ledger = field(default_factory=Ledger)
+    known: list[int] = field(default_factory=list)
+    last: _Sent | None = None
+    pace: Pace = field(default_factory=Pace)
+
+
+class PromptCache:
+    """Places cache markers for the requests of one session.
+
+    Args:
+        model: the model's name; a request that names another one is placed by that one's rules.
+        provider: ``anthropic``, ``openrouter``, ``bedrock``, ``vertex``, ``openai`` …; by default told by the model's
+            name or by ``base_url``.
+        base_url: the address that requests go to, where there is one.
+        settings: those of the ``prompt_caching`` section, as a mapping or as `PromptCachingSettings`.
+        session_id: names the session to providers that route by it.
+        count: counts a text's tokens; only the least size of a cached prompt depends on it.
+        clock: seconds; any clock that all requests share.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        provider: str = "",
+        *,
+        base_url: str = "",
+        settings: Mapping[str, Any] | Any | None = None,
+        session_id: str = "",
+        count: Count = rough_count,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = caching_values(settings)
+        self.session_id = session_id
+        self.last: Placement | None = None
+        self._where = (provider, base_url)
+        self._count = count
+        self._clock = clock
+        self._sessions: dict[tuple[Provider, str], _Session] = {}
+        self._warned: set[str] = set()
+        self.choice = self._choose(model)
+
+    def _choose(self, model: str) -> Choice:
+        provider, base_url = self._where
+        self._model = model
+        return choose_strategy(model, provider, base_url, self.settings)
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def apply(self, request: Mapping[str, Any], now: float | None = None) -> dict[str, Any]:
+        """The request to be sent in place of this one; it shares all that it does not change."""
+        now = self._clock() if now is None else now
+        model = request.get("model")
+        if isinstance(model, str) and model and model != self._model:
+            self.choice = self._choose(model)
+        strategy = self.choice.strategy
+        if strategy == "ledger":
+            return self._routed(self._place(request, now))
+        session, layout = self._session(), layout_of(self.choice.provider, request)
+        session.view.update(request, layout)
+        tokens = session.view.sizes[-1] if session.view.sizes else 0
+        self.last = Placement(strategy, prompt_tokens=tokens, kept_blocks=session.view.kept)
+        if strategy == "system_and_3":
+            return self._routed(self._plain(request, layout))
+        return self._routed(dict(request)) if strategy == "automatic" else dict(request)
+
+    def apply_to_messages(
+        self, messages: list[dict[str, Any]], *, now: float | None = None, **request: Any
+    ) -> list[dict[str, Any]]:
+        """The same for a bare list of OpenAI-format messages; ``tools`` and switches of the request may be given."""
+        sent: list[dict[str, Any]] = self.apply({**request, "messages": messages}, now)["messages"]
+        return sent
+
+    def _place(self, request: Mapping[str, Any], now: float) -> dict[str, Any]:
+        layout = layout_of(self.choice.provider, request)
+        session = self._session()
+        view, ledger = session.view, session.ledger
+        view.update(request, layout)
+        del session.known[bisect_left(session.known, view.kept) :]
+        session.known += [at for at in range(view.kept, len(view.chain)) if ledger.is_known(view.chain[at])]
+        placement = self._decide(session, request, layout, now)
+        self.last = placement
+        self._record(session, placement, now)
+        placed = [mark for mark in placement.marks if mark.role != "automatic"]
+        return with_markers(request, layout, view.blocks, placed, [*view.marked, *view.ephemerals])
+
+    def _decide(self, session: _Session, request: Mapping[str, Any], layout: Layout, now: float) -> Placement:
+        view, ledger = session.view, session.ledger
+        end = view.chain[-1] if view.chain else b""
+        if session.last is not None and session.last.is_repeated(end, view.marked):
+            return session.last.placement  # a retry must not look different
+        own = self._own_marks(view, request, layout)
+        session.pace.note(now, view.chain[view.frontiers[-1]] if view.frontiers else None)
+        tail = self.settings.cache_ttl
+        prefix = "1h" if tail == "1h" else self.settings.prefix_ttl or tail
+        marks = place(
+            view,
+            session.known,
+            lambda prefix: ledger.is_live(prefix, now),
+            own=own,
+            slots=self.choice.rules.breakpoints,
+            lives=Lives(tail, prefix, prefix if session.pace.is_hour_worth_it() else tail),
+        )
+        held = next((at for at in reversed(session.known) if ledger.is_live(view.chain[at], now)), None)
+        placement = Placement(
+            "ledger",
+            tuple(marks),
+            read_tokens=0 if held is None else view.sizes[held],
+            prompt_tokens=view.sizes[-1] if view.sizes else 0,
+            is_cold=held is None or held < view.head,
+            kept_blocks=view.kept,
+        )
+        session.last = _Sent(end, tuple(view.marked), placement)
+        return placement
+
+    def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[Mark]:
+        """The client's own markers, as far as the provider would take them."""
+        own = [Mark(at, _ttl(view.blocks[at].marker), "client") for at in view.marked if view.blocks[at].can_mark]
+        automatic = request.get("cache_control") if layout == "anthropic" else None
+        limit = self.choice.rules.breakpoints
+        if isinstance(automatic, Mapping) and view.blocks:
+            last = last_markable(view, len(view.blocks)) or 0
+            own = [mark for mark in own if mark.at != last][: limit - 1]
+            own.append(Mark(last, _ttl(str(automatic.get("ttl", "5m"))), "automatic"))
+        return own if len(own) <= limit else [own[0], *own[len(own) - limit + 1 :]]
+
+    def _record(self, session: _Session, placement: Placement, now: float) -> None:
+        view = session.view
+        least = self.choice.model_rules.minimum_tokens
+        if placement.prompt_tokens < least:
+            self._warn(placement.prompt_tokens, least)
+        for mark in placement.marks:
+            if view.sizes[mark.at] >= least:
+                if not session.ledger.is_known(view.chain[mark.at]):
+                    insort(session.known, mark.at)
+                session.ledger.record(view.chain[mark.at], mark.ttl, now)
+
+    def _warn(self, tokens: int, least: int) -> None:
+        if self._model not in self._warned:
+            self._warned.add(self._model)
+            warnings.warn(
+                f"the request has about {tokens:,} tokens, but {self._model} caches prompts from {least:,} tokens on; "
+                "until it is that long, it is paid in full",
+                stacklevel=4,
+            )
+
+    def _plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        """The plain strategy on a request of any layout but Bedrock's."""
+        ttl = self.settings.cache_ttl
+        if layout != "anthropic":
+            messages = apply_anthropic_cache_control(request["messages"], ttl, layout == "openai")
+            return {**request, "messages": messages}
+        body = strip_markers(request, texts=False)
+        system = body.get("system")
+        listed = [{"role": "system", "content": system}] if system else []
+        marked = apply_anthropic_cache_control([*listed, *body["messages"]], ttl, native_anthropic=True)
+        prompt = {"system": marked[0]["content"]} if listed else {}
+        return {**body, **prompt, "messages": marked[len(listed) :]}
+
+    def _routed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The request with the field that keeps the session on the machine that has its cache."""
+        key = self.choice.rules.routing_key
+        if key and self.session_id and "-" not in key and key not in body:
+            body[key] = self.session_id
+        return body
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers to be sent along, for providers that route by one."""
+        key = self.choice.rules.routing_key
+        return {key: self.session_id} if key and self.session_id and "-" in key else {}
+
+    # -- looking back ------------------------------------------------------------------------------------------------
+
+    def is_cold(self, now: float | None = None) -> bool:
+        """Whether the provider has forgotten the conversation, so that changing history costs nothing extra."""
+        session, now = self._session(), self._clock() if now is None else now
+        view = session.view
+        return not any(
+            at >= view.head and session.ledger.is_live(view.chain[at], now) for at in reversed(session.known)
+        )
+
+    def touch(self, now: float | None = None) -> None:
+        """Note that the last request was sent once more, by a ping or a retry, which keeps what it marked."""
+        session, now = self._session(), self._clock() if now is None else now
+        if session.last is not None:
+            self._record(session, session.last.placement, now)
+
+    def forget(self) -> None:
+        """Take back what the last request noted, because it failed before the provider read it."""
+        session = self._session()
+        if session.last is not None:
+            for mark in session.last.placement.marks:
+                session.ledger.entries.pop(session.view.chain[mark.at], None)
+            session.known = [at for at in session.known if session.ledger.is_known(session.view.chain[at])]
+            session.last = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the model and provider in force."""
+        return self._session().ledger
+
+    def _session(self) -> _Session:
+        key = (self.choice.provider, self._model)
+        if key not in self._sessions:
+            self._sessions[key] = _Session(RequestView(f"{key[0]}/{key[1]}", self._count))
+        return self._sessions[key]
+
+
+def _ttl(value: str | None) -> Ttl:
+    return "1h" if value == "1h" else "5m"

@@ -1,0 +1,233 @@
+"""A session's request as blocks with prefix hashes, kept from one request to the next.
+
+A request that only grew costs what it grew by. That the rest is unchanged is established cheaply and still safely: the
+list is compared with the one of the last request, which is a comparison of pointers where a host keeps its message
+objects, and a comparison of values where it does not; in-place changes of objects are found by comparing copies, of the
+newest messages each time and of the older ones in turn. Knows nothing of markers to come.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from everlong.caching.blocks import Block, Count, Layout, head_blocks, message_blocks, rough_count, system_count
+from everlong.model import Message
+
+__all__ = ["RequestView", "extend_chain", "link", "switches_of"]
+
+_RECENT = 128
+_IN_TURN = 256
+"""How many messages each request compares with their copies: the newest, and a share of the older ones."""
+_CHUNK = 512
+
+_SYSTEM_SWITCHES = ("speed",)
+_MESSAGE_SWITCHES = (
+    "tool_choice",
+    "parallel_tool_calls",
+    "thinking",
+    "reasoning",
+    "reasoning_effort",
+    "output_config",
+    "additionalModelRequestFields",
+)
+
+
+class RequestView:
+    """The blocks of the latest request of one session, with the hash of every prefix and its size in tokens.
+
+    ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens.
+    """
+
+    def __init__(self, root: str, count: Count = rough_count) -> None:
+        self.blocks: list[Block] = []
+        self.chain: list[bytes] = []
+        self.sizes: list[int] = []
+        self.kept = 0
+        """How many leading blocks are the same as in the request before."""
+        self.head = 0
+        """How many blocks come before the first message that is no system prompt."""
+        self.frontiers: list[int] = []
+        """Blocks where history was edited: summaries and cleared results."""
+        self.ephemerals: list[int] = []
+        """Blocks that only this request has."""
+        self.marked: list[int] = []
+        """Blocks that the client marked itself."""
+        self._had_images = False
+        self._root = link(b"", root.encode("utf-8", "surrogatepass"))
+        self._count = count
+        self._layout: Layout | None = None
+        self._front: tuple[Any, ...] = ()
+        self._front_size = 0
+        self._switches = ("", "")
+        self._messages: list[Message] = []
+        self._copies: list[Message] = []
+        self._starts: list[int] = []
+        self._images = 0
+        self._turn = 0
+
+    def update(self, body: Mapping[str, Any], layout: Layout) -> None:
+        """Take in the next request."""
+        messages = body.get("messages")
+        messages = messages if isinstance(messages, list) else list(messages or ())
+        before = len(self.blocks)
+        leading = system_count(messages, layout)
+        front = (layout, leading, body.get("tools"), body.get("system"), body.get("toolConfig"))
+        switches = switches_of(body)
+        if self._layout is None or not _equal([front], [self._front]):
+            self._rebuild(body, layout, messages, leading)
+            self._front = copy.deepcopy(front)
+        else:
+            self._grow(messages, layout, leading)
+        self._switches, stale = switches, self._switches != switches
+        self._layout = layout
+        self._relink(before, stale=stale)
+
+    # -- which blocks ------------------------------------------------------------------------------------------------
+
+    def _rebuild(self, body: Mapping[str, Any], layout: Layout, messages: list[Message], leading: int) -> None:
+        old = self.blocks
+        self.blocks = head_blocks(body, layout, self._count)
+        self._front_size = len(self.blocks)
+        self._messages, self._copies, self._starts, self._images = [], [], [], 0
+        self.frontiers, self.ephemerals = [], []
+        self.marked = [at for at, block in enumerate(self.blocks) if block.marker]
+        self._extend(messages, layout, leading)
+        self.kept = _common(old, self.blocks)
+
+    def _grow(self, messages: list[Message], layout: Layout, leading: int) -> None:
+        same = self._same_messages(messages)
+        if same < len(self._messages):
+            start = self._starts[same]
+            del self._messages[same:]
+            self._images -= sum(block.kind == "image" for block in self.blocks[start:])
+            del self.blocks[start:], self._starts[same:], self._copies[same:]
+            for places in (self.frontiers, self.ephemerals, self.marked):
+                del places[bisect_left(places, start) :]
+        self.kept = len(self.blocks)
+        self._extend(messages[same:], layout, leading)
+
+    def _extend(self, messages: list[Message], layout: Layout, leading: int) -> None:
+        for message in messages:
+            at = len(self._messages)
+            self._messages.append(message)
+            self._copies.append(_copied(message))
+            self._starts.append(len(self.blocks))
+            added = message_blocks(at, message, layout, self._count, leads=at < leading)
+            for place, block in enumerate(added, len(self.blocks)):
+                self._images += block.kind == "image"
+                if block.is_frontier:
+                    self.frontiers.append(place)
+                if block.is_ephemeral:
+                    self.ephemerals.append(place)
+                if block.marker:
+                    self.marked.append(place)
+            self.blocks += added
+        self.head = self._starts[leading] if leading < len(self._starts) else len(self.blocks)
+
+    def _same_messages(self, messages: list[Message]) -> int:
+        """How many leading messages are those of the last request, as it was then."""
+        old = self._messages
+        same = min(len(old), len(messages))
+        if not _equal(old if len(old) == same else old[:same], messages[:same]):  # nearly always pointers only
+            same = _first_difference(old, messages, same)
+        for start, stop in self._to_compare(same):
+            if not _equal(self._copies[start:stop], messages[start:stop]):
+                found = _first_difference(self._copies[start:stop], messages[start:stop], stop - start)
+                same = min(same, start + found)
+        return same
+
+    def _to_compare(self, same: int) -> list[tuple[int, int]]:
+        recent = max(0, same - _RECENT)
+        if not recent:
+            return [(0, same)]
+        start = self._turn % recent
+        self._turn = start + _IN_TURN
+        return [(start, min(recent, start + _IN_TURN)), (recent, same)]
+
+    # -- hashes ------------------------------------------------------------------------------------------------------
+
+    def _relink(self, before: int, *, stale: bool) -> None:
+        """Derive the prefix hashes that changed; all of them, if a switch of the request changed."""
+        self.kept = min(self.kept, before)
+        if stale:
+            self.kept = 0
+        elif (self._images > 0) != self._had_images:
+            self.kept = min(self.kept, self.head)
+        self._had_images = self._images > 0
+        kept = self.kept
+        del self.chain[kept:], self.sizes[kept:]
+        extend_chain(self.chain, self.sizes, self.blocks, self._root, self.head, self._switches, self._had_images)
+
+
+def extend_chain(
+    chain: list[bytes],
+    sizes: list[int],
+    blocks: Sequence[Block],
+    root: bytes,
+    head: int,
+    switches: tuple[str, str],
+    has_images: bool,
+) -> None:
+    """Append what is missing of the prefix hashes and sizes; switches count from the tier on that they invalidate."""
+    last = chain[-1] if chain else root
+    size = sizes[-1] if sizes else 0
+    for at in range(len(chain), len(blocks)):
+        block = blocks[at]
+        if switches[0] and block.tier != "tools" and (at == 0 or blocks[at - 1].tier == "tools"):
+            last = link(last, switches[0].encode())
+        if at == head:
+            last = link(last, f"{switches[1]}|{'image' if has_images else ''}".encode())
+        last = link(last, block.digest)
+        size += block.tokens
+        chain.append(last)
+        sizes.append(size)
+
+
+def link(before: bytes, data: bytes) -> bytes:
+    """The hash of a prefix that is one piece longer."""
+    return blake2b(before + data, digest_size=16).digest()
+
+
+def switches_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """What of a request invalidates its system prompt, and what its messages, without being part of either."""
+    return _chosen(body, _SYSTEM_SWITCHES), _chosen(body, _MESSAGE_SWITCHES)
+
+
+def _chosen(body: Mapping[str, Any], names: Sequence[str]) -> str:
+    found = {name: body[name] for name in names if body.get(name) is not None}
+    return json.dumps(found, sort_keys=True, default=str) if found else ""
+
+
+def _equal(left: list[Any], right: list[Any]) -> bool:
+    try:
+        return left == right
+    except RecursionError:  # nested deeper than the interpreter compares
+        return False
+
+
+def _first_difference(left: list[Any], right: list[Any], length: int) -> int:
+    for start in range(0, length, _CHUNK):
+        stop = min(length, start + _CHUNK)
+        if not _equal(left[start:stop], right[start:stop]):
+            return next((at for at in range(start, stop) if not _equal([left[at]], [right[at]])), stop)
+    return length
+
+
+def _common(left: list[Block], right: list[Block]) -> int:
+    for at, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one.digest != other.digest or one.tier != other.tier:
+            return at
+    return min(len(left), len(right))
+
+
+def _copied(message: Message) -> Message:
+    """A copy that in-place changes of the message do not reach; texts are shared."""
+    try:
+        return {key: value if isinstance(value, str) else copy.deepcopy(value) for key, value in message.items()}
+    except RecursionError:
+        return {}

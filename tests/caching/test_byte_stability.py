@@ -1,0 +1,74 @@
+"""The prefix that scripted sessions send is recorded; whoever moves it has to say so.
+
+A provider's cache holds bytes. A change of ours that alters what a session sends makes every user's next request pay in
+full, so it must be on purpose. Such a change records the new digests (``python -m tests.caching.test_byte_stability``)
+and marks the session below, for the one release, with ``@pytest.mark.moves_cache_prefix(reason="…")`` on its case.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from everlong.caching.blocks import layout_of, rough_count
+from everlong.caching.markers import strip_markers
+from everlong.caching.reader import PromptReader
+from tests.caching.requests import markers_in
+from tests.caching.scripted import SESSIONS, digest, sent
+
+RECORDED = Path(__file__).parent / "prefixes.json"
+
+
+@pytest.mark.parametrize("name", list(SESSIONS))
+def test_the_prefix_of_a_scripted_session_moves_only_with_a_reason(name: str, request: pytest.FixtureRequest) -> None:
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))[name]
+    mark = request.node.get_closest_marker("moves_cache_prefix")
+    if mark is not None:
+        assert mark.kwargs.get("reason"), "moves_cache_prefix needs a reason"
+        assert digest(sent(name)) != recorded["before"], f"{name} did not move; remove the mark"
+    assert digest(sent(name)) == recorded["digest"], (
+        f"the session {name!r} sends other bytes than before, so every cached prompt would be lost; undo that, or "
+        "record the new digest and mark the case with moves_cache_prefix(reason=…)"
+    )
+
+
+@pytest.mark.parametrize("name", list(SESSIONS))
+def test_a_session_played_again_gives_the_same_bytes(name: str) -> None:
+    assert json.dumps(sent(name)) == json.dumps(sent(name))
+
+
+@pytest.mark.parametrize("name", ["plain", "tool_loop", "openrouter"])
+def test_each_request_of_a_session_begins_with_all_blocks_of_the_one_before(name: str) -> None:
+    reader = PromptReader(rough_count)
+    chains = [reader.read(body, layout_of(SESSIONS[name][0], body), "").chain for body in sent(name)]
+    for before, after in pairwise(chains):
+        assert after[: len(before)] == before
+        assert len(after) > len(before)
+
+
+@pytest.mark.parametrize("name", list(SESSIONS))
+def test_what_surrounds_the_messages_is_constant(name: str) -> None:
+    def frame(body: dict[str, object]) -> str:
+        return json.dumps({key: value for key, value in strip_markers(body).items() if key != "messages"})
+
+    assert len({frame(body) for body in sent(name)}) == 1
+    assert all(1 <= len(markers_in(body)) <= 4 for body in sent(name))
+
+
+def record() -> None:
+    """Write the digests of this version, keeping the previous ones beside them."""
+    old = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
+    new = {}
+    for name in SESSIONS:
+        now = digest(sent(name))
+        was = old.get(name, {})
+        before = was.get("before", "") if was.get("digest") == now else was.get("digest", "")
+        new[name] = {"digest": now, "before": before}
+    RECORDED.write_text(json.dumps(new, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    record()

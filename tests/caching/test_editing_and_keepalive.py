@@ -1,0 +1,125 @@
+"""The price of an edit, the price of a pause, and the automatic threshold."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong import ContextCompressor
+from everlong.caching.editing import worth_editing
+from everlong.caching.keepalive import keep_alive, ping_request
+from everlong.caching.pace import Pace
+from everlong.caching.rules import model_rules
+from everlong.config import CachingValues
+from everlong.tokens import Prices, Workload, cheapest_threshold, cost_per_call
+
+RULES = model_rules("claude-sonnet-4-5")
+
+
+@pytest.mark.parametrize(
+    ("gain", "cold", "due", "grounds"),
+    [
+        (10_000, False, False, "held back"),
+        (40_000, False, False, "gain"),
+        (10_000, True, False, "cold"),
+        (10_000, False, True, "due"),
+        (0, True, False, "nothing to gain"),
+    ],
+)
+def test_history_is_edited_when_cold_when_it_frees_enough_or_when_due(
+    gain: int, cold: bool, due: bool, grounds: str
+) -> None:
+    decision = worth_editing(gain, 30_000, is_cold=cold, is_due=due)
+    assert decision.grounds == grounds
+    assert decision.is_worth_it is (grounds in ("gain", "cold", "due"))
+
+
+def test_a_decision_carries_its_arithmetic() -> None:
+    decision = worth_editing(50_000, 20_000, is_cold=False, prices=Prices(cache_read=0.1, cache_write=1.25))
+    assert decision.rewrite_cost == pytest.approx(23_000)
+    assert decision.saving_per_call == pytest.approx(5_000)
+    assert decision.break_even_calls == pytest.approx(4.6)
+    assert "frees 50,000 tokens, rewrites 20,000 for 23,000, then saves 5,000 per request" in decision.explain()
+    assert decision.to_dict()["explanation"] == decision.explain()
+
+
+def test_the_least_gain_is_a_setting() -> None:
+    settings = CachingValues(edit_min_gain=5_000)
+    assert worth_editing(5_000, 30_000, is_cold=False, settings=settings).is_worth_it
+
+
+def test_pings_stop_where_writing_again_is_as_cheap() -> None:
+    plan = keep_alive({}, 100_000, RULES)
+    assert (plan.interval, plan.pings, plan.ping_cost) == (290.0, 11, 10_000)
+    assert plan.rewrite_cost == pytest.approx(115_000)
+    assert plan.times(0.0, 900.0) == [290.0, 580.0, 870.0]
+    assert len(plan.times(0.0, 100_000.0)) == 11
+    assert keep_alive({}, 100_000, model_rules("claude-fable-5-1")).pings == 49
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"thinking": {"type": "enabled", "budget_tokens": 2_000}},
+        {"tool_choice": {"type": "any"}},
+        {"output_config": {"format": {"type": "json_schema"}}},
+    ],
+)
+def test_no_ping_where_the_provider_would_refuse_it_or_miss_the_cache(request_: dict[str, object]) -> None:
+    plan = keep_alive(request_, 100_000, RULES)
+    assert plan.pings == 0
+    assert plan.reason.startswith("no pings: ")
+    assert ping_request(request_) is None
+
+
+def test_a_ping_is_the_last_request_without_a_reply() -> None:
+    request_ = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4_096, "stream": True}
+    assert ping_request(request_) == {"messages": request_["messages"], "max_tokens": 0}
+    assert keep_alive({}, 100, RULES).pings == 0
+
+
+def test_an_hour_is_worth_it_after_enough_pauses_between_edits() -> None:
+    pace = Pace()
+    for at in (0.0, 30.0, 1_000.0):
+        pace.note(at, None)
+    assert pace.is_hour_worth_it()
+    for edit in range(4):
+        pace.note(1_030.0 + 30 * edit, bytes([edit]))
+    assert not pace.is_hour_worth_it()
+    assert pace.cold_share == pytest.approx(1 / 6)
+
+
+@pytest.mark.spec("9.2")
+@pytest.mark.parametrize("read", [0.1, 0.05, 0.025])
+@pytest.mark.parametrize("growth", [500, 2_000, 10_000])
+@pytest.mark.parametrize("cold", [0.0, 0.04])
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_the_cheapest_threshold_is_the_best_of_all(read: float, growth: int, cold: float, share: float) -> None:
+    work = Workload(14_000, 10_000, 20_000, growth, tail_share=share)
+    prices = Prices(cache_read=read, cold_share=cold)
+    best = cheapest_threshold(work, prices, 1_000_000)
+    others = [cost_per_call(work, prices, threshold) for threshold in range(46_000, 1_000_000, 2_000)]
+    assert cost_per_call(work, prices, best) <= min(others) * 1.02
+
+
+@pytest.mark.spec("9.2")
+def test_the_threshold_is_capped_by_the_window_and_by_price_steps() -> None:
+    work = Workload(14_000, 10_000, 20_000, 20_000)
+    assert cheapest_threshold(work, Prices(), 150_000) == 150_000
+    assert cheapest_threshold(work, Prices(dearer_above=100_000), 150_000) == 100_000
+
+
+@pytest.mark.spec("9.2")
+def test_the_engines_automatic_threshold_follows_prices_and_pauses() -> None:
+    def after(prices: Prices, gap: float) -> int:
+        now = 0.0
+        engine = ContextCompressor(1_000_000, settings={"threshold": "auto"}, clock=lambda: now)
+        engine.prices = prices
+        for call in range(1, 12):
+            now = call * gap
+            engine.update_from_response({"prompt_tokens": 20_000 + call * 2_000})
+        return engine.threshold_tokens
+
+    usual = after(Prices(), 30.0)
+    assert after(Prices(cache_read=0.025), 30.0) > usual  # cheap reading: later
+    assert after(Prices(), 600.0) < usual  # always cold: earlier
+    assert after(Prices(dearer_above=60_000), 30.0) == 60_000

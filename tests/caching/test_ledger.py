@@ -1,0 +1,226 @@
+"""Where the ledger puts its markers, case by case."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from everlong.caching import Ledger, PromptCache
+from everlong.caching.blocks import EPHEMERAL
+from everlong.caching.sessions import PROFILES, make_session
+from everlong.caching.simulate import CacheSimulator
+from tests.caching.requests import MODEL, Body, converse, long_text, markers_in, reply, step, system, tool_schemas, user
+
+pytestmark = pytest.mark.spec("6.4")
+
+
+def made(provider: str = "anthropic", model: str = MODEL, **settings: Any) -> PromptCache:
+    return PromptCache(model, provider, settings={"strategy": "ledger", **settings}, clock=lambda: 0.0)
+
+
+def marked(messages: list[Body]) -> list[int]:
+    return [at for at, message in enumerate(messages) if markers_in(message)]
+
+
+def roles(cache: PromptCache) -> list[str]:
+    assert cache.last is not None
+    return [mark.role for mark in cache.last.marks]
+
+
+def test_a_growing_conversation_marks_the_system_prompt_the_previous_tail_and_the_end() -> None:
+    cache, messages = made(), [system(), user("go")]
+    assert marked(cache.apply_to_messages(messages, now=0.0)) == [0, 1]
+    messages = [*messages, *step(1)]
+    assert marked(cache.apply_to_messages(messages, now=30.0)) == [0, 1, 3]
+    assert roles(cache) == ["S", "R", "W"]
+
+
+@pytest.mark.parametrize("width", [1, 12, 60])
+def test_however_many_calls_at_once_the_previous_tail_is_read(width: int) -> None:
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic", per_block=True)
+    messages = [system(), user("go"), *step(1)]
+    warm = simulator.send(cache.apply({"messages": messages}, 0.0), 0.0)
+    wide = simulator.send(cache.apply({"messages": [*messages, *step(2, width)]}, 30.0), 30.0)
+    assert wide.read == warm.prompt
+
+
+def test_after_a_compaction_the_summary_is_marked_and_the_system_prompt_is_still_read() -> None:
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
+    talk = [message for number in range(6) for message in step(number)]
+    simulator.send(cache.apply({"messages": [system(), user("go"), *talk]}, 0.0), 0.0)
+    summary = user("[CONTEXT COMPACTION — REFERENCE ONLY] " + long_text("gist", 1_500))
+    outcome = simulator.send(cache.apply({"messages": [system(), summary, *talk[-2:]]}, 30.0), 30.0)
+    assert outcome.read == 2_000
+    assert "F" in roles(cache)
+
+
+def test_a_cleared_region_has_a_frontier_too() -> None:
+    cache = made()
+    talk = [message for number in range(4) for message in step(number)]
+    talk[1] = {**talk[1], "content": "[Old tool output cleared to save context space]"}
+    cache.apply({"messages": [system(), user("go"), *talk]}, 0.0)
+    assert cache.last is not None
+    frontier = next(mark for mark in cache.last.marks if mark.role == "F")
+    assert cache._session().view.blocks[frontier.at].message == 3
+
+
+def test_going_back_finds_the_point_that_was_marked_then() -> None:
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
+    first = [system(), user("go"), *step(1)]
+    sizes = [simulator.send(cache.apply({"messages": first}, 0.0), 0.0).prompt]
+    longer = [*first, *step(2), *step(3)]
+    simulator.send(cache.apply({"messages": longer}, 30.0), 30.0)
+    back = simulator.send(cache.apply({"messages": [*first, reply("hm"), user("another way")]}, 60.0), 60.0)
+    assert back.read == sizes[0]
+
+
+def test_an_hour_for_the_prefix_and_five_minutes_for_the_tail() -> None:
+    cache = made(prefix_ttl="1h")
+    sent = cache.apply_to_messages([system(), user("go"), *step(1)], now=0.0)
+    assert markers_in(sent)[0] == "1h"
+    assert set(markers_in(sent)[1:]) == {"5m"}
+
+
+def test_tools_are_covered_by_the_system_prompt_or_marked_where_there_is_none() -> None:
+    with_system = made().apply(
+        {"tools": tool_schemas(), "system": long_text("s", 2_000), "messages": [user("go")]}, 0.0
+    )
+    assert not markers_in(with_system["tools"])
+    without = made().apply({"tools": tool_schemas(deferred=True), "messages": [user("go " * 2_000)]}, 0.0)
+    assert [bool(markers_in(tool)) for tool in without["tools"]] == [False, True, False]  # the last is deferred
+
+
+def test_a_system_prompt_that_changes_keeps_a_marker_on_what_of_it_stays() -> None:
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
+    static = {"type": "text", "text": long_text("static", 2_000)}
+    for turn in range(4):
+        request = {"system": [static, {"type": "text", "text": f"turn {turn}"}], "messages": [user(f"go {turn}")]}
+        outcome = simulator.send(cache.apply(request, 30.0 * turn), 30.0 * turn)
+    assert outcome.read == 2_000
+
+
+def test_the_clients_own_markers_stay_and_count() -> None:
+    own = {"type": "text", "text": "keep me", "cache_control": {"type": "ephemeral"}}
+    messages = [system(), {"role": "user", "content": [own]}, *step(1), user("more")]
+    sent = made().apply_to_messages(messages, now=0.0)
+    assert marked(sent) == [0, 1, 4]
+    many = [{"role": "user", "content": [{**own, "text": f"keep {at}"}]} for at in range(6)]
+    assert marked(made().apply_to_messages([system(), *many], now=0.0)) == [1, 4, 5, 6]
+
+
+def test_automatic_caching_of_the_client_leaves_three_markers_and_the_last_block_alone() -> None:
+    request = {
+        "cache_control": {"type": "ephemeral"},
+        "system": [{"type": "text", "text": long_text("s", 2_000)}],
+        "messages": [user("a"), reply("b"), user("c")],
+    }
+    sent = made().apply(request, 0.0)
+    assert sent["cache_control"] == {"type": "ephemeral"}
+    assert len(markers_in(sent["messages"]) + markers_in(sent["system"])) <= 3
+    assert not markers_in(sent["messages"][-1])
+
+
+def test_thinking_empty_text_and_reminders_are_passed_over() -> None:
+    last = {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "said"},
+            {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+            {"type": "text", "text": " "},
+            {"type": "text", "text": "<system-reminder>be brief</system-reminder>"},
+        ],
+    }
+    sent = made().apply({"system": long_text("s", 2_000), "messages": [user("go"), last]}, 0.0)
+    assert [bool(markers_in(part)) for part in sent["messages"][-1]["content"]] == [True, False, False, False]
+
+
+def test_what_belongs_to_one_request_only_is_neither_marked_nor_sent_with_its_private_key() -> None:
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
+    history = [system(), user("go"), *step(1)]
+    once = {"role": "user", "content": "it is 12:00", EPHEMERAL: True}
+    first = cache.apply({"messages": [*history, once]}, 0.0)
+    assert marked(first["messages"])[-1] == 3
+    assert first["messages"][-1] == user("it is 12:00")
+    simulator.send(first, 0.0)
+    later = {"messages": [*history, *step(2), {"role": "user", "content": "it is 12:01", EPHEMERAL: True}]}
+    assert simulator.send(cache.apply(later, 30.0), 30.0).missed == 0
+
+
+def test_openrouter_has_markers_on_content_parts_only() -> None:
+    sent = made("openrouter").apply_to_messages([system(), user("go"), *step(1, 3)], now=0.0)
+    assert not any("cache_control" in message for message in sent)
+    assert sent[-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+
+
+def test_bedrock_has_cache_points_behind_what_they_mark() -> None:
+    body = converse([system(), user("go"), *step(1)])
+    sent = made("bedrock", "anthropic.claude-sonnet-4-5-v1:0", prefix_ttl="1h").apply(body, 0.0)
+    assert sent["system"][-1] == {"cachePoint": {"type": "default", "ttl": "1h"}}
+    assert sent["messages"][-1]["content"][-1] == {"cachePoint": {"type": "default"}}
+
+
+def test_below_the_least_size_it_warns_once_and_goes_on() -> None:
+    cache = made()
+    with pytest.warns(UserWarning, match=r"claude-sonnet-4-5 caches prompts from 1,024 tokens on"):
+        cache.apply({"messages": [user("hi")]}, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.apply({"messages": [user("hi"), reply("ho"), user("hm")]}, 30.0)
+
+
+def test_another_model_starts_a_fresh_ledger_and_the_first_one_is_found_again() -> None:
+    cache, messages = made(), [system(), user("go")]
+    cache.apply({"model": MODEL, "messages": messages}, 0.0)
+    known = dict(cache.ledger.entries)
+    cache.apply({"model": "claude-opus-5", "messages": messages}, 10.0)
+    assert not known.keys() & cache.ledger.entries.keys()
+    cache.apply({"model": MODEL, "messages": [*messages, *step(1)]}, 20.0)
+    assert "R" in roles(cache)
+
+
+def test_an_old_message_changed_in_place_is_found_within_a_few_requests() -> None:
+    cache = made()
+    messages = [system(), user("go"), *(message for number in range(600) for message in step(number, tokens=4))]
+    cache.apply({"messages": messages}, 0.0)
+    messages[10]["content"] = "changed behind our back"
+    for turn in range(8):
+        messages = [*messages, *step(1_000 + turn, tokens=4)]
+        cache.apply({"messages": messages}, 30.0 * turn)
+    fresh = made()
+    fresh.apply({"messages": messages}, 0.0)
+    assert cache._session().view.chain == fresh._session().view.chain
+
+
+def test_a_failed_request_is_taken_back() -> None:
+    cache = made()
+    cache.apply({"messages": [system(), user("go")]}, 0.0)
+    assert not cache.is_cold(10.0)
+    cache.forget()
+    assert cache.is_cold(10.0)
+
+
+def test_a_conversation_is_cold_when_its_life_is_over_and_a_ping_prolongs_it() -> None:
+    cache = made()
+    cache.apply({"messages": [system(), user("go")]}, 0.0)
+    cache.touch(290.0)
+    assert (cache.is_cold(500.0), cache.is_cold(600.0)) == (False, True)
+
+
+def test_a_ledger_goes_on_in_another_process() -> None:
+    cache = made()
+    cache.apply({"messages": [system(), user("go")]}, 0.0)
+    again = Ledger.from_dict(cache.ledger.to_dict())
+    assert again == cache.ledger
+
+
+@pytest.mark.parametrize("profile", list(PROFILES))
+@pytest.mark.parametrize("strict", [False, True])
+def test_nothing_is_lost_but_what_expired(profile: str, strict: bool) -> None:
+    """The ledger costs what the best placement could, whether a read refreshes one entry or all that are marked."""
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic", per_block=True, strict=strict)
+    for call in list(make_session(PROFILES[profile], 5))[:80]:
+        simulator.send(cache.apply(call.body, call.at), call.at)
+    totals = simulator.totals
+    assert totals.cost <= totals.reachable * (1.005 if not strict else 1.03)

@@ -1,0 +1,169 @@
+"""What the ledger promises for any request that a client could send."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from everlong.caching import PromptCache
+from everlong.caching.blocks import layout_of, rough_count
+from everlong.caching.markers import strip_markers
+from everlong.caching.reader import Prompt, PromptReader
+from tests.caching.requests import MODEL, Body, bodies, markers_in
+
+pytestmark = pytest.mark.spec("6.4")
+
+some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Each example is a whole session, and some of their texts are long."""
+
+LIVES = st.sampled_from(
+    ({}, {"cache_ttl": "1h"}, {"prefix_ttl": "1h"}, {"prefix_ttl": "5m", "cache_ttl": "1h"}, {"prefix_ttl": "1h"})
+)
+
+
+@pytest.fixture(autouse=True)
+def _short_prompts_are_fine() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def made(provider: str, settings: dict[str, Any] | None = None) -> PromptCache:
+    return PromptCache(MODEL, provider, settings={"strategy": "ledger", **(settings or {})}, clock=lambda: 0.0)
+
+
+def prompt(provider: str, body: Body) -> Prompt:
+    return PromptReader(rough_count).read(body, layout_of(provider, body), provider)
+
+
+def growing(body: Body) -> Iterator[Body]:
+    """The latest requests that led to a conversation."""
+    for end in range(max(1, len(body["messages"]) - 5), len(body["messages"]) + 1):
+        yield {**body, "messages": body["messages"][:end]}
+
+
+@some
+@given(bodies(), LIVES)
+def test_there_are_never_more_than_four_markers_the_clients_own_included(
+    case: tuple[str, Body], lives: dict[str, Any]
+) -> None:
+    provider, body = case
+    cache = made(provider, lives)
+    for at, request in enumerate(growing(body)):
+        assert len(markers_in(cache.apply(request, 30.0 * at))) <= 4
+
+
+@some
+@given(bodies(), LIVES)
+def test_five_minutes_never_stand_before_an_hour(case: tuple[str, Body], lives: dict[str, Any]) -> None:
+    provider, body = case
+    cache = made(provider, lives)
+    bare = strip_markers(body, texts=False)  # what a client mixed up itself stays mixed up
+    for at, request in enumerate(growing(bare)):
+        found = [ttl for _, ttl in prompt(provider, cache.apply(request, 200.0 * at)).marks]
+        assert found == sorted(found)  # "1h" sorts before "5m"
+
+
+@some
+@given(bodies())
+def test_no_marker_stands_where_the_provider_would_refuse_it(case: tuple[str, Body]) -> None:
+    provider, body = case
+    cache = made(provider)
+    for at, request in enumerate(growing(body)):
+        sent = cache.apply(request, 30.0 * at)
+        blocks = prompt(provider, sent).blocks
+        assert all(block.can_mark for block in blocks if block.marker)
+        assert len(markers_in(sent)) == sum(block.marker is not None for block in blocks)  # none hides in a nested part
+
+
+@some
+@given(bodies())
+def test_taking_the_markers_off_gives_back_the_request(case: tuple[str, Body]) -> None:
+    provider, body = case
+    sent = made(provider).apply(body, 0.0)
+    assert strip_markers(sent) == strip_markers(body)
+
+
+@some
+@given(bodies())
+def test_the_model_sees_the_same_blocks_with_and_without_markers(case: tuple[str, Body]) -> None:
+    provider, body = case
+    assert prompt(provider, made(provider).apply(body, 0.0)).chain == prompt(provider, body).chain
+
+
+@some
+@given(bodies())
+def test_each_request_is_a_block_prefix_of_the_next(case: tuple[str, Body]) -> None:
+    provider, body = case
+    if any(block.kind == "image" for block in prompt(provider, body).blocks):
+        return  # the first picture of a conversation invalidates its messages, by the rules
+    if layout_of(provider, {**body, "messages": body["messages"][:1]}) != layout_of(provider, body):
+        return  # a conversation that shows its format only later
+    cache = made(provider)
+    before: list[bytes] = []
+    leading = True
+    for at, request in enumerate(growing(body)):
+        chain = prompt(provider, cache.apply(request, 30.0 * at)).chain
+        leading = leading and request["messages"][-1]["role"] in ("system", "developer")
+        if not leading:
+            assert chain[: len(before)] == before
+            before = chain
+
+
+@some
+@given(bodies(), LIVES)
+def test_the_same_requests_give_the_same_bytes_and_once_more_changes_nothing(
+    case: tuple[str, Body], lives: dict[str, Any]
+) -> None:
+    provider, body = case
+    one, other = made(provider, lives), made(provider, lives)
+    for at, request in enumerate(growing(body)):
+        sent = one.apply(request, 30.0 * at)
+        assert json.dumps(sent) == json.dumps(other.apply(copy.deepcopy(request), 30.0 * at))
+        assert one.apply(request, 30.0 * at + 1) == sent
+        assert one.apply(sent, 30.0 * at + 1) == sent
+        other.apply(request, 30.0 * at + 1)
+        other.apply(sent, 30.0 * at + 1)
+
+
+@some
+@given(bodies())
+def test_placing_markers_on_a_marked_request_changes_nothing(case: tuple[str, Body]) -> None:
+    provider, body = case
+    sent = made(provider).apply(body, 0.0)
+    assert made(provider).apply(sent, 0.0) == sent
+
+
+@some
+@given(bodies())
+def test_nothing_is_changed_in_place_and_only_what_is_marked_is_copied(case: tuple[str, Body]) -> None:
+    provider, body = case
+    untouched = copy.deepcopy(body)
+    sent = made(provider).apply(body, 0.0)
+    assert body == untouched
+    for before, after in zip(body["messages"], sent["messages"], strict=True):
+        assert before is after or markers_in(before) or markers_in(after)
+
+
+@some
+@given(bodies(), st.data())
+def test_an_edit_in_place_is_noticed(case: tuple[str, Body], data: st.DataObject) -> None:
+    provider, body = case
+    cache = made(provider)
+    cache.apply(body, 0.0)
+    at = data.draw(st.integers(0, len(body["messages"]) - 1)) if body["messages"] else None
+    if at is None:
+        return
+    body["messages"][at]["content"] = "something else entirely"
+    sent = cache.apply(body, 30.0)
+    fresh = prompt(provider, body)
+    view = cache._session().view
+    assert [block.digest for block in view.blocks] == [block.digest for block in fresh.blocks]
+    assert strip_markers(sent) == strip_markers(body)

@@ -1,0 +1,85 @@
+"""The plain strategy and the rough estimate, to the letter."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from everlong import ConfigError, apply_anthropic_cache_control, estimate_messages_tokens_rough
+from everlong.testing.strategies import wild_conversations
+from tests.caching.requests import Body, markers_in, reply, step, system, user
+
+MARKER = {"type": "ephemeral"}
+HOUR = {"type": "ephemeral", "ttl": "1h"}
+
+
+def places(messages: list[Body]) -> list[int]:
+    return [at for at, message in enumerate(messages) if markers_in(message)]
+
+
+@pytest.mark.spec("6.1")
+def test_the_system_prompt_and_the_last_three_messages_are_marked() -> None:
+    talk = [user("a"), reply("b"), user("c"), reply("d"), user("e")]
+    assert places(apply_anthropic_cache_control([system(), *talk])) == [0, 3, 4, 5]
+    assert places(apply_anthropic_cache_control(talk)) == [2, 3, 4]
+
+
+@pytest.mark.spec("6.1", "6.2")
+@pytest.mark.parametrize(("ttl", "marker"), [("5m", MARKER), ("1h", HOUR)])
+def test_a_text_becomes_a_list_with_the_marker_in_its_literal_form(ttl: str, marker: Body) -> None:
+    assert apply_anthropic_cache_control([user("hello")], cache_ttl=ttl) == [
+        {"role": "user", "content": [{"type": "text", "text": "hello", "cache_control": marker}]}
+    ]
+
+
+@pytest.mark.spec("6.2")
+def test_a_list_is_marked_on_its_last_element_and_empty_content_on_the_message() -> None:
+    parts: list[Body] = [
+        {"type": "text", "text": "a"},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    ]
+    marked = apply_anthropic_cache_control([{"role": "user", "content": parts}, {"role": "assistant", "content": None}])
+    assert marked[0]["content"] == [parts[0], {**parts[1], "cache_control": MARKER}]
+    assert marked[1] == {"role": "assistant", "content": None, "cache_control": MARKER}
+
+
+@pytest.mark.spec("6.2")
+def test_a_tool_message_is_marked_on_itself_and_only_for_the_native_api() -> None:
+    messages = [system(), user("go"), *step(1, width=3)]
+    native = apply_anthropic_cache_control(messages, native_anthropic=True)
+    assert [message.get("cache_control") for message in native[3:]] == [MARKER, MARKER, MARKER]
+    assert native[3]["content"] == messages[3]["content"]
+    other = apply_anthropic_cache_control(messages, native_anthropic=False)
+    assert other[3:] == messages[3:]
+    assert places(other) == [0, 1, 2]  # the last that can carry one
+
+
+@pytest.mark.spec("6.1")
+@given(wild_conversations())
+def test_there_are_at_most_four_markers_on_a_deep_copy_and_once_more_changes_nothing(messages: list[Body]) -> None:
+    untouched = copy.deepcopy(messages)
+    marked = apply_anthropic_cache_control(messages, native_anthropic=True)
+    assert messages == untouched
+    assert len(markers_in(marked)) <= 4
+    assert apply_anthropic_cache_control(marked, native_anthropic=True) == marked
+
+
+@pytest.mark.spec("6.1", "3.1")
+def test_another_time_to_live_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"prompt_caching\.cache_ttl is '10m', but must be 5m or 1h"):
+        apply_anthropic_cache_control([user("a")], cache_ttl="10m")
+
+
+@pytest.mark.spec("6.3")
+def test_the_rough_estimate_is_a_quarter_of_the_characters_and_pictures_weigh_the_same() -> None:
+    assert estimate_messages_tokens_rough([]) == 0
+    short, long = [user("a" * 40)], [user("a" * 4_040)]
+    assert estimate_messages_tokens_rough(long) - estimate_messages_tokens_rough(short) == 1_000
+
+    def picture(size: int) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x" * size}}]}]
+
+    assert estimate_messages_tokens_rough(picture(10)) == estimate_messages_tokens_rough(picture(10_000_000))

@@ -1,0 +1,86 @@
+"""Which strategy is in force, what the command line says about it, and what providers without markers get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everlong import ConfigError, PromptCache, choose_strategy
+from everlong.config import PromptCachingSettings
+from tests.caching.requests import MODEL, markers_in, reply, step, system, tool_schemas, user
+
+
+@pytest.mark.spec("6.3")
+@pytest.mark.parametrize(
+    ("model", "provider", "settings", "line"),
+    [
+        ("anthropic/claude-sonnet-4.5", "openrouter", {}, "ENABLED (Claude via OpenRouter, 5m TTL)"),
+        ("claude-sonnet-4-5", "anthropic", {}, "ENABLED (Claude via Anthropic, 5m TTL)"),
+        ("claude-sonnet-4-5", "anthropic", {"cache_ttl": "1h"}, "ENABLED (Claude via Anthropic, 1h TTL)"),
+        ("anthropic.claude-opus-5-v1:0", "bedrock", {}, "ENABLED (Claude via Bedrock, 5m TTL)"),
+        ("claude-sonnet-4-5", "anthropic", {"strategy": "off"}, "DISABLED (prompt_caching.strategy is off)"),
+        (
+            "qwen/qwen3",
+            "openrouter",
+            {},
+            "DISABLED (qwen/qwen3 is not a Claude model, and OpenRouter marks only those)",
+        ),
+        ("claude-sonnet-4-5", "gateway", {}, "DISABLED (this provider is not known to take cache markers)"),
+        ("gpt-5.6", "openai", {}, "ENABLED (automatic at OpenAI, 30m TTL)"),
+    ],
+)
+def test_the_line_at_start_says_what_is_on_and_why(
+    model: str, provider: str, settings: dict[str, Any], line: str
+) -> None:
+    assert choose_strategy(model, provider, settings=settings).line == f"💾 Prompt caching: {line}"
+
+
+@pytest.mark.spec("3.1", "6.3")
+@pytest.mark.parametrize(
+    ("strategy", "chosen"), [("auto", "ledger"), ("ledger", "ledger"), ("system_and_3", "system_and_3"), ("off", "off")]
+)
+def test_auto_is_the_ledger_where_caching_applies(strategy: str, chosen: str) -> None:
+    assert choose_strategy(MODEL, settings={"strategy": strategy}).strategy == chosen
+
+
+@pytest.mark.spec("6.1", "6.3")
+def test_the_plain_strategy_can_be_chosen_in_every_layout() -> None:
+    plain = {"strategy": "system_and_3"}
+    listed = PromptCache(MODEL, "anthropic", settings=plain).apply_to_messages([system(), user("go"), *step(1)])
+    assert listed[-1]["cache_control"] == {"type": "ephemeral"}
+    body = {"system": "be kind", "messages": [user("a"), reply("b"), user("c"), reply("d")]}
+    sent = PromptCache(MODEL, "anthropic", settings=plain).apply(body)
+    assert sent["system"] == [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}]
+    assert [bool(markers_in(message)) for message in sent["messages"]] == [False, True, True, True]
+
+
+@pytest.mark.spec("6.3")
+def test_off_sends_the_request_as_it_is() -> None:
+    body = {"messages": [user("a")], "tools": tool_schemas()}
+    assert PromptCache(MODEL, settings={"strategy": "off"}, session_id="s1").apply(body) == body
+
+
+def test_where_the_provider_caches_by_itself_a_routing_key_is_all_that_is_added() -> None:
+    cache = PromptCache("gpt-5.6", "openai", session_id="s1")
+    body = {"messages": [user("a")]}
+    assert cache.apply(body) == {**body, "prompt_cache_key": "s1"}
+    assert cache.apply({**body, "prompt_cache_key": "own"})["prompt_cache_key"] == "own"
+    longer = cache.apply({"messages": [user("a"), reply("b"), user("c")]})
+    assert cache.last is not None
+    assert (cache.last.strategy, cache.last.kept_blocks, len(longer["messages"])) == ("automatic", 1, 3)
+
+
+def test_openrouter_is_given_the_session_and_xai_a_header() -> None:
+    routed = PromptCache("anthropic/claude-sonnet-4.5", "openrouter", session_id="s1")
+    assert routed.apply({"messages": [system(), user("a")]})["session_id"] == "s1"
+    grok = PromptCache("grok-5", "xai", session_id="s1")
+    assert grok.apply({"messages": [user("a")]}) == {"messages": [user("a")]}
+    assert grok.headers == {"x-grok-conv-id": "s1"}
+
+
+@pytest.mark.spec("3.2")
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"prompt_caching\.prefix_ttl .* must be 5m, 1h, or null"):
+        PromptCache(MODEL, settings={"prefix_ttl": "10m"})
+    assert PromptCache(MODEL, settings=PromptCachingSettings(prefix_ttl="1h")).settings.prefix_ttl == "1h"
