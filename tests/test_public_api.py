@@ -58,6 +58,7 @@ EXPORTED = [
     "TitleTaken",
     "TokenCounter",
     "TranscriptError",
+    "Turn",
     "WarmPrefixSummarizer",
     "Weakness",
     "counter_for",

@@ -48,7 +48,7 @@ from everlong.tokens import MessageCounter, TokenCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings
-    from everlong.store import Branch, Compacted, Compaction, Occasion, Session, Store, open_store
+    from everlong.store import Branch, Compacted, Compaction, Occasion, Session, Store, Turn, open_store
 
 __all__ = [
     "Boundaries",
@@ -90,6 +90,7 @@ __all__ = [
     "TitleTaken",
     "TokenCounter",
     "TranscriptError",
+    "Turn",
     "WarmPrefixSummarizer",
     "Weakness",
     "counter_for",
@@ -100,7 +101,7 @@ __all__ = [
 _LATER = {
     "CompressionSettings": "everlong.config",  # its checks are costly to load, and the defaults do not need them
     **dict.fromkeys(
-        ("Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "open_store"), "everlong.store"
+        ("Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "Turn", "open_store"), "everlong.store"
     ),
 }
 

@@ -36,6 +36,7 @@ from everlong.store.schema import node as nodes
 from everlong.store.schema import pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.tree import BATCH, Branch, Match, Recorder, Request, find_deepest
+from everlong.store.turns import Turns
 from everlong.store.verify import Verified, verify
 from everlong.store.viewing import items_of
 from everlong.store.views import TAG, Item
@@ -54,9 +55,10 @@ class Store:
         self.tenant = tenant
         self.chain = HashChain(tenant)
         self._redact = redact
-        self._recorder = Recorder(database)
+        self.recorder = Recorder(database)
         self.reader = Reader(database)
         self.sessions = Sessions(self)
+        self.turns = Turns(self)
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
@@ -131,7 +133,7 @@ class Store:
         ext_id: str | None = None,
     ) -> Branch:
         now = time.time()
-        cleaned = [self._clean(message) for message in messages]
+        cleaned = [self.cleaned(message) for message in messages]
         request = Request(
             self.chain,
             start,
@@ -162,7 +164,7 @@ class Store:
         waiting = request.additions(match.depth)
         while True:
             batch = list(islice(waiting, BATCH))
-            done = self.database.write(partial(self._recorder.add, request, match, batch, now))
+            done = self.database.write(partial(self.recorder.add, request, match, batch, now))
             match = Match(done.id, done.head, done.depth)
             if len(batch) < BATCH:
                 return done
@@ -181,7 +183,8 @@ class Store:
             request.preamble is None or row.preamble == request.preamble.digest
         )
 
-    def _clean(self, message: Message) -> Message:
+    def cleaned(self, message: Message) -> Message:
+        """A message as it may be stored: without our own tag and, where that is set, without secrets."""
         if TAG in message:
             message = {key: value for key, value in message.items() if key != TAG}
         return message if self._redact is None else self._redact(message)

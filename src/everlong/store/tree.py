@@ -207,7 +207,7 @@ class Recorder:
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
             blobs.append((request.preamble, []))
             connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
-        self._add_contents(connection, request.chain.tenant, blobs)
+        self.add_contents(connection, request.chain.tenant, blobs)
         self._add_asides(connection, request.chain.tenant, number, asides, now)
         if not additions:
             return Branch(number, match.id, match.depth)
@@ -263,7 +263,8 @@ class Recorder:
             raise TryAgain("the new branch has no number")
         return int(inserted[0])
 
-    def _add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
+    def add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
+        """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""
         if not blobs:
             return
         rows = forgotten_rows(connection, tenant, blobs)
