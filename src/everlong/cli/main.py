@@ -39,7 +39,10 @@ cli.add_command(sessions_group)
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and leave with its exit code."""
     try:
-        cli.main(args=arguments, standalone_mode=False)
+        # Click hands back the code that a command left with, else what the command returned: nothing.
+        code = cli.main(args=arguments, standalone_mode=False)
+        if code:
+            sys.exit(code)
     except click.exceptions.Exit as request:
         sys.exit(request.exit_code)
     except click.ClickException as error:

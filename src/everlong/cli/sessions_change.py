@@ -56,7 +56,10 @@ def delete(sessions: tuple[str, ...], lineage: bool, yes: bool, as_json: bool) -
         put_json({"sessions": list(chosen), "messages": removed})
     say(f"deleted {counted(len(chosen), 'session')} and {counted(removed, 'message')}")
     if removed < sum(counts.values()):
-        say("messages that other sessions need, or that came within the last day, are still there")
+        say(
+            "messages that other sessions need stay; what came within the last day goes with a later "
+            "`everlong sessions vacuum`, or now with --all"
+        )
 
 
 @command("forget")
@@ -71,7 +74,7 @@ def delete(sessions: tuple[str, ...], lineage: bool, yes: bool, as_json: bool) -
 @click.option(
     "--node", "nodes", multiple=True, metavar="ID", help="This message, by its id in the JSON of show and search."
 )
-@click.option("--session", help="All messages of this session; words that others use too stay there.")
+@click.option("--session", help="All messages of this session; the same words said elsewhere stay.")
 @yes_option
 @json_option
 def forget(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,13 +61,16 @@ def when(_context: click.Context, _option: click.Parameter, value: str | None) -
     if value is None:
         return None
     text = value.strip()
+    if text in {"today", "yesterday"}:
+        midnight = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+        return (midnight - timedelta(days=text == "yesterday")).timestamp()
     if ago := _AGO.fullmatch(text):
         return time.time() - timedelta(**{_UNITS[ago[2]]: int(ago[1])}).total_seconds()
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(
-            f"{value!r} is no time; write 2026-01-31, '2026-01-31 14:25', or how long ago: 30m, 12h, 7d, 2w"
+            f"{value!r} is no time; write 2026-01-31, '2026-01-31 14:25', today, or how long ago: 30m, 12h, 7d"
         ) from None
 
 
@@ -135,9 +139,18 @@ def say(text: str) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before what cannot be undone; without an answer nothing is done."""
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+    """Ask before what cannot be undone; without a yes nothing is done."""
+    if yes:
+        return
+    try:
+        is_wanted = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("nobody is there to answer; say --yes to do it without being asked") from None
+    if not is_wanted:
+        say("nothing was changed")
+        raise click.exceptions.Exit(1)
 
 
 def counted(number: int, noun: str) -> str:

@@ -72,8 +72,9 @@ def _write(store: Store, chosen: list[Session], form: Format, output: str | None
     from everlong.store.transcripts import suffix_of, write_transcript  # noqa: PLC0415 - keeps `everlong --help` quick
 
     if output is None:
-        put = _utf8(sys.stdout)
-        return [{"file": None, "messages": write_transcript(store, chosen, form, put)}]
+        count = write_transcript(store, chosen, form, _utf8(sys.stdout))
+        sys.stdout.flush()  # here, so that a reader who went away is noticed where that is dealt with
+        return [{"file": None, "messages": count}]
     path = Path(output)
     if not path.is_dir() and not output.endswith(("/", os.sep)):
         with _whole(path) as put:

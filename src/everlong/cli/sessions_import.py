@@ -133,7 +133,9 @@ def _told(outcomes: Counter[str]) -> str:
 
 
 def _tell_skipped(skipped: list[dict[str, str]]) -> None:
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
+
     for entry in skipped[:SHOWN]:
-        say(f"skipped {entry['file']}: {entry['problem']}")
+        say(one_line(f"skipped {entry['file']}: {entry['problem']}"))
     if len(skipped) > SHOWN:
         say(f"… and {len(skipped) - SHOWN:,} more files were skipped; --json lists all")

@@ -160,6 +160,8 @@ def _show_one(store: Store, one: Session, entry: Entry, page: int | None, *, as_
         return
     assert entry.id is not None  # noqa: S101 - only a message with an id has a turn
     read = store.read(entry.id, page - 1, PAGE_CHARS)
+    if page > read.pages:
+        raise click.ClickException(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
     if as_json:
         put_json({**read._asdict(), "page": page, "turn": _number(one, entry)})
         return

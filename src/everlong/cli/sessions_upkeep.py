@@ -17,7 +17,7 @@ from everlong.cli.sessions_common import (
     size,
     store_settings,
 )
-from everlong.cli.sessions_index import bar, index_what_is_pending
+from everlong.cli.sessions_index import bar
 
 
 @command("verify")
@@ -115,7 +115,6 @@ def vacuum(everything: bool, as_json: bool) -> None:
     with opened() as store:
         before = size_of(store)
         expired = apply_retention(store, store_settings())
-        index_what_is_pending(store)
         gone = clean(store, 0.0 if everything else DAY)
         after = size_of(store)
     if as_json:

@@ -71,7 +71,7 @@ class Importer:
     def add(self, conversation: Conversation, origin: Origin) -> Imported:
         """Record a conversation and see that it has its session."""
         body = conversation.body or {}
-        is_own = body.get("kind") == KIND and isinstance(conversation.id, str)
+        is_own = body.get("kind") == KIND and _SESSION_ID.fullmatch(conversation.id or "") is not None
         if is_own and self._is_original(str(conversation.id)):
             return Imported("known", conversation.id)
         messages = conversation.messages
@@ -88,10 +88,11 @@ class Importer:
         return self._settled(at, key, facts, prompt, str(conversation.id) if is_own else None)
 
     def _is_original(self, ident: str) -> bool:
-        """Whether a session of that id is here that was not imported."""
+        """Whether the session is here itself, and not because an export of it was imported."""
+        mine = (session.c.id == ident, session.c.tenant == self._store.tenant)
         with self._store.database.read() as connection:
-            row = connection.execute(select(session.c.origin).where(session.c.id == ident)).first()
-        return row is not None and "import" not in json.loads(row.origin or "{}")
+            row = connection.execute(select(session.c.origin).where(*mine)).first()
+        return row is not None and json.loads(row.origin or "{}").get("import") != f"session:{ident}"
 
     def _settled(self, at: Branch, key: str, facts: dict[str, Any], prompt: str, wanted: str | None) -> Imported:
         def work(connection: Connection) -> Imported:

@@ -79,7 +79,7 @@ def _jsonl(store: Store, one: Session, write: Callable[[str], Any]) -> int:
         write((", " if times else "") + json_text(entry.message))
         times.append(entry.ts)
     write(f'], "times": {json_text(times)}}}\n')
-    return len(times)
+    return len(times) - (prompt is not None)
 
 
 def _log(store: Store, one: Session, write: Callable[[str], Any]) -> int:
