@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -109,6 +110,14 @@ class Store:
             preamble=preamble,
             ext_id=ext_id,
         )
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Make what this thread stores in a ``with`` block durable together at its end, rather than one by one.
+
+        For many small conversations, which would each wait for the disk. One that fails does not take the others with
+        it; others who write wait for at most half a second. Nothing that takes long (a model's answer) belongs in it.
+        """
+        return self.database.batch()
 
     def append(
         self,
