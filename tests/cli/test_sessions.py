@@ -152,7 +152,7 @@ def test_a_long_text_is_cut_and_can_be_read_whole_or_in_pages(two: Run) -> None:
 def test_a_turn_is_shown_with_those_around_it(two: Run) -> None:
     around = two("show", "Harbour", "--turn", "2", "--around", "1", "--json").json
     assert [entry["turn"] for entry in around] == [1, 2, 3]
-    assert two("show", "Harbour", "--turn", "9").err == f"Error: {_id(two)} has no turn 9; its last is 4\n"
+    assert two("show", "Harbour", "--turn", "9").err == f"everlong: {_id(two)} has no turn 9; its last is 4\n"
     assert two("show", "Harbour", "--page", "2").code == 2
 
 

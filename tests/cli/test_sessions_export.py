@@ -92,6 +92,21 @@ def test_in_markdown_nothing_becomes_markup_of_a_page(evil: Run) -> None:
     assert "# not a heading" in lines
 
 
+def test_a_result_is_labelled_with_the_tool_that_it_is_of(sessions: Run, store_file: Path) -> None:
+    call = {"id": "call-1", "function": {"name": "weigh", "arguments": '{"what": "anchor"}'}}
+    messages = [
+        user("How heavy?"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-1", "content": "90 kg"},
+    ]
+    with Store.open(store_file) as store:
+        add_session(store, messages, "Anchor")
+    assert "← weigh" in sessions("show", "Anchor").out
+    assert "← weigh" in sessions("show", "Anchor", "--turn", "3").out
+    assert "**result** weigh" in sessions("export", "Anchor", "--format", "markdown").out
+    assert "result weigh" in sessions("export", "Anchor", "--format", "html").out
+
+
 def test_a_fence_is_longer_than_any_inside_it() -> None:
     assert fenced("a ```` b").splitlines()[0] == "`````text"
 

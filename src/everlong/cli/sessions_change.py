@@ -129,7 +129,8 @@ def _holding(store: Store, text: str) -> list[bytes]:
 
 
 def _node_at(store: Store, place: str) -> bytes:
-    from everlong.store.stretch import entries_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.stretch import entries_of  # noqa: PLC0415 - as above
 
     name, colon, number = place.rpartition(":")
     if not colon or not number.isdecimal():
@@ -138,9 +139,7 @@ def _node_at(store: Store, place: str) -> bytes:
     for entry in entries_of(store, one, low=int(number) - 1, high=int(number)):
         if entry.id is not None:
             return entry.id
-    raise click.ClickException(
-        f"session {one.id} has no message that ends at turn {number}; `everlong sessions show` tells"
-    )
+    raise NotStored(f"session {one.id} has no message that ends at turn {number}; `everlong sessions show` tells")
 
 
 def _node_id(text: str) -> bytes:

@@ -58,6 +58,8 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
 
 
 def _files(paths: Sequence[str]) -> Iterator[str]:
+    from everlong.errors import TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
+
     for name in paths:
         path = Path(name)
         if name == "-" or not path.is_dir():
@@ -65,7 +67,7 @@ def _files(paths: Sequence[str]) -> Iterator[str]:
             continue
         inside = sorted(str(file) for file in path.rglob("*.jsonl") if file.is_file())
         if not inside:
-            raise click.ClickException(f"{name} has no .jsonl files in it; name the files themselves")
+            raise TranscriptError(f"{name} has no .jsonl files in it; name the files themselves")
         yield from inside
 
 

@@ -93,10 +93,12 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
 
 def _page(store: Store, text: str, options: dict[str, Any], number: int, cursor: str | None) -> Page:
     """A page by its number, counted from where the cursor is."""
+    from everlong.errors import QueryError  # noqa: PLC0415 - keeps `everlong --help` quick
+
     shown = store.search(text, cursor=cursor, **options)
     for _ in range(number - 1):
         if shown.cursor is None:
-            raise click.ClickException(f"there is no page {number}; the search has fewer hits")
+            raise QueryError(f"there is no page {number}; the search has fewer hits")
         shown = store.search(text, cursor=shown.cursor, **options)
     return shown
 

@@ -77,7 +77,8 @@ def _plain(one: Session, entry: Entry) -> dict[str, Any]:
 
 
 def _lines(store: Store, one: Session, chars: int) -> Iterator[str]:
-    from everlong.store.transcripts.facts import facts_of, name_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.search.document import called_tools  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.facts import facts_of, name_of  # noqa: PLC0415 - as above
 
     yield click.style(name_of(one), bold=True) + "\n"
     for name, value in facts_of(one):
@@ -94,11 +95,13 @@ def _lines(store: Store, one: Session, chars: int) -> Iterator[str]:
             _cut(prompt, min(chars, 400) if chars else 0, ""),
             "\n",
         )
+    tools: dict[str, str] = {}
     for entry in _entries(store, one):
-        yield from _message(one, entry, chars)
+        tools |= called_tools(entry.message)
+        yield from _message(one, entry, chars, tools)
 
 
-def _message(one: Session, entry: Entry, chars: int) -> Iterator[str]:
+def _message(one: Session, entry: Entry, chars: int, tools: dict[str, str]) -> Iterator[str]:
     from everlong.store.transcripts import one_line, pieces_of  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
 
@@ -108,7 +111,7 @@ def _message(one: Session, entry: Entry, chars: int) -> Iterator[str]:
     who = click.style(f"{number}{role}", bold=True, fg=_COLOURS.get(role))
     yield f"\n{who}  {click.style(moment(entry.ts), dim=True)}\n"
     rest = f"; everlong sessions show {one.id} --turn {turn}" if turn is not None else ""
-    for piece in pieces_of(entry.message):
+    for piece in pieces_of(entry.message, tools):
         label = one_line(piece.label)
         if piece.kind == "image":
             yield "[image]\n"
@@ -132,36 +135,39 @@ def _cut(text: str, chars: int, rest: str) -> str:
 def _show_turn(
     store: Store, one: Session, turn: int, around: int, page: int | None, chars: int, *, as_json: bool
 ) -> None:
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.search.document import called_tools  # noqa: PLC0415 - as above
+
     listed = list(_entries(store, one))
-    places = [place for place, entry in enumerate(listed) if (_number(one, entry) or 0) >= turn]
-    if not places or turn < 1:
+    place = next((at for at, entry in enumerate(listed) if (_number(one, entry) or 0) >= turn), None)
+    if place is None:
         last = max((_number(one, entry) or 0 for entry in listed), default=0)
-        raise click.ClickException(f"session {one.id} has no turn {turn}; its last is {last}")
-    place = places[0]
-    entry = listed[place]
-    if around == 0:
-        _show_one(store, one, entry, page, as_json=as_json)
+        raise NotStored(f"session {one.id} has no turn {turn}; its last is {last}")
+    if page is not None:
+        _show_page(store, one, listed[place], page, as_json=as_json)
         return
     window = listed[max(0, place - around) : place + around + 1]
     if as_json:
-        put_json([_plain(one, member) for member in window])
+        shown = [_plain(one, entry) for entry in window]
+        put_json(shown if around else shown[0])
         return
-    click.echo_via_pager(line for member in window for line in _message(one, member, 0 if member is entry else chars))
+    tools: dict[str, str] = {}
+    for entry in listed[: place + around + 1]:
+        tools |= called_tools(entry.message)
+    sizes = [0 if entry is listed[place] else chars for entry in window]
+    click.echo_via_pager(
+        line for entry, size in zip(window, sizes, strict=True) for line in _message(one, entry, size, tools)
+    )
 
 
-def _show_one(store: Store, one: Session, entry: Entry, page: int | None, *, as_json: bool) -> None:
-    from everlong.store.transcripts import plain  # noqa: PLC0415 - keeps `everlong --help` quick
+def _show_page(store: Store, one: Session, entry: Entry, page: int, *, as_json: bool) -> None:
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts import plain  # noqa: PLC0415 - as above
 
-    if page is None:
-        if as_json:
-            put_json(_plain(one, entry))
-        else:
-            click.echo_via_pager(_message(one, entry, 0))
-        return
     assert entry.id is not None  # noqa: S101 - only a message with an id has a turn
     read = store.read(entry.id, page - 1, PAGE_CHARS)
     if page > read.pages:
-        raise click.ClickException(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
+        raise NotStored(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
     if as_json:
         put_json({**read._asdict(), "page": page, "turn": _number(one, entry)})
         return

@@ -6,7 +6,7 @@ shown only where the message carries their data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -65,13 +65,13 @@ def heading(session: Session, prompt: str | None) -> Iterator[str]:
         yield f"<details><summary>system prompt</summary>{_pre(prompt)}</details>\n"
 
 
-def message(entry: Entry, turn: int | None) -> Iterator[str]:
-    """One message."""
+def message(entry: Entry, turn: int | None, tools: Mapping[str, str]) -> Iterator[str]:
+    """One message; ``tools`` names the tool of each call so far."""
     role = one_line(str(entry.message.get("role")))
     known = role if role in _ROLES else "other"
     number = "" if turn is None else f" · {turn}"
     yield f'<article class="{known}">\n<header><b>{_safe(role)}</b>{number} · {_safe(moment(entry.ts))}</header>\n'
-    for piece in pieces_of(entry.message):
+    for piece in pieces_of(entry.message, tools):
         yield _piece(piece)
     yield "</article>\n"
 

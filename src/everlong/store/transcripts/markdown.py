@@ -7,7 +7,7 @@ page or fetch a picture, and all tool traffic, stands in fences that are longer 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from everlong.store.transcripts.clean import one_line, plain
@@ -31,12 +31,12 @@ def heading(session: Session, prompt: str | None) -> Iterator[str]:
         yield f"\n## system\n\n{fenced(prompt)}\n"
 
 
-def message(entry: Entry, turn: int | None) -> Iterator[str]:
-    """One message."""
+def message(entry: Entry, turn: int | None, tools: Mapping[str, str]) -> Iterator[str]:
+    """One message; ``tools`` names the tool of each call so far."""
     role = escaped(one_line(str(entry.message.get("role"))))
     number = "" if turn is None else f"{turn} · "
     yield f"\n## {number}{role} · {moment(entry.ts)}\n"
-    for piece in pieces_of(entry.message):
+    for piece in pieces_of(entry.message, tools):
         yield f"\n{_piece(piece)}\n"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.model import Message, calls_of, is_image, is_reasoning, part_text, parts_of
@@ -17,6 +18,7 @@ _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _TYPES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 _MAX_DEPTH = 20
+_NO_TOOLS: Mapping[str, str] = {}
 
 
 class Piece(NamedTuple):
@@ -27,14 +29,18 @@ class Piece(NamedTuple):
     body: str
 
 
-def pieces_of(message: Message) -> list[Piece]:
-    """All that a message says, in order; not one piece if it says nothing."""
+def pieces_of(message: Message, tools: Mapping[str, str] = _NO_TOOLS) -> list[Piece]:
+    """All that a message says, in order; not one piece if it says nothing.
+
+    With ``tools`` (the tool of each call, by the call's id) a result is labelled with the name of its tool.
+    """
     is_result = message.get("role") == "tool"
     found = [_thought(message.get(name)) for name in ("reasoning_content", "reasoning")]
     pieces = [piece for piece in found if piece is not None][:1]
-    pieces += _of_parts(parts_of(message), 0)
+    pieces += _of_parts(parts_of(message), 0, tools)
     if is_result:
-        name = str(message.get("name") or message.get("tool_call_id") or "")
+        call_id = str(message.get("tool_call_id") or "")
+        name = str(message.get("name") or tools.get(call_id, call_id))
         pieces = [Piece("result", name, piece.body) if piece.kind == "text" else piece for piece in pieces]
     pieces += [Piece("call", call.name or "?", readable_arguments(call.arguments)) for call in calls_of(message)]
     return pieces
@@ -44,7 +50,7 @@ def _thought(value: object) -> Piece | None:
     return Piece("thinking", "thinking", value) if isinstance(value, str) and value else None
 
 
-def _of_parts(parts: list[dict[str, Any]], depth: int) -> list[Piece]:
+def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str]) -> list[Piece]:
     pieces: list[Piece] = []
     for part in parts:
         kind = part.get("type", "text")
@@ -58,8 +64,9 @@ def _of_parts(parts: list[dict[str, Any]], depth: int) -> list[Piece]:
         elif kind == "tool_use":
             pieces.append(Piece("call", str(part.get("name") or "?"), readable_arguments(part.get("input"))))
         elif kind == "tool_result" and depth < _MAX_DEPTH:
-            inside = _of_parts(parts_of(part), depth + 1)
-            label = str(part.get("tool_use_id") or "")
+            inside = _of_parts(parts_of(part), depth + 1, tools)
+            call_id = str(part.get("tool_use_id") or "")
+            label = tools.get(call_id, call_id)
             pieces += [Piece("result", label, piece.body) if piece.kind == "text" else piece for piece in inside]
         elif kind not in {"text", "input_text", "output_text"}:
             pieces.append(Piece("other", str(kind), json.dumps(part, ensure_ascii=False, default=str)))

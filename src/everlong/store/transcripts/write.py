@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from everlong.store.search.document import called_tools
 from everlong.store.stretch import entries_of
 from everlong.store.transcripts import html, markdown
 from everlong.store.transcripts.facts import name_of
@@ -60,8 +61,10 @@ def _all(write: Callable[[str], Any], texts: Iterator[str]) -> None:
 def _readable(store: Store, one: Session, look: Any, write: Callable[[str], Any]) -> int:
     _all(write, look.heading(one, store.sessions.system_prompt(one.id)))
     count = 0
+    tools: dict[str, str] = {}
     for entry in entries_of(store, one):
-        _all(write, look.message(entry, None if entry.id is None else entry.depth - one.from_depth))
+        tools |= called_tools(entry.message)
+        _all(write, look.message(entry, None if entry.id is None else entry.depth - one.from_depth, tools))
         count += 1
     _all(write, look.ending())
     return count
