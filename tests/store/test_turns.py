@@ -55,8 +55,8 @@ def test_a_turn_is_open_until_it_is_finished(store: Store) -> None:
 
 def test_a_turn_that_failed_says_why(store: Store) -> None:
     begun = store.turns.begin(store.record([ASK]))
-    failed = store.turns.finish(begun.id, status="failed", error="overloaded")
-    assert (failed.status, failed.error, store.turns.reply(begun.id)) == ("failed", "overloaded", None)
+    failed = store.turns.finish(begun.id, status="failed", error="over\0loaded\ud800")
+    assert (failed.status, failed.error, store.turns.reply(begun.id)) == ("failed", "overloaded?", None)
 
 
 def test_what_a_turn_used_adds_to_its_session_once(store: Store) -> None:

@@ -150,6 +150,11 @@ class Database:
             batch.close()
 
     @property
+    def in_batch(self) -> bool:
+        """Whether this thread is inside a batch."""
+        return self._batch is not None
+
+    @property
     def _batch(self) -> Batch | None:
         return getattr(self._own, "batch", None)
 

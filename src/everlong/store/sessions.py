@@ -60,6 +60,8 @@ class Sessions:
         """
         began = about.get("started", time.time())
         text, origin = about.get("system_prompt"), about.get("origin")
+        if text is not None:
+            text = self._store.cleaned({"role": "system", "content": text})["content"]
         prompt = blob(self._store.tenant, encoded(text)) if text is not None else None
         values: dict[str, Any] = {
             "parent": None,

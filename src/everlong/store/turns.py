@@ -89,7 +89,7 @@ class Turns:
                 "depth": at.depth,
                 "view_id": None if shown is None else shown.id,
                 "preamble": row.preamble,
-                "model": model,
+                "model": _storable(model),
                 "status": "open",
                 "cost": 0.0,
                 "ts": time.time(),
@@ -128,7 +128,7 @@ class Turns:
                 self._store.recorder.add_contents(connection, self._store.tenant, [(held, blocks)])
             values = {
                 "status": status,
-                "error": error,
+                "error": _storable(error),
                 "usage": None if usage is None else json.dumps(dict(usage), default=str),
                 "cost": cost,
                 "reply": None if held is None else held.digest,
@@ -239,6 +239,11 @@ def _check_same_end(row: Row[Any], held: Blob | None, status: str) -> None:
     before = None if row.reply is None else bytes(row.reply)
     if row.status != status or before != (None if held is None else held.digest):
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
+
+
+def _storable(text: str | None) -> str | None:
+    """A text without what a database refuses."""
+    return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def _turn(row: Row[Any]) -> Turn:
