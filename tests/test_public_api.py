@@ -61,6 +61,7 @@ EXPORTED = [
     "TitleTaken",
     "TokenCounter",
     "TranscriptError",
+    "Turn",
     "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",

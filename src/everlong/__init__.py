@@ -57,7 +57,7 @@ from everlong.tokens import MessageCounter, TokenCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings
-    from everlong.store import Branch, Compacted, Compaction, Occasion, Session, Store, open_store
+    from everlong.store import Branch, Compacted, Compaction, Occasion, Session, Store, Turn, open_store
 
 __all__ = [
     "Boundaries",
@@ -102,6 +102,7 @@ __all__ = [
     "TitleTaken",
     "TokenCounter",
     "TranscriptError",
+    "Turn",
     "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",
@@ -116,7 +117,7 @@ __all__ = [
 _LATER = {
     "CompressionSettings": "everlong.config",  # its checks are costly to load, and the defaults do not need them
     **dict.fromkeys(
-        ("Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "open_store"), "everlong.store"
+        ("Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "Turn", "open_store"), "everlong.store"
     ),
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from everlong import Message
+from everlong import Message, Session, Store
 from everlong.cli.main import main
 from tests.context.builders import assistant, long_session, user
 
@@ -57,3 +57,25 @@ def session_file(tmp_path: Path, session: list[Message]) -> Path:
     path = tmp_path / "session.json"
     path.write_text(json.dumps(session, indent=2), encoding="utf-8")
     return path
+
+
+# -- a store -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store_file(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def sessions(run: Run, store_file: Path) -> Run:
+    """``everlong sessions`` on a store of its own."""
+    return lambda *arguments, **more: run("sessions", "--store", str(store_file), *arguments, **more)
+
+
+def add_session(
+    store: Store, messages: list[Message], title: str | None = None, start: float = 1_000.0, **about: Any
+) -> Session:
+    """A session from the first message on, with a second between messages."""
+    branch = store.record(messages, times=[start + second for second in range(len(messages))])
+    return store.sessions.start(branch, from_depth=0, title=title, started=start, **about)

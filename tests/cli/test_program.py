@@ -15,7 +15,8 @@ from tests.cli.conftest import Run
 
 def test_help_names_every_command(run: Run) -> None:
     out = run("--help").out
-    assert [name for name in ("cache-sim", "compress", "config", "demo", "inspect") if name not in out] == []
+    names = ("cache-sim", "compress", "config", "demo", "inspect", "sessions")
+    assert [name for name in names if name not in out] == []
 
 
 def test_a_wrong_call_leaves_with_two(run: Run) -> None:

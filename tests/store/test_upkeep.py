@@ -41,6 +41,11 @@ def test_secrets_are_redacted_before_they_are_stored_and_hashed(tmp_path: Path) 
     with open_store(StoreSettings(path=str(path), redact=True)) as store:
         at = store.record([message])
         assert store.record([message]) == at
+        prompted = store.record([{"role": "system", "content": f"Use {KEY}"}, *TALK])
+        assert store.context(prompted)[0]["content"] == "Use [redacted:api_key]"
+        made = store.sessions.start(prompted, system_prompt=f"Use {KEY}")
+        assert store.sessions.system_prompt(made.id) == "Use [redacted:api_key]"
+        store.turns.finish(store.turns.begin(prompted).id, {"role": "assistant", "content": KEY})
         assert store.context(at) == [
             {"role": "user", "content": [{"type": "text", "text": "my key is [redacted:api_key]"}]}
         ]

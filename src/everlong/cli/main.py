@@ -17,6 +17,7 @@ from everlong.cli.compress import compress_command
 from everlong.cli.config import config_group
 from everlong.cli.demo import demo_command
 from everlong.cli.inspect import inspect_command
+from everlong.cli.sessions import sessions_group
 from everlong.errors import EverlongError
 
 
@@ -34,12 +35,16 @@ cli.add_command(compress_command)
 cli.add_command(config_group)
 cli.add_command(demo_command)
 cli.add_command(inspect_command)
+cli.add_command(sessions_group)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and leave with its exit code."""
     try:
-        cli.main(args=arguments, standalone_mode=False)
+        # Click hands back the code that a command left with, else what the command returned: nothing.
+        code = cli.main(args=arguments, standalone_mode=False)
+        if code:
+            sys.exit(code)
     except click.exceptions.Exit as request:
         sys.exit(request.exit_code)
     except click.ClickException as error:

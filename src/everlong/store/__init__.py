@@ -9,5 +9,6 @@ from everlong.store.opening import open_store
 from everlong.store.session import Session
 from everlong.store.store import Store
 from everlong.store.tree import Branch
+from everlong.store.turns import Turn
 
-__all__ = ["Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "open_store"]
+__all__ = ["Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "Turn", "open_store"]

@@ -25,6 +25,9 @@ COMPRESS_OVER = 512
 
 LEVEL = 1
 
+SLOWLY = b" "
+"""Before what took the slower way and has to come back on it: numbers of more than 64 bits stay whole only there."""
+
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _local = threading.local()
 
@@ -49,7 +52,7 @@ def encoded(value: Any) -> bytes:
 
 def _encoded_slowly(value: Any) -> bytes:
     try:
-        return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+        return SLOWLY + json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise MessageError(f"cannot be written as JSON: {error}") from error
 
@@ -70,6 +73,8 @@ def _has_odd_float(value: Any) -> bool:
 
 def decoded(data: bytes) -> Any:
     """The value that was encoded."""
+    if data.startswith(SLOWLY):
+        return json.loads(data)
     try:
         return orjson.loads(data)
     except ValueError:

@@ -7,6 +7,7 @@ table but the one that holds the schema's version.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from sqlalchemy import Connection, Engine, Select, text
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
 from everlong.errors import SchemaMismatch, StoreError
+from everlong.store.batches import Batch
 from everlong.store.schema import metadata
 from everlong.store.versions import HEAD, VERSION_TABLE, is_known, upgrade
 
@@ -73,6 +75,7 @@ class Database:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+        self._own = threading.local()
         with self.translating():
             self.engine = backend.engine()
         try:
@@ -104,7 +107,12 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that sees one moment of the database."""
+        """A connection that sees one moment of the database; inside a batch, what the batch has written too."""
+        batch = self._batch
+        if batch is not None and batch.connection is not None:
+            with self.translating():
+                yield batch.connection
+            return
         with self.translating(), self.engine.connect() as connection:
             options = {"isolation_level": "REPEATABLE READ"} if self.backend.name == "postgresql" else {}
             connection.execution_options(everlong_read=True, **options)
@@ -115,6 +123,8 @@ class Database:
 
         `TryAgain` passes through after the roll-back: whoever raised it must look at the world anew first.
         """
+        if self._batch is not None:
+            return self._batch.write(work, ATTEMPTS, pause)
         attempt = 0
         while True:
             attempt += 1
@@ -125,6 +135,28 @@ class Database:
                 if attempt >= ATTEMPTS or not self.backend.is_passing(error):
                     raise self.backend.translated(error) from error
             pause(attempt)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Commit what this thread writes in the block together, at its end; also where the block ends in an error."""
+        if self._batch is not None:  # part of the one around it
+            yield
+            return
+        batch = self._own.batch = Batch(self)
+        try:
+            yield
+        finally:
+            self._own.batch = None
+            batch.close()
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether this thread is inside a batch."""
+        return self._batch is not None
+
+    @property
+    def _batch(self) -> Batch | None:
+        return getattr(self._own, "batch", None)
 
     def _bring_up_to_date(self) -> None:
         with self.read() as connection:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, select, text, union_all, update
+from sqlalchemy import Connection, delete, exists, func, select, text, union_all, update
 
 from everlong.errors import StoreError, StoreUnavailable
 from everlong.store import leases
@@ -61,6 +61,8 @@ def collect_garbage(store: Store, min_age: float = DAY) -> Collected:
                 continue
             messages += _cut(store, connection, row, keep)
             branches += keep is None
+        if messages:
+            _after_cuts(store, connection)
         contents = _unused_contents(store, connection)
         leases.sweep(connection, now - DAY)
         return Collected(branches, messages, contents)
@@ -86,7 +88,7 @@ def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> in
     seqs = list(connection.execute(doomed).scalars())
     gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
     items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
-    out_of_search(store, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())])
+    out_of_search(store, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
     connection.execute(delete(pin).where(pin.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
     connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
     shown = select(branch.c.id, branch.c.view_id).where(branch.c.view_id.in_(gone_views))
@@ -103,9 +105,17 @@ def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> in
         connection.execute(delete(branch).where(branch.c.id == row.id))
     else:
         connection.execute(delete(annex).where(annex.c.branch == row.id, annex.c.depth >= keep))
+        connection.execute(delete(turn).where(turn.c.branch == row.id, turn.c.depth > keep))
         head = connection.execute(select(node.c.id).where(node.c.branch == row.id, node.c.depth == keep)).scalar_one()
         connection.execute(update(branch).where(branch.c.id == row.id).values(head=head, head_depth=keep))
     return len(seqs)
+
+
+def _after_cuts(store: Store, connection: Connection) -> None:
+    """Let go of what pointed at removed messages, and leave no trace of them in the index."""
+    gone = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
+    connection.execute(update(turn).where(turn.c.tenant == store.tenant, *gone).values(echo_node=None))
+    purge_search(store, connection)
 
 
 def _unused_contents(store: Store, connection: Connection) -> int:
@@ -123,13 +133,21 @@ def _unused_contents(store: Store, connection: Connection) -> int:
     return connection.execute(unused).rowcount
 
 
-def out_of_search(store: Store, connection: Connection, seqs: list[int]) -> None:
-    """Take documents out of the index, and off the list of those that wait for it; their contents are still there."""
-    from everlong.store.search import Searcher  # noqa: PLC0415 - loaded only where it is used
+def out_of_search(store: Store, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
+    """Take documents out of the index, and off the list of those that wait for it; their contents are still there.
 
-    Searcher(store.database, store.tenant).upkeep.forget(connection, seqs)
+    With ``purge`` their terms go from the index's own pages too, which takes a pass over the whole index.
+    """
+    store.searcher.upkeep.forget(connection, seqs, purge=purge)
     for start in range(0, len(seqs), 500):
         connection.execute(delete(pending).where(pending.c.seq.in_(seqs[start : start + 500])))
+
+
+def purge_search(store: Store, connection: Connection) -> None:
+    """Leave no trace of removed documents in the pages of the index."""
+    searcher = store.searcher
+    if searcher.index.version(connection) is not None:
+        searcher.index.purge(connection)
 
 
 def retain(store: Store, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:

@@ -128,6 +128,7 @@ view = Table(
     Column("preamble", _Digest),  # set where an engine rewrote the system messages rather than add to them
     Column("state", String, nullable=False),  # good, degraded or void
     Column("ts", Float(53), nullable=False),
+    Column("origin", _Serial),  # the view of another branch that this one repeats
     Index("ix_view_branch", "branch"),
     sqlite_autoincrement=True,
 )
@@ -151,17 +152,25 @@ turn = Table(
     metadata,
     Column("id", _Serial, primary_key=True, autoincrement=True),
     Column("tenant", String, nullable=False),
+    Column("session", String),
     Column("branch", _Serial, nullable=False),
-    Column("node", _Id, nullable=False),
-    Column("view_id", _Serial),
+    Column("node", _Id, nullable=False),  # the last message of the request
+    Column("depth", BigInteger, nullable=False),
+    Column("view_id", _Serial),  # the view in force when it was sent; kept as a fact when the view is gone
     Column("preamble", _Digest),
     Column("model", String),
-    Column("status", String, nullable=False),
-    Column("usage", Text),  # JSON
+    Column("status", String, nullable=False),  # open, done, failed or cancelled
+    Column("error", Text),
+    Column("usage", Text),  # JSON, as the provider told it
+    Column("cost", Float(53), nullable=False),  # US dollars
     Column("reply", _Digest),
-    Column("echo_node", _Id),
+    Column("echo_node", _Id),  # the reply as the client sent it back
     Column("ts", Float(53), nullable=False),
-    Index("ix_turn_node", "node"),
+    Column("ended", Float(53)),
+    Index("ix_turn_branch", "branch", "depth"),
+    Index("ix_turn_session", "session"),
+    Index("ix_turn_status", "tenant", "status"),
+    sqlite_autoincrement=True,
 )
 
 session = Table(

@@ -19,7 +19,7 @@ from everlong.errors import NotStored, StoreError, TitleTaken
 from everlong.store.content import blob, encoded
 from everlong.store.naming import clean_title, new_session_id, next_title, session_source
 from everlong.store.paths import Entry
-from everlong.store.schema import branch, compaction, session
+from everlong.store.schema import branch, compaction, session, turn
 from everlong.store.session import TOTALS, Session, usage_totals
 from everlong.store.tree import Branch
 
@@ -60,6 +60,8 @@ class Sessions:
         """
         began = about.get("started", time.time())
         text, origin = about.get("system_prompt"), about.get("origin")
+        if text is not None:
+            text = self._store.cleaned({"role": "system", "content": text})["content"]
         prompt = blob(self._store.tenant, encoded(text)) if text is not None else None
         values: dict[str, Any] = {
             "parent": None,
@@ -248,6 +250,7 @@ class Sessions:
             row = self._row(connection, ident, lock=True)
             connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
             connection.execute(compaction.delete().where(compaction.c.session == ident))
+            connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
             connection.execute(session.delete().where(session.c.id == ident))
 
         self._database.write(work)

@@ -12,30 +12,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
-from itertools import islice
+from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import delete, select
 
 from everlong.context.engine import ContextEngine
-from everlong.errors import NotStored, StoreBusy
-from everlong.model import HashChain, Message, Node, checked_messages, leading_system_count
+from everlong.errors import NotStored
+from everlong.model import HashChain, Message, checked_messages
 from everlong.store.compact import Compacted, compact, see, undo, view_for
-from everlong.store.content import blob, encoded
-from everlong.store.database import ATTEMPTS, Database, TryAgain, open_database, pause
+from everlong.store.database import Database, open_database
 from everlong.store.forget import Forgotten, forget
 from everlong.store.history import MANUAL, Compaction, Occasion, history
 from everlong.store.pages import ReadPage, page_of
 from everlong.store.paths import Entry, Reader, message_of, segments_to
+from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches
 from everlong.store.schema import content as contents
 from everlong.store.schema import node as nodes
 from everlong.store.schema import pin as pins
 from everlong.store.sessions import Sessions
-from everlong.store.tree import BATCH, Branch, Match, Recorder, Request, find_deepest
+from everlong.store.tree import Branch, Recorder
+from everlong.store.turns import Turns
 from everlong.store.verify import Verified, verify
 from everlong.store.viewing import items_of
 from everlong.store.views import TAG, Item
@@ -54,9 +55,11 @@ class Store:
         self.tenant = tenant
         self.chain = HashChain(tenant)
         self._redact = redact
-        self._recorder = Recorder(database)
+        self.recorder = Recorder(database)
         self.reader = Reader(database)
         self.sessions = Sessions(self)
+        self.turns = Turns(self)
+        self.recording = Recording(self)
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
@@ -95,18 +98,15 @@ class Store:
             tokens: The size of each message, where the caller knows it.
             ext_id: A name by which the caller knows the conversation, kept with a branch that is begun here.
         """
-        given = checked_messages(messages)
-        lead = leading_system_count(given)
-        preamble = {"system": given[:lead], "tools": list(tools) if tools else None} if lead or tools else None
-        return self._record(
-            given[lead:],
-            self.chain.root(),
-            None,
-            times=times[lead:] if times else None,
-            tokens=tokens[lead:] if tokens else None,
-            preamble=preamble,
-            ext_id=ext_id,
-        )
+        return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id)
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Make what this thread stores in a ``with`` block durable together at its end, rather than one by one.
+
+        For many small conversations, which would each wait for the disk. One that fails does not take the others with
+        it; others who write wait for at most half a second. Nothing that takes long (a model's answer) belongs in it.
+        """
+        return self.database.batch()
 
     def append(
         self,
@@ -117,71 +117,10 @@ class Store:
         tokens: Sequence[int | None] | None = None,
     ) -> Branch:
         """Store what follows a place in the tree; the same as recording the whole list, without reading it again."""
-        return self._record(checked_messages(messages), to.node, to.id, times=times, tokens=tokens)
+        return self.recording.after(to, checked_messages(messages), times, tokens)
 
-    def _record(
-        self,
-        messages: list[Message],
-        start: Node,
-        start_branch: int | None,
-        *,
-        times: Sequence[float] | None,
-        tokens: Sequence[int | None] | None,
-        preamble: Any = None,
-        ext_id: str | None = None,
-    ) -> Branch:
-        now = time.time()
-        cleaned = [self._clean(message) for message in messages]
-        request = Request(
-            self.chain,
-            start,
-            cleaned,
-            times or [now] * len(cleaned),
-            tokens or [None] * len(cleaned),
-            start_branch,
-            blob(self.tenant, encoded(preamble)) if preamble is not None else None,
-            ext_id,
-        )
-        with self.database.read() as connection:
-            match = find_deepest(connection, self.database, request)
-            if match.branch is not None and self._nothing_new(connection, request, match):
-                return Branch(match.branch, match.id, match.depth)
-        return self._write(request, match, now)
-
-    def _write(self, request: Request, match: Match, now: float) -> Branch:
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._write_after(request, match, now)
-            except TryAgain:
-                pause(attempt)
-            with self.database.read() as connection:
-                match = find_deepest(connection, self.database, request)
-        raise StoreBusy(f"{self.database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
-
-    def _write_after(self, request: Request, match: Match, now: float) -> Branch:
-        waiting = request.additions(match.depth)
-        while True:
-            batch = list(islice(waiting, BATCH))
-            done = self.database.write(partial(self._recorder.add, request, match, batch, now))
-            match = Match(done.id, done.head, done.depth)
-            if len(batch) < BATCH:
-                return done
-
-    def _nothing_new(self, connection: Connection, request: Request, match: Match) -> bool:
-        if match.depth < request.start.depth + len(request.trace.ids):
-            return False
-        if request.preamble is None and not request.asides_at(match.depth):
-            return True
-        row = connection.execute(
-            select(branches.c.head, branches.c.preamble).where(branches.c.id == match.branch)
-        ).first()
-        if row is None or bytes(row.head) != match.id:
-            return True
-        return not request.asides_at(match.depth) and (
-            request.preamble is None or row.preamble == request.preamble.digest
-        )
-
-    def _clean(self, message: Message) -> Message:
+    def cleaned(self, message: Message) -> Message:
+        """A message as it may be stored: without our own tag and, where that is set, without secrets."""
         if TAG in message:
             message = {key: value for key, value in message.items() if key != TAG}
         return message if self._redact is None else self._redact(message)

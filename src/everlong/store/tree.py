@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -73,7 +73,7 @@ class Aside(NamedTuple):
 
 @dataclass(slots=True)
 class Request:
-    """A list to record, hashed: it begins after ``start`` and carries what it was sent with."""
+    """A list to record, with its hashes: it begins after ``start`` and carries what it was sent with."""
 
     chain: HashChain
     start: Node
@@ -83,10 +83,14 @@ class Request:
     start_branch: int | None = None
     preamble: Blob | None = None
     ext_id: str | None = None
+    clean: Callable[[Message], Message] = field(default=lambda message: message)
+    """What makes of a given message the one that may be stored."""
+    known: Trace | None = None
+    """The chain over the cleaned messages, where it is known already."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
-        self.trace = self.chain.trace(self.messages, self.start)
+        self.trace = self.known or self.chain.trace(map(self.clean, self.messages), self.start)
 
     def asides_at(self, depth: int) -> list[Aside]:
         """The messages without identity directly after a depth."""
@@ -96,7 +100,7 @@ class Request:
             first += 1  # the message that made the node
         asides: list[Aside] = []
         while first < len(ends) and ends[first] == place:
-            message = self.messages[first]
+            message = self.clean(self.messages[first])
             data = blob(self.chain.tenant, encoded(message))
             asides.append(Aside(depth, len(asides), kind_of_annex(message), data))
             first += 1
@@ -111,7 +115,7 @@ class Request:
             end = ends[index]
             if end == before:
                 continue
-            message = self.messages[index]
+            message = self.clean(self.messages[index])
             begin = ends[index - 1] if index else 0
             if begin < before:
                 message = rest_of(message, before - begin)
@@ -207,7 +211,7 @@ class Recorder:
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
             blobs.append((request.preamble, []))
             connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
-        self._add_contents(connection, request.chain.tenant, blobs)
+        self.add_contents(connection, request.chain.tenant, blobs)
         self._add_asides(connection, request.chain.tenant, number, asides, now)
         if not additions:
             return Branch(number, match.id, match.depth)
@@ -263,7 +267,8 @@ class Recorder:
             raise TryAgain("the new branch has no number")
         return int(inserted[0])
 
-    def _add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
+    def add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
+        """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""
         if not blobs:
             return
         rows = forgotten_rows(connection, tenant, blobs)

@@ -15,7 +15,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.forgotten import read_stub
-from everlong.store.schema import annex, branch, content, node, pin, session, view, view_item
+from everlong.store.schema import annex, branch, content, node, pin, session, turn, view, view_item
 from everlong.store.views import Item, problems_of
 
 if TYPE_CHECKING:
@@ -240,6 +240,25 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
         (
             "a pin names message {0}, which is not there",
             _dangling(pin.c.node, pin.c.node, node.c.id).where(pin.c.tenant == tenant),
+        ),
+        (
+            "view {0} repeats a view that is not there",
+            _dangling(view.c.id, view.c.origin, chained.c.id).where(view.c.tenant == tenant),
+        ),
+        (
+            "turn {0} was sent after a message that is not there",
+            _dangling(turn.c.id, turn.c.node, node.c.id).where(turn.c.tenant == tenant, turn.c.depth > 0),
+        ),
+        *(
+            (
+                f"the {name} of turn {{0}} is not there",
+                _dangling(turn.c.id, column, target).where(turn.c.tenant == tenant),
+            )
+            for name, column, target in (
+                ("system prompt", turn.c.preamble, content.c.digest),
+                ("reply", turn.c.reply, content.c.digest),
+                ("repeated reply", turn.c.echo_node, node.c.id),
+            )
         ),
     ]
     for sentence, query in lost:

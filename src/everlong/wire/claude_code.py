@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
@@ -23,12 +24,16 @@ __all__ = ["LeftOut", "Log", "LoggedConversation", "is_log", "read_log"]
 
 
 class LoggedConversation(NamedTuple):
-    """One conversation of a log; ``agent`` is the name of the sub-agent whose it is, if it is one's."""
+    """One conversation of a log; ``agent`` is the name of the sub-agent whose it is, if it is one's.
+
+    ``times`` says for each message when it was written, in seconds since 1970, or None where the log does not.
+    """
 
     session: str | None
     agent: str | None
     model: str | None
     messages: list[dict[str, Any]]
+    times: list[float | None]
 
 
 @dataclass(slots=True)
@@ -263,6 +268,7 @@ def _conversation(thread: _Thread, lines: Sequence[_Line], left_out: LeftOut) ->
         else:
             results.update({call: line for call in line.calls if call not in results})
     messages: list[dict[str, Any]] = []
+    times: list[float | None] = []
     told: set[int] = set()
     path = _path(lines[-1])
     on_path = {line.at for line in path}
@@ -286,10 +292,20 @@ def _conversation(thread: _Thread, lines: Sequence[_Line], left_out: LeftOut) ->
         else:
             told.add(line.at)
             messages.append({"role": "user", "content": line.content})
+        times += [_time(line)] * (len(messages) - len(times))
     left_out.abandoned += sum(line.at not in told for line in lines)
     models = (_text_field(line.entry["message"], "model") for line in reversed(lines) if line.is_assistant)
     model = next((model for model in models if model and not model.startswith("<")), None)
-    return LoggedConversation(_text_field(lines[-1].entry, "sessionId", "session_id"), thread.agent, model, messages)
+    session = _text_field(lines[-1].entry, "sessionId", "session_id")
+    return LoggedConversation(session, thread.agent, model, messages, times)
+
+
+def _time(line: _Line) -> float | None:
+    """When a line was written."""
+    try:
+        return datetime.fromisoformat(_text_field(line.entry, "timestamp") or "").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _path(leaf: _Line) -> list[_Line]:

@@ -55,12 +55,14 @@ _OPENAI = {anthropic: openai for openai, anthropic in _ANTHROPIC.items()}
 class Conversation:
     """One conversation of a file, in the OpenAI format; ``body`` is the object around its messages, if there is one.
 
-    ``format`` is the one that the file has it in.
+    ``format`` is the one that the file has it in. ``times`` says of each message when it was written, in seconds since
+    1970 or None, where the file is a log that tells.
     """
 
     messages: list[Message]
     body: dict[str, Any] | None = None
     format: Format = "openai"
+    times: list[float | None] | None = None
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -198,11 +200,13 @@ def _read_lines(text: str) -> Transcript:
 def _read_log(entries: Sequence[dict[str, Any]]) -> Transcript:
     log = read_log(entries)
     conversations = []
-    for session, agent, model, messages in log.conversations:
+    for session, agent, model, messages, written in log.conversations:
         name = session if agent is None else f"{session or 'session'}/agent-{agent}"
         body = {"id": name, "model": model, "messages": messages}
         known = {key: value for key, value in body.items() if value is not None}
-        conversations.append(Conversation(to_openai(messages), known, "anthropic"))
+        # One message with several results becomes several messages, all written at that time.
+        times = [time for message, time in zip(messages, written, strict=True) for _ in to_openai([message])]
+        conversations.append(Conversation(to_openai(messages), known, "anthropic", times))
     agents = sum(conversation.agent is not None for conversation in log.conversations)
     remarks = [
         f"{_counted(agents, 'conversation')} of sub-agents" if agents else "",

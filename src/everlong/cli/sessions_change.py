@@ -1,0 +1,149 @@
+"""``everlong sessions delete|forget``: taking things out, after asking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from everlong.cli.sessions_common import (
+    command,
+    confirm,
+    counted,
+    found,
+    json_option,
+    opened,
+    put_json,
+    say,
+    yes_option,
+)
+
+if TYPE_CHECKING:
+    from everlong.store import Session, Store
+    from everlong.store.search import Hit
+
+LISTED = 10
+
+
+@command("delete")
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
+@click.option("--lineage", is_flag=True, help="Also all sessions that they continue and that continue them.")
+@yes_option
+@json_option
+def delete(sessions: tuple[str, ...], lineage: bool, yes: bool, as_json: bool) -> None:
+    """Delete sessions; their messages go with them unless another session needs them.
+
+    What was recorded within the last day is only removed by a later `everlong sessions vacuum`. To have words gone at
+    once and for good, use `everlong sessions forget`.
+    """
+    from everlong.store.maintenance import collect_garbage  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.stretch import message_counts  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.facts import name_of  # noqa: PLC0415 - as above
+
+    with opened() as store:
+        chosen: dict[str, Session] = {}
+        for name in sessions:
+            one = found(store, name)
+            chosen |= {member.id: member for member in (store.sessions.lineage(one.id) if lineage else [one])}
+        counts = message_counts(store, list(chosen.values()))
+        for one in list(chosen.values())[:LISTED]:
+            say(f"{one.id}  {counted(counts[one.id], 'message')}  {name_of(one)}")
+        confirm(f"Delete {counted(len(chosen), 'session')}?", yes)
+        for ident in chosen:
+            store.sessions.delete(ident)
+        removed = collect_garbage(store).messages
+    if as_json:
+        put_json({"sessions": list(chosen), "messages": removed})
+    say(f"deleted {counted(len(chosen), 'session')} and {counted(removed, 'message')}")
+    if removed < sum(counts.values()):
+        say(
+            "messages that other sessions need stay; what came within the last day goes with a later "
+            "`everlong sessions vacuum`, or now with --all"
+        )
+
+
+@command("forget")
+@click.argument("text", required=False)
+@click.option(
+    "--turn",
+    "turns",
+    multiple=True,
+    metavar="SESSION:TURN",
+    help="This message, by the numbers that search and show give.",
+)
+@click.option(
+    "--node", "nodes", multiple=True, metavar="ID", help="This message, by its id in the JSON of show and search."
+)
+@click.option("--session", help="All messages of this session; the same words said elsewhere stay.")
+@yes_option
+@json_option
+def forget(
+    text: str | None, turns: tuple[str, ...], nodes: tuple[str, ...], session: str | None, yes: bool, as_json: bool
+) -> None:
+    """Forget messages for good: every one that holds TEXT, in whatever case, or the ones that are named.
+
+    Their words go out of the store, the search and every summary that was made with them in sight, and are not stored
+    again. This cannot be undone. Files that were exported and backups keep what they have.
+    """
+    if sum(bool(given) for given in (text, turns or nodes, session)) != 1:
+        raise click.UsageError("name what to forget: a TEXT, or messages with --turn and --node, or one --session")
+    with opened() as store:
+        if session is not None:
+            one = found(store, session)
+            confirm(f"Forget all messages of {one.id} for good?", yes)
+            gone = store.forget_session(one.id)
+        else:
+            chosen = _holding(store, text) if text else [_node_at(store, turn) for turn in turns]
+            chosen += [_node_id(node) for node in nodes]
+            if not chosen:
+                say("nothing was found, so nothing was forgotten")
+                if as_json:
+                    put_json({"messages": 0, "summaries": 0})
+                return
+            confirm(f"Forget {counted(len(chosen), 'message')} for good?", yes)
+            gone = store.forget(chosen)
+    if as_json:
+        put_json({"messages": gone.messages, "summaries": gone.views})
+    voided = f", and with them {counted(gone.views, 'compaction')} that had seen them" if gone.views else ""
+    say(f"forgot {counted(gone.messages, 'message')}{voided}")
+    say("`everlong sessions vacuum` takes their last traces out of the file")
+
+
+def _holding(store: Store, text: str) -> list[bytes]:
+    """The ids of all messages that hold a text; the first ones are listed."""
+    from everlong.cli.sessions_search import hit_lines  # noqa: PLC0415 - only where something is listed
+
+    hits: list[Hit] = []
+    cursor = None
+    while True:
+        page = store.search(text, mode="substring", order="time", limit=1_000, cursor=cursor, seconds=60.0)
+        hits += [hit for hit in page.hits if hit.node is not None]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    for number, hit in enumerate(hits[:LISTED], start=1):
+        click.echo("\n".join(hit_lines(number, hit)), err=True)
+    if len(hits) > LISTED:
+        say(f"… and {len(hits) - LISTED:,} more")
+    return [hit.node for hit in hits if hit.node is not None]
+
+
+def _node_at(store: Store, place: str) -> bytes:
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.stretch import entries_of  # noqa: PLC0415 - as above
+
+    name, colon, number = place.rpartition(":")
+    if not colon or not number.isdecimal():
+        raise click.UsageError(f"--turn {place}: write SESSION:TURN, such as 20260131_142501_a1b2c3:57")
+    one = found(store, name)
+    for entry in entries_of(store, one, low=int(number) - 1, high=int(number)):
+        if entry.id is not None:
+            return entry.id
+    raise NotStored(f"session {one.id} has no message that ends at turn {number}; `everlong sessions show` tells")
+
+
+def _node_id(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise click.UsageError(f"--node {text}: an id is 32 hexadecimal digits, as in `show --json`") from None

@@ -1,0 +1,168 @@
+"""What the commands of ``everlong sessions`` share: which store, which session, times, how data and words are put out.
+
+What a store is, the store package knows; it is loaded only when a command runs: ``everlong --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from everlong.config.settings import StoreSettings
+    from everlong.store import Session, Store
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGO = re.compile(r"(\d{1,6})([mhdw])")
+_KEY = "everlong.store"
+
+
+def _remember(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_KEY] = value
+
+
+def store_option(*, hidden: bool) -> Callable[[Any], Any]:
+    """Which store is meant."""
+    return click.option(
+        "--store",
+        metavar="PATH|URL",
+        expose_value=False,
+        callback=_remember,
+        hidden=hidden,
+        help="The store to use: a SQLite file or a database url.  [default: as configured]",
+    )
+
+
+def command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command of the group ``sessions``; ``--store`` may also stand after its name."""
+
+    def made(function: Callable[..., Any]) -> click.Command:
+        return click.command(name)(store_option(hidden=True)(function))
+
+    return made
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+
+
+def when(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    """A moment in seconds since 1970: a date, with or without a time (local unless it says so), or how long ago."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text in {"today", "yesterday"}:
+        midnight = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+        return (midnight - timedelta(days=text == "yesterday")).timestamp()
+    if ago := _AGO.fullmatch(text):
+        return time.time() - timedelta(**{_UNITS[ago[2]]: int(ago[1])}).total_seconds()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(
+            f"{value!r} is no time; write 2026-01-31, '2026-01-31 14:25', today, or how long ago: 30m, 12h, 7d"
+        ) from None
+
+
+def store_settings() -> StoreSettings:
+    """The settings of the store, with the one that the command line names."""
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    settings = load_settings().settings.store
+    named = click.get_current_context().meta.get(_KEY)
+    if named is None:
+        return settings
+    return settings.model_copy(update={"url": named} if "://" in named else {"url": None, "path": named})
+
+
+@contextmanager
+def opened(*, new: bool = False) -> Iterator[Store]:
+    """The store that is meant; one that the command line names must be there, unless a new one is allowed."""
+    from everlong.errors import StoreUnavailable  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store import open_store  # noqa: PLC0415 - as above
+
+    named = click.get_current_context().meta.get(_KEY)
+    if named is not None and not new and "://" not in named and not Path(named).expanduser().exists():
+        raise StoreUnavailable(
+            f"there is no store at {named}; `everlong sessions import --store {named} FILE` makes one"
+        )
+    with open_store(store_settings()) as store:
+        yield store
+
+
+def found(store: Store, name: str) -> Session:
+    """A session by id, title or the beginning of an id; what is near is named where there is none."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only where it is needed
+
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
+
+    try:
+        return store.sessions.find(name)
+    except NotStored as error:
+        known = store.sessions.newest(limit=2_000)
+        titles = {one.title.lower(): one.title for one in known if one.title}
+        near = [titles[text] for text in titles if name and name.lower() in text][:3]
+        near += [titles[text] for text in get_close_matches(name.lower(), titles, 3) if titles[text] not in near]
+        near += get_close_matches(name, [one.id for one in known], 2)
+        if not near or "several" in str(error):
+            raise
+        said = " or ".join(repr(one_line(text)) for text in near[:3])
+        raise NotStored(f"{error}; did you mean {said}?") from error
+
+
+def put_json(value: Any) -> None:
+    """Data on stdout as JSON."""
+    from everlong.store.transcripts.write import json_text  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    click.echo(json_text(value, indent=2))
+
+
+def put_line(value: Any) -> None:
+    """Data on stdout as JSON on one line."""
+    click.echo(json.dumps(value, ensure_ascii=True, default=str))
+
+
+def say(text: str) -> None:
+    """A word to the person who watches."""
+    click.echo(f"everlong: {text}", err=True)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before what cannot be undone; without a yes nothing is done."""
+    if yes:
+        return
+    try:
+        is_wanted = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("nobody is there to answer; say --yes to do it without being asked") from None
+    if not is_wanted:
+        say("nothing was changed")
+        raise click.exceptions.Exit(1)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    """A number of bytes for people."""
+    amount = float(number)
+    for unit in ("bytes", "KB", "MB"):
+        if amount < 1_000:
+            return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
+        amount /= 1_000
+    return f"{amount:,.1f} GB"

@@ -1,0 +1,124 @@
+"""``everlong sessions verify|stats|backup|vacuum``: the state of the store, and its upkeep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from everlong.cli.sessions_common import (
+    command,
+    counted,
+    json_option,
+    opened,
+    put_json,
+    say,
+    size,
+    store_settings,
+)
+from everlong.cli.sessions_index import bar
+
+
+@command("verify")
+@json_option
+def verify(as_json: bool) -> None:
+    """Derive every hash anew and follow every reference; leaves with 1 if anything is wrong."""
+    with opened() as store, bar("verifying") as step:
+        checked = store.verify(step)
+    if as_json:
+        put_json(checked._asdict())
+    for problem in checked.problems:
+        say(problem)
+    looked = (
+        f"{counted(checked.messages, 'message')}, {counted(checked.contents, 'content')}, "
+        f"{checked.branches:,} branches, {counted(checked.views, 'view')}"
+    )
+    if checked.problems:
+        say(f"{looked}: {counted(len(checked.problems), 'problem')}; restore a backup if you have one")
+        raise click.exceptions.Exit(1)
+    say(f"{looked}: all is well")
+
+
+@command("stats")
+@json_option
+def stats(as_json: bool) -> None:
+    """Show how much the store holds, how large it is, and how far the index is."""
+    from everlong.store.maintenance import stats as figures  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    with opened() as store:
+        found: dict[str, Any] = {"store": store.database.backend.where, **figures(store)}
+        sessions = store.sessions.newest()
+        sources: dict[str, int] = {}
+        for one in sessions:
+            sources[one.source] = sources.get(one.source, 0) + 1
+        found["open_sessions"] = sum(one.ended is None for one in sessions)
+        found["sources"] = dict(sorted(sources.items(), key=lambda entry: -entry[1]))
+        found["first"] = min((one.started for one in sessions), default=None)
+        found["last"] = max((one.ended or one.started for one in sessions), default=None)
+    if as_json:
+        put_json(found)
+        return
+    _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+
+    sources = ", ".join(f"{number:,} {one_line(name)}" for name, number in found["sources"].items())
+    pending = found["pending"]
+    rows = [
+        ("store", found["store"]),
+        ("size", size(found["bytes"])),
+        ("sessions", f"{found['sessions']:,}" + (f" ({sources}); {found['open_sessions']:,} open" if sources else "")),
+        ("messages", f"{found['messages']:,} in {found['branches']:,} branches"),
+        ("compactions", f"{found['compactions']:,}; {found['views']:,} views"),
+        ("index", "all messages are indexed" if not pending else f"{counted(pending, 'text')} not indexed yet"),
+    ]
+    if found["first"] is not None:
+        rows.append(("from … to", f"{moment(found['first'])[:16]} … {moment(found['last'])[:16]}"))
+    for name, value in rows:
+        click.echo(f"{name + ':':<13}{value}")
+
+
+@command("backup")
+@click.argument("file", type=click.Path(dir_okay=False))
+@json_option
+def backup(file: str, as_json: bool) -> None:
+    """Copy the store into a new FILE while others go on writing; as a whole or not at all."""
+    from everlong.store.maintenance import backup as copy  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    path = Path(file)
+    with opened() as store:
+        copy(store, path)
+    written = path.stat().st_size
+    if as_json:
+        put_json({"file": str(path), "bytes": written})
+    say(f"wrote {path}, {size(written)}; `everlong sessions --store {path} verify` checks it")
+
+
+@command("vacuum")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also remove what was begun within the last day and is in no session; only while nothing else writes.",
+)
+@json_option
+def vacuum(everything: bool, as_json: bool) -> None:
+    """Apply the retention settings, remove what no session needs, and give the room back to the disk."""
+    from everlong.store.maintenance import DAY, size_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.maintenance import vacuum as clean  # noqa: PLC0415 - as above
+    from everlong.store.opening import apply_retention  # noqa: PLC0415 - as above
+
+    with opened() as store:
+        before = size_of(store)
+        expired = apply_retention(store, store_settings())
+        gone = clean(store, 0.0 if everything else DAY)
+        after = size_of(store)
+    if as_json:
+        put_json({"expired": expired, **gone._asdict(), "bytes_before": before, "bytes_after": after})
+    if expired:
+        say(f"deleted {counted(len(expired), 'session')} that the retention settings say are too old or too much")
+    say(f"removed {counted(gone.messages, 'message')} that no session needs; {size(before)} → {size(after)}")

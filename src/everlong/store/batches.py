@@ -1,0 +1,122 @@
+"""Group commit: many small writes of one thread share a transaction, and with it the wait for the disk.
+
+Each write stands by itself, behind a savepoint: one that fails takes nothing else with it. A batch is committed at its
+end, however it ends, and in steps on the way, so that other writers never wait long. What a batch has written is seen
+by its own thread at once and by all others after the commit. Knows no table.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlalchemy import Connection, NestedTransaction, RootTransaction
+from sqlalchemy.exc import DBAPIError
+
+from everlong.errors import StoreError
+
+if TYPE_CHECKING:
+    from everlong.store.database import Backend, Database
+
+T = TypeVar("T")
+
+STEP_SECONDS = 0.5
+"""After this long, what a batch has written so far is committed."""
+
+
+class Batch:
+    """The writes of one thread between two commits."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._transaction: RootTransaction | None = None
+        self._since = 0.0
+        self._lost: StoreError | None = None
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection that sees what was written; None between two steps."""
+        return None if self._transaction is None else self._transaction.connection
+
+    def write(self, work: Callable[[Connection], T], attempts: int, pause: Callable[[int], None]) -> T:
+        """Run work behind a savepoint; run it again where the database asks for that."""
+        backend = self._database.backend
+        attempt = 0
+        while True:
+            attempt += 1
+            connection = self._opened()
+            savepoint = connection.begin_nested()
+            try:
+                result = work(connection)
+                savepoint.commit()
+            except DBAPIError as error:
+                self._back_to(savepoint, backend, error)
+                if attempt >= attempts or not backend.is_passing(error):
+                    raise backend.translated(error) from error
+                self.commit()  # lets go of the rows that another process may be waiting for
+            except BaseException as error:
+                self._back_to(savepoint, backend, error)
+                raise
+            else:
+                if time.monotonic() - self._since > STEP_SECONDS:
+                    self.commit()
+                return result
+            pause(attempt)
+
+    def commit(self) -> None:
+        """Make durable what was written so far."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        try:
+            transaction.commit()
+        except DBAPIError as error:
+            self._lost = self._database.backend.translated(error)
+            raise self._lost from error
+        finally:
+            transaction.connection.close()
+
+    def close(self) -> None:
+        """Commit, and say so where something that looked written is not."""
+        self.commit()
+        if self._lost is not None:
+            raise self._lost
+
+    def _opened(self) -> Connection:
+        if self._lost is not None:
+            raise self._lost
+        if self._transaction is None:
+            connection = self._database.engine.connect()
+            try:
+                self._transaction = connection.begin()
+            except BaseException as error:
+                connection.close()
+                if isinstance(error, DBAPIError):
+                    raise self._database.backend.translated(error) from error
+                raise
+            self._since = time.monotonic()
+        return self._transaction.connection
+
+    def _back_to(self, savepoint: NestedTransaction, backend: Backend, error: BaseException) -> None:
+        """Undo one write; where the database has undone more than that, what was in the step is lost."""
+        connection = savepoint.connection
+        try:
+            if _is_alive(connection):
+                savepoint.rollback()
+                return
+        except DBAPIError as worse:
+            error = worse
+        self._lost = backend.translated(error) if isinstance(error, DBAPIError) else StoreError(str(error))
+        self._transaction = None
+        connection.invalidate()
+        connection.close()
+
+
+def _is_alive(connection: Connection) -> bool:
+    """Whether the transaction is still there: on a full disk SQLite rolls all of it back by itself."""
+    if connection.invalidated:
+        return False
+    raw = connection.connection.driver_connection
+    return raw.in_transaction if isinstance(raw, sqlite3.Connection) else True

@@ -1,0 +1,223 @@
+"""Taking over conversations from elsewhere: each is recorded and becomes a session, once, however often it comes.
+
+A conversation is known again by the id that its file gives it, or by its first words, and by its place in the tree: one
+that has grown since extends its session, one that went another way becomes a session of its own. Every step is a whole
+one, so an import that was interrupted goes on when it is run again. Reading files is `everlong.wire`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, select, update
+
+from everlong.model import Message, leading_system_count, text_of
+from everlong.store.content import blob, encoded
+from everlong.store.naming import clean_title, new_session_id, next_title
+from everlong.store.paths import segments_to
+from everlong.store.schema import branch as branches
+from everlong.store.schema import session
+from everlong.store.session import TOTALS
+from everlong.store.transcripts.write import KIND
+from everlong.store.tree import Branch
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+    from everlong.wire import Conversation
+
+REASON = "imported"
+"""Why an imported session has ended, unless the file says otherwise."""
+
+CLAUDE_CODE = "claude-code"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
+_SESSION_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
+_TIME_FIELDS = ("timestamp", "created_at", "time", "ts")
+_MILLISECONDS = 1e11
+
+
+class Imported(NamedTuple):
+    """What became of one conversation: a new session, one that has grown, one that was known, or nothing to store."""
+
+    outcome: Literal["new", "grown", "known", "empty"]
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where conversations come from: the kind and the name of a file, when it was written, what to call its source."""
+
+    kind: str
+    file: str
+    written: float
+    source: str | None = None
+
+
+class Importer:
+    """Takes over conversations into one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, list[str]] = {}
+        for one in store.sessions.newest():
+            key = (one.origin or {}).get("import")
+            if isinstance(key, str):
+                self._known.setdefault(key, []).append(one.id)
+
+    def add(self, conversation: Conversation, origin: Origin) -> Imported:
+        """Record a conversation and see that it has its session."""
+        body = conversation.body or {}
+        is_own = body.get("kind") == KIND and _SESSION_ID.fullmatch(conversation.id or "") is not None
+        if is_own and self._is_original(str(conversation.id)):
+            return Imported("known", conversation.id)
+        messages = conversation.messages
+        lead = leading_system_count(messages)
+        blocks = self._store.chain.trace(messages[lead:]).ids
+        if not blocks:
+            return Imported("empty", None)
+        kind = CLAUDE_CODE if origin.kind == CLAUDE_CODE else "session"
+        key = f"{kind}:{conversation.id}" if conversation.id else f"words:{blocks[0].hex()}"
+        times = times_of(conversation, origin.written)
+        at = self._store.record(messages, tools=conversation.tools or None, times=times, ext_id=_text(conversation.id))
+        facts = _facts(conversation, origin, key, times, is_own=is_own)
+        prompt = "\n\n".join(filter(None, map(text_of, messages[:lead])))
+        return self._settled(at, key, facts, prompt, str(conversation.id) if is_own else None)
+
+    def _is_original(self, ident: str) -> bool:
+        """Whether the session is here itself, and not because an export of it was imported."""
+        mine = (session.c.id == ident, session.c.tenant == self._store.tenant)
+        with self._store.database.read() as connection:
+            row = connection.execute(select(session.c.origin).where(*mine)).first()
+        return row is not None and json.loads(row.origin or "{}").get("import") != f"session:{ident}"
+
+    def _settled(self, at: Branch, key: str, facts: dict[str, Any], prompt: str, wanted: str | None) -> Imported:
+        def work(connection: Connection) -> Imported:
+            found = self._of_same_conversation(connection, at, key)
+            if found is None:
+                ident = self._insert(connection, at, facts, prompt, wanted)
+                return Imported("new", ident)
+            if found.outcome == "grown":
+                grown = {"branch": at.id, "to_depth": at.depth, "ended": facts["ended"]}
+                connection.execute(update(session).where(session.c.id == found.session).values(grown))
+            return found
+
+        done = self._store.database.write(work)
+        if done.outcome == "new" and done.session is not None:
+            self._known.setdefault(key, []).append(done.session)
+        return done
+
+    def _of_same_conversation(self, connection: Connection, at: Branch, key: str) -> Imported | None:
+        here = segments_to(connection, at.id, at.depth)
+        for ident in self._known.get(key, ()):
+            one = connection.execute(select(session).where(session.c.id == ident)).first()
+            if one is None or one.branch is None or one.from_depth:
+                continue
+            end = one.to_depth
+            if end is None:
+                end = connection.execute(select(branches.c.head_depth).where(branches.c.id == one.branch)).scalar() or 0
+            there = segments_to(connection, one.branch, end)
+            if any(part.branch == at.id and part.low < at.depth <= part.high for part in there):
+                return Imported("known", ident)
+            if any(part.branch == one.branch and part.low < end <= part.high for part in here):
+                return Imported("grown", ident)
+        return None
+
+    def _insert(
+        self, connection: Connection, at: Branch, facts: dict[str, Any], prompt: str, wanted: str | None
+    ) -> str:
+        tenant = self._store.tenant
+        values = {**facts, "system_prompt": None}
+        if prompt:
+            held = blob(tenant, encoded(prompt))
+            statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
+            connection.exec_driver_sql(self._store.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (tenant, *held))
+            values["system_prompt"] = held.digest
+        if values["title"] is not None and _is_taken(connection, tenant, values["title"]):
+            values["title"] = next_title(connection, tenant, values["title"])
+        ident = wanted
+        while ident is None or connection.execute(select(session.c.id).where(session.c.id == ident)).first():
+            ident = new_session_id(values["started"])
+        row = {**values, **dict.fromkeys(TOTALS, 0), "cost": 0.0, "parent": None}
+        place = {"branch": at.id, "from_depth": 0, "to_depth": at.depth}
+        connection.execute(session.insert().values(id=ident, tenant=tenant, **place, **row))
+        return ident
+
+
+def _is_taken(connection: Connection, tenant: str, title: str) -> bool:
+    query = select(session.c.id).where(session.c.tenant == tenant, session.c.title == title)
+    return connection.execute(query).first() is not None
+
+
+def _facts(
+    conversation: Conversation, origin: Origin, key: str, times: Sequence[float], *, is_own: bool
+) -> dict[str, Any]:
+    """The columns of a new session, from what the file says about it."""
+    body = conversation.body or {}
+    title = body.get("title")
+    if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
+        title = conversation.id
+    kept: dict[str, Any] = body if is_own else {}
+    platform = origin.source or _text(kept.get("platform")) or (CLAUDE_CODE if origin.kind == CLAUDE_CODE else None)
+    before = kept.get("origin")
+    about = {**(before if isinstance(before, dict) else {}), "import": key, "file": origin.file}
+    if conversation.id and not is_own:
+        about["id"] = conversation.id
+    started, ended = _number(kept.get("started")), _number(kept.get("ended"))
+    return {
+        "title": clean_title(title if isinstance(title, str) else None),
+        "platform": platform,
+        "source": origin.source or _text(kept.get("source")) or platform or "import",
+        "user": _text(kept.get("user")),
+        "model": _text(conversation.model),
+        "origin": json.dumps(about),
+        "started": min(times) if started is None else started,
+        "ended": max(times) if ended is None else ended,
+        "end_reason": _text(kept.get("end_reason")) or REASON,
+    }
+
+
+def _is_bare_number(ident: str | None) -> bool:
+    """Whether an id is no name that a person would look for."""
+    return ident is None or bool(ident.isdigit() or _UUID.fullmatch(ident) or _SESSION_ID.fullmatch(ident))
+
+
+def _text(value: object) -> str | None:
+    return clean_title(value) if isinstance(value, str) else None  # what a database or a terminal could not take goes
+
+
+def _number(value: object) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < _MILLISECONDS else None  # type: ignore[operator, arg-type]
+
+
+def times_of(conversation: Conversation, written: float) -> list[float]:
+    """When each message was said: as the file tells, else as the message before it, else when the file was written."""
+    told: Sequence[float | None] | None = conversation.times
+    listed = (conversation.body or {}).get("times")
+    if told is None and isinstance(listed, list) and len(listed) == len(conversation.messages):
+        told = [_number(value) for value in listed]
+    if told is None:
+        told = [_time_in(message) for message in conversation.messages]
+    last = next((time for time in told if time is not None), written)
+    times: list[float] = []
+    for time in told:
+        last = last if time is None else time
+        times.append(last)
+    return times
+
+
+def _time_in(message: Message) -> float | None:
+    for name in _TIME_FIELDS:
+        value = message.get(name)
+        if isinstance(value, str):
+            try:
+                return datetime.fromisoformat(value).timestamp()
+            except (ValueError, OverflowError, OSError):
+                continue
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return _number(value / 1_000 if value > _MILLISECONDS else value)
+    return None

@@ -1,0 +1,116 @@
+"""Recording a list: hash it, find what is known, write the rest, and look again where another was quicker.
+
+The tree's own rules are in `everlong.store.tree`; this module drives them for whole lists and for what is appended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, select
+
+from everlong.errors import StoreBusy
+from everlong.model import Message, leading_system_count
+from everlong.store.checkpoints import Checkpoints
+from everlong.store.content import blob, encoded
+from everlong.store.database import ATTEMPTS, TryAgain, pause
+from everlong.store.schema import branch
+from everlong.store.tree import BATCH, Branch, Match, Request, find_deepest
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+Times = Sequence[float] | None
+Tokens = Sequence[int | None] | None
+
+
+class Recording:
+    """Records lists into one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database = store.database
+        self.checkpoints = Checkpoints(store.chain)
+
+    def whole(
+        self,
+        given: list[Message],
+        tools: Sequence[dict[str, Any]] | None,
+        times: Times,
+        tokens: Tokens,
+        ext_id: str | None,
+    ) -> Branch:
+        """Record a conversation from its first message on, with the system messages that it is sent with."""
+        store = self._store
+        lead = leading_system_count(given)
+        said = given[lead:]
+        preamble = None
+        if lead or tools:
+            sent = {"system": [store.cleaned(one) for one in given[:lead]], "tools": list(tools) if tools else None}
+            preamble = blob(store.tenant, encoded(sent))
+        # What is imported in a batch does not come again soon.
+        known = None if self._database.in_batch else self.checkpoints.traced(said, store.cleaned)
+        request = Request(
+            store.chain,
+            store.chain.root(),
+            said,
+            times[lead:] if times else [time.time()] * len(said),
+            tokens[lead:] if tokens else [None] * len(said),
+            preamble=preamble,
+            ext_id=ext_id,
+            clean=store.cleaned,
+            known=known,
+        )
+        return self._recorded(request)
+
+    def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
+        """Record what follows a place."""
+        request = Request(
+            self._store.chain,
+            to.node,
+            said,
+            times or [time.time()] * len(said),
+            tokens or [None] * len(said),
+            to.id,
+            clean=self._store.cleaned,
+        )
+        return self._recorded(request)
+
+    def _recorded(self, request: Request) -> Branch:
+        with self._database.read() as connection:
+            match = find_deepest(connection, self._database, request)
+            if match.branch is not None and _nothing_new(connection, request, match):
+                return Branch(match.branch, match.id, match.depth)
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._written(request, match)
+            except TryAgain:
+                pause(attempt)
+            with self._database.read() as connection:
+                match = find_deepest(connection, self._database, request)
+        raise StoreBusy(f"{self._database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+
+    def _written(self, request: Request, match: Match) -> Branch:
+        now = time.time()
+        waiting = request.additions(match.depth)
+        while True:
+            batch = list(islice(waiting, BATCH))
+            done = self._database.write(partial(self._store.recorder.add, request, match, batch, now))
+            match = Match(done.id, done.head, done.depth)
+            if len(batch) < BATCH:
+                return done
+
+
+def _nothing_new(connection: Connection, request: Request, match: Match) -> bool:
+    if match.depth < request.start.depth + len(request.trace.ids):
+        return False
+    if request.preamble is None and not request.asides_at(match.depth):
+        return True
+    row = connection.execute(select(branch.c.head, branch.c.preamble).where(branch.c.id == match.branch)).first()
+    if row is None or bytes(row.head) != match.id:
+        return True
+    return not request.asides_at(match.depth) and (request.preamble is None or row.preamble == request.preamble.digest)

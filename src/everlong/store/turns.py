@@ -1,0 +1,266 @@
+"""Turns: each request to a model with the view it was sent under, what became of it, and the reply.
+
+A turn is begun before the request goes out and finished when the reply is there; the reply is stored at once, with its
+turn. One that was begun and never finished stays visible. The message that the client sends back later is another one
+(clients rewrite replies), so the two are linked: by identity, by a call's id, or by text. Knows no provider.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from sqlalchemy import Connection, Row, select, update
+
+from everlong.errors import NotStored, StoreError
+from everlong.model import Message, checked_messages
+from everlong.store.compact import view_for
+from everlong.store.content import Blob, blob, encoded
+from everlong.store.echo import is_echo
+from everlong.store.paths import Segment, segments_to
+from everlong.store.schema import branch, session, turn
+from everlong.store.session import usage_totals
+from everlong.store.tree import Branch
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+End = Literal["done", "failed", "cancelled"]
+"""How a turn may end."""
+
+_LINKED_AT_ONCE = 8
+"""Of turns whose reply never came back, so many of the newest are looked at again with each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request and what became of it; ``status`` is ``open`` until it is finished."""
+
+    id: int
+    session: str | None
+    branch: int
+    node: bytes
+    depth: int
+    view_id: int | None
+    """The view under which it was sent; None where everything was sent raw."""
+    model: str | None
+    status: Literal["open", "done", "failed", "cancelled"]
+    error: str | None
+    usage: dict[str, Any] | None
+    cost: float
+    has_reply: bool
+    echo_node: bytes | None
+    """The reply as a message of the conversation, once the client has sent it back."""
+    began: float
+    ended: float | None
+
+
+class Turns:
+    """The turns of one tenant."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database = store.database
+
+    def begin(self, at: Branch, *, model: str | None = None, session: str | None = None) -> Turn:
+        """Say that a request is about to be sent from a place in the tree; durable when this returns.
+
+        Replies that earlier turns got and that lead to this place are linked with their turns.
+        """
+
+        def work(connection: Connection) -> int:
+            row = connection.execute(
+                select(branch.c.view_id, branch.c.preamble).where(
+                    branch.c.id == at.id, branch.c.tenant == self._store.tenant
+                )
+            ).first()
+            if row is None:
+                raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
+            self._link(connection, at)
+            shown = view_for(connection, row.view_id, at.depth, None)
+            values = {
+                "tenant": self._store.tenant,
+                "session": session,
+                "branch": at.id,
+                "node": at.head,
+                "depth": at.depth,
+                "view_id": None if shown is None else shown.id,
+                "preamble": row.preamble,
+                "model": _storable(model),
+                "status": "open",
+                "cost": 0.0,
+                "ts": time.time(),
+            }
+            key = connection.execute(turn.insert().values(values)).inserted_primary_key
+            return int(key[0]) if key is not None else 0
+
+        return self.get(self._database.write(work))
+
+    def finish(
+        self,
+        ident: int,
+        reply: Message | None = None,
+        *,
+        usage: Mapping[str, Any] | None = None,
+        cost: float = 0.0,
+        status: End = "done",
+        error: str | None = None,
+    ) -> Turn:
+        """Store what became of a turn: its reply, what it used, how it ended; the totals of its session grow by it.
+
+        Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
+        """
+        if status not in get_args(End):
+            raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(End))}")
+        said = None if reply is None else self._store.cleaned(checked_messages([reply])[0])
+        held = None if said is None else blob(self._store.tenant, encoded(said))
+        blocks = [] if said is None else self._store.chain.trace([said]).blocks
+
+        def work(connection: Connection) -> None:
+            row = self._row(connection, ident, lock=True)
+            if row.status != "open":
+                _check_same_end(row, held, status)
+                return
+            if held is not None:
+                self._store.recorder.add_contents(connection, self._store.tenant, [(held, blocks)])
+            values = {
+                "status": status,
+                "error": _storable(error),
+                "usage": None if usage is None else json.dumps(dict(usage), default=str),
+                "cost": cost,
+                "reply": None if held is None else held.digest,
+                "ended": time.time(),
+            }
+            connection.execute(update(turn).where(turn.c.id == ident).values(values))
+            if row.session is not None:
+                added = usage_totals(usage or {}) | {"api_calls": 1, "cost": cost}
+                grown = {name: session.c[name] + amount for name, amount in added.items()}
+                mine = (session.c.id == row.session, session.c.tenant == self._store.tenant)
+                connection.execute(update(session).where(*mine).values(grown))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    def get(self, ident: int) -> Turn:
+        """A turn by its number."""
+        with self._database.read() as connection:
+            return _turn(self._row(connection, ident))
+
+    def reply(self, ident: int) -> Message | None:
+        """What the model answered, in its own words; None where there is no answer."""
+        with self._database.read() as connection:
+            digest = self._row(connection, ident).reply
+            if digest is None:
+                return None
+            found: Message = self._store.reader.values(connection, [bytes(digest)])[bytes(digest)]
+            return found
+
+    def of_session(self, ident: str) -> list[Turn]:
+        """The turns of a session, oldest first."""
+        return self._select(turn.c.session == ident)
+
+    def of_branch(self, at: Branch) -> list[Turn]:
+        """The turns that were sent on the way to a place, oldest first."""
+        with self._database.read() as connection:
+            path = segments_to(connection, at.id, at.depth)
+        return self._select(turn.c.branch.in_([part.branch for part in path]), on=path)
+
+    def unfinished(self) -> list[Turn]:
+        """Turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
+        return self._select(turn.c.status == "open")
+
+    def link(self, at: Branch) -> int:
+        """Link replies with the messages on the way to a place that repeat them; how many were found.
+
+        `begin` does this by itself.
+        """
+        return self._database.write(lambda connection: self._link(connection, at))
+
+    # -- inside a transaction ------------------------------------------------------------------------------------------
+
+    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Row[Any]:
+        query = select(turn).where(turn.c.id == ident, turn.c.tenant == self._store.tenant)
+        row = connection.execute(self._database.backend.locked(query) if lock else query).first()
+        if row is None:
+            raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
+        return row
+
+    def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
+        query = select(turn).where(turn.c.tenant == self._store.tenant, condition).order_by(turn.c.id)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        tops = None if on is None else {part.branch: part.high for part in on}
+        return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
+
+    def _link(self, connection: Connection, at: Branch) -> int:
+        path = segments_to(connection, at.id, at.depth)
+        waiting = (
+            select(turn)
+            .where(
+                turn.c.branch.in_([part.branch for part in path]),
+                turn.c.depth < at.depth,
+                turn.c.reply.is_not(None),
+                turn.c.echo_node.is_(None),
+            )
+            .order_by(turn.c.id.desc())
+            .limit(_LINKED_AT_ONCE)
+        )
+        count = 0
+        for row in connection.execute(waiting).all():
+            echo = self._echo_of(connection, row, path)
+            if echo is not None:
+                connection.execute(update(turn).where(turn.c.id == row.id).values(echo_node=echo))
+                count += 1
+        return count
+
+    def _echo_of(self, connection: Connection, row: Row[Any], path: list[Segment]) -> bytes | None:
+        """The message that follows a turn's request on a path, if it repeats the turn's reply."""
+        after = next((part for part in path if part.high > row.depth), None)
+        if after is None:
+            return None
+        statement = self._database.sql(
+            "SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1"
+        )
+        found = connection.exec_driver_sql(statement, (after.branch, max(after.low, row.depth))).first()
+        if found is None:
+            return None
+        before = bytes(found.parent) if found.parent is not None else self._store.chain.root().id
+        if before != bytes(row.node):  # the turn was on a stretch that this path does not take
+            return None
+        values = self._store.reader.values(connection, [bytes(found.digest), bytes(row.reply)])
+        is_same = is_echo(self._store.chain, values[bytes(row.reply)], values[bytes(found.digest)])
+        return bytes(found.id) if is_same else None
+
+
+def _check_same_end(row: Row[Any], held: Blob | None, status: str) -> None:
+    before = None if row.reply is None else bytes(row.reply)
+    if row.status != status or before != (None if held is None else held.digest):
+        raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
+
+
+def _storable(text: str | None) -> str | None:
+    """A text without what a database refuses."""
+    return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def _turn(row: Row[Any]) -> Turn:
+    return Turn(
+        id=row.id,
+        session=row.session,
+        branch=row.branch,
+        node=bytes(row.node),
+        depth=row.depth,
+        view_id=row.view_id,
+        model=row.model,
+        status=row.status,
+        error=row.error,
+        usage=json.loads(row.usage) if row.usage else None,
+        cost=row.cost,
+        has_reply=row.reply is not None,
+        echo_node=bytes(row.echo_node) if row.echo_node is not None else None,
+        began=row.ts,
+        ended=row.ended,
+    )

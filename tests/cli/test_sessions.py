@@ -1,0 +1,316 @@
+"""``everlong sessions list|show|search|tail|rename|compactions``: reading a store from the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from everlong import Message, Store
+from tests.cli.conftest import Run, add_session
+from tests.context.builders import assistant, user
+from tests.store.engines import ScriptedEngine, summarizing
+
+_RUN = "from everlong.cli.main import main; main()"
+HOSTILE = "\x1b[2J\x1b]0;owned\x07red\u202eder \x9b31m\ud800 end"
+
+
+def tool(call_id: str, text: str) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def call(name: str, **arguments: str) -> Message:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": function}]}
+
+
+HARBOUR = [
+    user("Where does the ferry land?"),
+    call("read_file", path="docs/harbour.md"),
+    {**tool("c1", "The ferry lands at pier nine. " + "Ropes and bollards. " * 1_000), "name": "read_file"},
+    assistant("It lands at pier nine."),
+]
+GARDEN = [user("Which roses bloom in May?"), assistant("The climbing ones, 玫瑰, do.")]
+
+
+@pytest.fixture
+def two(sessions: Run, store_file: Path) -> Run:
+    with Store.open(store_file) as store:
+        add_session(store, HARBOUR, "Harbour", 1_000.0, model="m-1", system_prompt="Be brief.")
+        add_session(store, GARDEN, None, 2_000.0, platform="telegram")
+    return sessions
+
+
+def test_help_loads_no_database() -> None:
+    code = f"import sys\ntry:\n    {_RUN}\nfinally:\n    print('sqlalchemy' in sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", code, "sessions", "--help"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "compactions" in ran.stdout
+    assert ran.stderr.strip() == "False"
+
+
+# -- an empty store ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["tail"], ["compactions"], ["search", "anything"]])
+def test_an_empty_store_is_told_in_a_line(run: Run, arguments: list[str]) -> None:
+    ran = run("sessions", *arguments)
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.startswith("everlong: no")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "empty"),
+    [
+        (["list"], []),
+        (["compactions"], []),
+        (["search", "anything"], {"hits": [], "cursor": None, "is_partial": False}),
+    ],
+)
+def test_an_empty_store_is_empty_json(run: Run, arguments: list[str], empty: object) -> None:
+    assert run("sessions", *arguments, "--json").json == empty
+
+
+def test_a_store_that_is_named_must_be_there(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "typo.db"
+    ran = run("sessions", "--store", str(path), "list")
+    assert (ran.code, path.exists()) == (1, False)
+    assert "there is no store at" in ran.err
+
+
+def test_the_store_may_be_named_after_the_command_and_by_a_setting(
+    run: Run, two: Run, store_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(two("list", "--json").json) == 2
+    assert len(run("sessions", "list", "--store", str(store_file), "--json").json) == 2
+    assert len(run("sessions", "--store", f"sqlite:///{store_file}", "list", "--json").json) == 2
+    monkeypatch.setenv("EVERLONG_STORE__PATH", str(store_file))
+    assert len(run("sessions", "list", "--json").json) == 2
+
+
+# -- list ----------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_are_listed_newest_first_with_their_title_or_first_words(two: Run) -> None:
+    lines = two("list").out.splitlines()
+    assert "“Which roses bloom in May?”" in lines[1]
+    assert "telegram" in lines[1]
+    assert lines[2].endswith("Harbour")
+    assert [(one["title"], one["messages"]) for one in two("list", "--json").json] == [(None, 2), ("Harbour", 4)]
+
+
+def test_a_list_can_be_filtered(two: Run) -> None:
+    def titles(*options: str) -> list[str | None]:
+        return [one["title"] for one in two("list", "--json", *options).json]
+
+    assert titles("--source", "telegram") == [None]
+    assert titles("--title", "harb") == ["Harbour"]
+    assert titles("--since", "1970-01-01T00:30:00+00:00") == [None]
+    assert titles("--before", "1970-01-01T00:30:00+00:00") == ["Harbour"]
+    assert titles("--since", "7d") == titles("--since", "today") == []
+    assert titles("--limit", "1") == [None]
+    assert "--limit" in two("list", "-n", "1").err
+    assert two("list", "--source", "nowhere").err == "everlong: no session is like that\n"
+
+
+def test_a_time_that_is_none_is_a_wrong_call_that_says_what_is_allowed(two: Run) -> None:
+    ran = two("list", "--since", "last tuesday")
+    assert ran.code == 2
+    assert "2026-01-31" in ran.err
+
+
+# -- show ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_shown_by_title_id_or_beginning_of_the_id(two: Run) -> None:
+    ident = two("list", "--title", "Harbour", "--json").json[0]["id"]
+    shown = two("show", "Harbour").out
+    assert shown == two("show", ident).out == two("show", ident[:-2]).out
+    for words in ("1 user", "Where does the ferry land?", "→ read_file", "path: docs/harbour.md", "Be brief."):
+        assert words in shown
+
+
+def test_a_long_text_is_cut_and_can_be_read_whole_or_in_pages(two: Run) -> None:
+    shown = two("show", "Harbour").out
+    assert len(shown) < 4_000
+    assert "more characters; everlong sessions show" in shown
+    assert two("show", "Harbour", "--turn", "3").out.count("bollards") == 1_000
+    assert two("show", "Harbour", "--chars", "0").out.count("bollards") == 1_000
+    first = two("show", "Harbour", "--turn", "3", "--page", "1")
+    last = two("show", "Harbour", "--turn", "3", "--page", "3", "--json").json
+    assert "page 1 of 3 pages" in first.err
+    assert (last["page"], last["pages"], last["turn"]) == (3, 3, 3)
+    beyond = two("show", "Harbour", "--turn", "3", "--page", "4")
+    assert (beyond.code, "has 3 pages" in beyond.err) == (1, True)
+
+
+def test_a_turn_is_shown_with_those_around_it(two: Run) -> None:
+    around = two("show", "Harbour", "--turn", "2", "--around", "1", "--json").json
+    assert [entry["turn"] for entry in around] == [1, 2, 3]
+    assert two("show", "Harbour", "--turn", "9").err == f"everlong: {_id(two)} has no turn 9; its last is 4\n"
+    assert two("show", "Harbour", "--page", "2").code == 2
+
+
+def _id(sessions: Run) -> str:
+    return "session " + str(sessions("list", "--title", "Harbour", "--json").json[0]["id"])
+
+
+def test_a_session_as_json_has_everything(two: Run) -> None:
+    shown = two("show", "Harbour", "--json").json
+    assert shown["session"]["system_prompt"] == "Be brief."
+    assert [entry["message"] for entry in shown["messages"]] == HARBOUR
+    assert [entry["at"] for entry in shown["messages"]] == [1_000.0, 1_001.0, 1_002.0, 1_003.0]
+
+
+def test_an_unknown_session_is_an_error_with_a_hint(two: Run) -> None:
+    ran = two("show", "Harbor")
+    assert (ran.code, ran.out) == (1, "")
+    assert "did you mean 'Harbour'?" in ran.err
+    assert "`everlong sessions list` shows all" in two("show", "zebra").err
+
+
+# -- search --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("7.6")
+def test_a_hit_says_session_turn_role_and_time_and_marks_what_was_found(two: Run) -> None:
+    head, words = two("search", "which", "pier", "does", "the", "ferry", "use").out.splitlines()[:2]
+    assert f"{_id(two).split()[1]}:" in head
+    assert "Harbour" in head
+    assert "**pier**" in words
+    hit = two("search", "--phrase", "pier nine", "--role", "assistant", "--json").json["hits"][0]
+    assert (hit["turn"], hit["role"], hit["at"]) == (4, "assistant", 1_003.0)
+    start, stop = hit["marks"][0]
+    assert hit["snippet"][start:stop] == "pier nine"
+
+
+def test_what_is_stored_and_not_indexed_is_found_too(two: Run) -> None:
+    assert two("stats", "--json").json["pending"] == 6
+    assert two("search", "玫", "--json").json["hits"]
+    assert two("stats", "--json").json["pending"] == 0
+
+
+def test_a_search_takes_phrases_parts_patterns_and_filters(two: Run) -> None:
+    def turns(*arguments: str) -> list[int]:
+        return sorted(hit["turn"] for hit in two("search", "--json", *arguments).json["hits"])
+
+    assert turns('"lands at pier"') == turns("--phrase", "lands at pier") == [3, 4]
+    assert turns("--substring", "ier nin") == [3, 4]
+    assert turns("--regex", r"pier\s+\w{4}\.$") == [4]
+    assert turns("pier", "--role", "tool") == [3]
+    assert turns("pier", "--tool", "read_file") == [3]
+    assert turns("pier", "--session", "Harbour") == turns("pier", "--lineage", "Harbour") == [3, 4]
+    assert turns("pier", "--since", "today") == turns("pier", "--before", "1970-01-01T00:00:00+00:00") == []
+
+
+def test_pages_follow_by_cursor_and_by_number_and_repeat_nothing(sessions: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        add_session(store, [user(f"barrel number {n}") if n % 2 else assistant(f"barrel {n}") for n in range(25)])
+    found: list[int] = []
+    cursor: list[str] = []
+    for number in (1, 2, 3):
+        page = sessions("search", "barrel", "--by", "time", "--json", *cursor).json
+        assert page == sessions("search", "barrel", "--by", "time", "--json", "--page", str(number)).json
+        found += [hit["turn"] for hit in page["hits"]]
+        cursor = ["--cursor", str(page["cursor"])]
+    assert found == list(range(25, 0, -1))
+    assert page["cursor"] is None
+    assert "--page 2 shows more" in sessions("search", "barrel").err
+    assert sessions("search", "barrel", "--page", "4").code == 1
+
+
+def test_a_broken_search_is_an_error_in_a_line(two: Run) -> None:
+    for arguments in (["--regex", "("], ["x", "--session", "nope"], ["x", "--cursor", "abc"]):
+        ran = two("search", *arguments)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+
+
+# -- tail, rename, compactions -------------------------------------------------------------------------------------
+
+
+def test_the_newest_messages_come_last_in_the_tail(two: Run) -> None:
+    lines = two("tail", "-n", "3").out.splitlines()
+    assert "It lands at pier nine." in lines[0]
+    assert "玫瑰" in lines[2]
+    found = [json.loads(line) for line in two("tail", "--json").out.splitlines()]
+    assert [entry["message"] for entry in found] == [*HARBOUR, *GARDEN]
+    assert two("tail", "-n", "0").out == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child alone")
+def test_following_shows_messages_as_they_come_until_ctrl_c(two: Run, store_file: Path) -> None:
+    assert two("tail").code == 0
+    options = ["--store", str(store_file), "tail", "-n", "1", "-f", "--json"]
+    command = [sys.executable, "-u", "-c", _RUN, "sessions", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "玫瑰" in json.loads(process.stdout.readline())["message"]["content"]
+        with Store.open(store_file) as store:
+            store.record([*GARDEN, user("And in June?")])
+        assert json.loads(process.stdout.readline())["message"] == user("And in June?")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors.strip()) == (130, "everlong: interrupted")
+
+
+def test_a_session_gets_another_title_that_no_other_has(two: Run) -> None:
+    other = two("list", "--source", "telegram", "--json").json[0]["id"]
+    assert two("rename", other, "Garden", "--json").json["title"] == "Garden"
+    taken = two("rename", "Garden", "Harbour")
+    assert (taken.code, "another session has the title 'Harbour'" in taken.err) == (1, True)
+
+
+@pytest.fixture
+def compacted(sessions: Run, store_file: Path) -> Run:
+    with Store.open(store_file) as store:
+        first = add_session(store, HARBOUR, "Harbour", time.time())
+        assert first.branch is not None
+        at = store.branch(first.branch)
+        done = store.compact(at, ScriptedEngine(summarizing(1, 3, "the ferry lands at a pier")))
+        child = store.sessions.roll_over(first.id, at, compaction_id=store.compactions()[0].id)
+        store.append(at, [user("And the tide?")])
+        assert done is not None
+        assert child.title == "Harbour #2"
+    return sessions
+
+
+@pytest.mark.spec("7.4", "9.5")
+def test_the_compaction_history_of_a_lineage_is_shown(compacted: Run) -> None:
+    line = compacted("compactions", "Harbour #2").out.splitlines()[1]
+    assert "scripted" in line
+    assert "4 → 3" in line
+    (entry,) = compacted("compactions", "Harbour", "--json").json
+    wanted = {"at", "reason", "engine", "model", "tokens_before", "tokens_after", "messages_before", "messages_after"}
+    assert {*wanted, "seconds", "cost", "fallback", "quality", "session", "child"} <= entry.keys()
+
+
+def test_a_lineage_is_seen_in_list_and_show_and_its_summary_is_found(compacted: Run) -> None:
+    first, second = (compacted("list", "--json").json[place]["id"] for place in (1, 0))
+    assert f"Harbour #2  ↳ {first}" in compacted("list").out
+    assert second in compacted("show", "Harbour").out
+    assert compacted("show", "Harbour #2", "--json").json["lineage"] == [first, second]
+    assert [entry["turn"] for entry in compacted("show", "Harbour #2", "--json").json["messages"]] == [1]
+    assert compacted("search", "ferry", "--role", "summary", "--json").json["hits"][0]["node"] is None
+
+
+# -- what messages may hold ----------------------------------------------------------------------------------------
+
+
+def test_nothing_that_a_message_says_reaches_the_terminal_as_a_command(sessions: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        messages = [user(f"{HOSTILE} needle"), call("sh\x1b[31m", text=HOSTILE), tool("c1", HOSTILE)]
+        add_session(store, messages, f"T {HOSTILE}", model="m\x1b[0m")
+    shown = [
+        sessions(*arguments)
+        for arguments in (["list"], ["show", sessions("list", "--json").json[0]["id"]], ["tail"], ["search", "needle"])
+    ]
+    shown.append(sessions("export", "--all", "--format", "markdown"))
+    for ran in shown:
+        assert ran.code == 0
+        assert not {"\x1b", "\x07", "\x9b", "\u202e", "\ud800"} & set(ran.out)
+        assert "end" in ran.out

@@ -1,0 +1,211 @@
+"""``everlong sessions import``: conversations from elsewhere, once each."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong import Message, Store
+from tests.cli.conftest import Run
+from tests.context.builders import assistant, system, user
+
+_RUN = "from everlong.cli.main import main; main()"
+
+
+def write_lines(path: Path, values: list[Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
+    return str(path)
+
+
+def talk(*words: str) -> list[Message]:
+    return [user(text) if place % 2 == 0 else assistant(text) for place, text in enumerate(words)]
+
+
+def test_conversations_become_sessions_with_their_names_models_and_prompts(sessions: Run, tmp_path: Path) -> None:
+    bodies = [
+        {"id": "trip-1", "model": "gpt-4o", "messages": [system("Be kind."), *talk("To Lyon, please.", "Gladly.")]},
+        {"id": "trip-2", "messages": talk("To Bern, please.", "Gladly.")},
+    ]
+    ran = sessions("import", write_lines(tmp_path / "trips.jsonl", bodies), "--json")
+    assert (ran.code, ran.json["new"], ran.json["messages"]) == (0, 2, 4)
+    shown = sessions("show", "trip-1", "--json").json["session"]
+    assert (shown["model"], shown["system_prompt"], shown["source"]) == ("gpt-4o", "Be kind.", "import")
+    assert (shown["end_reason"], shown["origin"]["file"]) == ("imported", str(tmp_path / "trips.jsonl"))
+    assert sessions("search", "Bern", "--json").json["hits"][0]["title"] == "trip-2"
+    assert sessions("stats", "--json").json["pending"] == 0
+
+
+def test_importing_again_adds_nothing(sessions: Run, tmp_path: Path) -> None:
+    files = [
+        write_lines(tmp_path / "named.jsonl", [{"id": "a", "messages": talk("one", "two")}]),
+        write_lines(tmp_path / "bare.jsonl", talk("hello", "hi")),
+    ]
+    assert sessions("import", *files, "--json").json["new"] == 2
+    before = sessions("list", "--json").out
+    again = sessions("import", *files, "--json").json
+    assert (again["new"], again["known"], again["messages"]) == (0, 2, 0)
+    assert sessions("list", "--json").out == before
+
+
+def test_a_conversation_that_has_grown_extends_its_session(sessions: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bare.jsonl"
+    sessions("import", write_lines(path, talk("hello", "hi")))
+    grown = sessions("import", write_lines(path, talk("hello", "hi", "more?", "yes")), "--json").json
+    assert (grown["grown"], grown["messages"]) == (1, 2)
+    assert sessions("import", write_lines(path, talk("hello", "hi")), "--json").json["known"] == 1
+    assert [one["messages"] for one in sessions("list", "--json").json] == [4]
+
+
+def test_conversations_that_share_an_id_or_a_beginning_are_all_kept(sessions: Run, tmp_path: Path) -> None:
+    first = write_lines(tmp_path / "1.jsonl", [{"id": "7", "messages": talk("hello", "one way")}])
+    second = write_lines(tmp_path / "2.jsonl", [{"id": "7", "messages": talk("hello", "another way")}])
+    third = write_lines(tmp_path / "3.jsonl", [{"id": "8", "messages": talk("hello", "one way")}])
+    assert sessions("import", first, second, third, "--json").json["new"] == 3
+    assert sessions("import", third, second, first, "--json").json["known"] == 3
+    said = [one["id"] for one in sessions("list", "--json").json]
+    assert sum("another way" in sessions("show", ident).out for ident in said) == 1
+
+
+def test_standard_input_and_a_source_of_ones_own(sessions: Run) -> None:
+    data = json.dumps(talk("from a pipe", "yes")).encode()
+    assert sessions("import", "-", "--source", "archive", "--json", stdin=data).json["new"] == 1
+    assert sessions("list", "--source", "archive", "--json").json[0]["messages"] == 2
+
+
+def test_times_in_messages_are_taken_over(sessions: Run, tmp_path: Path) -> None:
+    messages = [
+        {**user("early"), "timestamp": "2024-02-03T04:05:06+00:00"},
+        {**assistant("late"), "created_at": 1.8e12},
+    ]
+    sessions("import", write_lines(tmp_path / "timed.jsonl", messages))
+    (one,) = sessions("list", "--json").json
+    assert (one["started"], one["ended"]) == (datetime.fromisoformat("2024-02-03T04:05:06+00:00").timestamp(), 1.8e9)
+
+
+# -- Claude Code ---------------------------------------------------------------------------------------------------
+
+
+def logged(session: str, *words: str) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = [{"type": "summary", "summary": "A talk", "leafUuid": "x"}]
+    for place, text in enumerate(words):
+        kind = "assistant" if place % 2 else "user"
+        message = {"role": kind, "content": [{"type": "text", "text": text}]}
+        if place % 2:
+            message |= {"id": f"m{place}", "model": "claude-x"}
+        lines.append(
+            {
+                "type": kind,
+                "uuid": f"{session}-{place}",
+                "parentUuid": f"{session}-{place - 1}" if place else None,
+                "sessionId": session,
+                "isSidechain": False,
+                "timestamp": f"2025-05-01T10:00:{place:02}.000Z",
+                "message": message,
+            }
+        )
+    return lines
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> Path:
+    folder = tmp_path / "projects"
+    write_lines(folder / "-home-ada-boat" / "s1.jsonl", logged("s1", "Paint the boat.", "Painted.", "Thanks."))
+    write_lines(folder / "-home-ada-shed" / "s2.jsonl", logged("s2", "Sweep the shed.", "Swept."))
+    return folder
+
+
+def test_a_whole_projects_folder_is_imported_with_the_times_of_its_logs(sessions: Run, projects: Path) -> None:
+    ran = sessions("import", str(projects), "--json")
+    assert (ran.code, ran.json["files"], ran.json["new"], ran.json["messages"]) == (0, 2, 2, 5)
+    hit = sessions("search", "painted", "--json").json["hits"][0]
+    assert hit["at"] == datetime.fromisoformat("2025-05-01T10:00:01+00:00").timestamp()
+    listed = sessions("list", "--source", "claude-code", "--json").json
+    assert {one["origin"]["id"] for one in listed} == {"s1", "s2"}
+    assert {one["model"] for one in listed} == {"claude-x"}
+    again = sessions("import", str(projects), "--json").json
+    assert (again["known"], again["messages"]) == (2, 0)
+
+
+def test_a_log_that_goes_on_extends_its_session(sessions: Run, projects: Path) -> None:
+    sessions("import", str(projects))
+    write_lines(projects / "-home-ada-shed" / "s2.jsonl", logged("s2", "Sweep the shed.", "Swept.", "And the roof?"))
+    again = sessions("import", str(projects), "--json").json
+    assert (again["grown"], again["known"], again["messages"]) == (1, 1, 1)
+
+
+def test_broken_files_are_reported_and_the_others_imported(sessions: Run, projects: Path) -> None:
+    (projects / "bad.jsonl").write_text('{"type": "user"\n{"type": "user"}\n', encoding="utf-8")
+    (projects / "binary.jsonl").write_bytes(b"\x00\xff\x1b[2J\n" * 5)
+    (projects / "empty.jsonl").write_text("", encoding="utf-8")
+    ran = sessions("import", str(projects), "--json")
+    assert (ran.code, ran.json["new"], ran.json["empty"]) == (1, 2, 1)
+    assert {Path(entry["file"]).name for entry in ran.json["skipped"]} == {"bad.jsonl", "binary.jsonl"}
+    assert ran.err.count("everlong: skipped") == 2
+    assert "\x1b" not in ran.err
+    assert sessions("verify").code == 0
+
+
+def test_a_log_whose_last_line_is_being_written_is_imported_up_to_there(sessions: Run, projects: Path) -> None:
+    with (projects / "-home-ada-shed" / "s2.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"type": "user", "uuid": "s2-2", "messa')
+    ran = sessions("import", str(projects), "--json")
+    assert (ran.code, ran.json["messages"]) == (0, 5)
+    assert "the last line is cut off" in ran.err
+
+
+def test_a_folder_without_logs_is_an_error(sessions: Run, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    ran = sessions("import", str(tmp_path / "nothing"))
+    assert (ran.code, "has no .jsonl files" in ran.err) == (1, True)
+
+
+# -- exports -------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_cannot_choose_an_id_that_is_a_path_or_a_command(sessions: Run, tmp_path: Path) -> None:
+    body = {"kind": "everlong-session/1", "id": "../../x\x1b[2J", "title": "A\x1b[31mB", "messages": talk("hi", "ho")}
+    sessions("import", write_lines(tmp_path / "evil.jsonl", [body]))
+    ran = sessions("export", "--all", "--format", "html", "-o", str(tmp_path / "out") + "/")
+    assert ran.code == 0
+    (file,) = (tmp_path / "out").iterdir()
+    assert file.name.startswith("session_20")
+    assert "\x1b" not in sessions("list").out
+
+
+# -- interruption --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child alone")
+def test_ctrl_c_leaves_a_sound_store_and_the_next_run_goes_on(sessions: Run, store_file: Path, tmp_path: Path) -> None:
+    bodies = [{"id": f"c{n}", "messages": talk(*(f"word {n} {k} " * 20 for k in range(40)))} for n in range(150)]
+    path = write_lines(tmp_path / "many.jsonl", bodies)
+    command = [sys.executable, "-c", _RUN, "sessions", "--store", str(store_file), "import", path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not _has_sessions(store_file):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run it again to go on" in errors
+    assert "Traceback" not in errors
+    assert sessions("verify").code == 0
+    again = sessions("import", path, "--json").json
+    assert (again["new"] + again["known"], again["known"] > 0) == (150, True)
+    assert sessions("stats", "--json").json["messages"] == 150 * 40
+    assert sessions("verify").code == 0
+
+
+def _has_sessions(path: Path) -> bool:
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with Store.open(path) as store:
+        return bool(store.sessions.newest(limit=1))

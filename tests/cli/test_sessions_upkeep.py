@@ -1,0 +1,148 @@
+"""``everlong sessions delete|forget|verify|stats|backup|vacuum``: changes that ask first, and upkeep."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from everlong import Store
+from tests.cli.conftest import Run, add_session
+from tests.context.builders import assistant, user
+from tests.store.engines import ScriptedEngine, summarizing
+
+CODEWORD = "swordfish-7711"
+
+
+@pytest.fixture
+def filled(sessions: Run, store_file: Path) -> Run:
+    with Store.open(store_file) as store:
+        first = add_session(
+            store, [user("Hello."), assistant("Hi."), user(f"It is {CODEWORD}."), assistant("Ok.")], "Key"
+        )
+        assert first.branch is not None
+        at = store.branch(first.branch)
+        store.compact(at, ScriptedEngine(summarizing(1, 3, f"the key is {CODEWORD}")))
+        add_session(store, [user("Good day."), assistant("Hi.")], "Other", 5_000.0)
+    return sessions
+
+
+def hits(program: Run, text: str) -> int:
+    return len(program("search", "--substring", text, "--json").json["hits"])
+
+
+# -- asking --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["delete", "Key"], ["forget", CODEWORD], ["forget", "--session", "Key"]])
+def test_what_cannot_be_undone_is_asked_first(filled: Run, arguments: list[str]) -> None:
+    declined = filled(*arguments, stdin=b"n\n")
+    assert (declined.code, "nothing was changed" in declined.err) == (1, True)
+    unanswered = filled(*arguments, stdin=b"")
+    assert (unanswered.code, "--yes" in unanswered.err) == (2, True)
+    assert hits(filled, CODEWORD) == 2
+    assert filled(*arguments, stdin=b"y\n").code == 0
+
+
+# -- delete --------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_session_is_gone_and_with_a_vacuum_its_messages(filled: Run) -> None:
+    told = filled("delete", "Key", "--yes", "--json")
+    assert len(told.json["sessions"]) == 1
+    assert [one["title"] for one in filled("list", "--json").json] == ["Other"]
+    assert filled("delete", "Key", "--yes").code == 1
+    cleaned = filled("vacuum", "--all", "--json").json
+    assert (cleaned["messages"], cleaned["branches"]) == (4, 1)
+    assert hits(filled, CODEWORD) == 0
+    assert hits(filled, "Hi.") == 1
+    assert filled("verify").code == 0
+
+
+# -- forget --------------------------------------------------------------------------------------------------------
+
+
+def test_a_forgotten_text_is_found_nowhere_also_not_in_summaries_or_the_file(filled: Run, store_file: Path) -> None:
+    told = filled("forget", CODEWORD.upper(), "--yes", "--json")
+    assert told.json == {"messages": 1, "summaries": 1}
+    assert CODEWORD in told.err
+    assert hits(filled, CODEWORD) == 0
+    assert CODEWORD not in filled("show", "Key").out
+    filled("vacuum")
+    assert CODEWORD.encode() not in store_file.read_bytes()
+    assert filled("verify").code == 0
+
+
+def test_messages_are_forgotten_by_turn_by_id_and_by_session(filled: Run) -> None:
+    node = filled("show", "Key", "--json").json["messages"][3]["node"]
+    assert filled("forget", "--turn", "Key:3", "--node", node, "--yes", "--json").json["messages"] == 2
+    shown = filled("show", "Key", "--json").json["messages"]
+    assert [entry["forgotten"] for entry in shown] == [False, False, True, True]
+    filled("forget", "--session", "Key", "--yes")
+    assert all(entry["forgotten"] for entry in filled("show", "Key", "--json").json["messages"])
+    assert "Hi." in filled("show", "Other").out
+
+
+def test_what_is_not_there_cannot_be_forgotten(filled: Run) -> None:
+    assert filled("forget", "no such words", "--yes", "--json").json == {"messages": 0, "summaries": 0}
+    for arguments, code in (
+        ([], 2),
+        (["x", "--session", "Key"], 2),
+        (["--turn", "Key"], 2),
+        (["--turn", "Key:99"], 1),
+        (["--node", "xyz"], 2),
+        (["--node", "00" * 16], 1),
+    ):
+        assert filled("forget", *arguments, "--yes").code == code
+
+
+# -- upkeep --------------------------------------------------------------------------------------------------------
+
+
+def test_verify_says_that_all_is_well_or_what_is_wrong(filled: Run, store_file: Path) -> None:
+    assert filled("verify", "--json").json["problems"] == []
+    with sqlite3.connect(store_file) as connection:
+        connection.execute("UPDATE node SET parent = x'00112233445566778899aabbccddeeff' WHERE seq = 2")
+    connection.close()
+    ran = filled("verify", "--json")
+    assert (ran.code, len(ran.json["problems"]) > 0) == (1, True)
+    assert "restore a backup" in ran.err
+
+
+def test_stats_count_everything(filled: Run, store_file: Path) -> None:
+    figures = filled("stats", "--json").json
+    assert (figures["sessions"], figures["messages"], figures["open_sessions"]) == (2, 6, 2)
+    assert figures["sources"] == {"cli": 2}
+    assert figures["compactions"] == 1
+    shown = filled("stats").out
+    assert str(store_file) in shown
+    assert "not indexed yet" in shown
+
+
+def test_an_empty_store_has_stats_is_well_and_can_be_vacuumed(run: Run) -> None:
+    assert run("sessions", "stats", "--json").json["messages"] == 0
+    assert run("sessions", "stats").code == run("sessions", "verify").code == run("sessions", "vacuum").code == 0
+
+
+def test_a_backup_is_a_whole_store_and_replaces_nothing(run: Run, filled: Run, tmp_path: Path) -> None:
+    path = tmp_path / "copy.db"
+    assert filled("backup", str(path), "--json").json["bytes"] == path.stat().st_size
+    copy = run("sessions", "--store", str(path), "list", "--json").json
+    assert copy == filled("list", "--json").json
+    again = filled("backup", str(path))
+    assert (again.code, "is there already" in again.err) == (1, True)
+
+
+def test_a_vacuum_applies_the_retention_that_is_set(
+    filled: Run, monkeypatch: pytest.MonkeyPatch, store_file: Path
+) -> None:
+    with Store.open(store_file) as store:
+        ident = store.sessions.find("Key").id
+        store.sessions.end(ident, "done")
+    assert filled("vacuum", "--json").json["expired"] == []
+    with sqlite3.connect(store_file) as connection:
+        connection.execute("UPDATE session SET ended = 2000 WHERE id = ?", [ident])
+    connection.close()
+    monkeypatch.setenv("EVERLONG_STORE__RETENTION_DAYS", "30")
+    assert filled("vacuum", "--json").json["expired"] == [ident]

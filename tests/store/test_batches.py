@@ -1,0 +1,198 @@
+"""Group commit: what is stored in a batch is durable together, and one that fails takes nothing else with it."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from everlong.errors import MessageError, StoreError, StoreFull, TitleTaken
+from everlong.model import Message
+from everlong.store import Store, batches
+from everlong.store.database import Database
+from everlong.testing.strategies import conversations
+
+
+def talk(number: int, length: int = 3) -> list[Message]:
+    return [{"role": "user", "content": f"conversation {number}, message {n}"} for n in range(length)]
+
+
+def commits(store: Store) -> list[str]:
+    """One entry for each commit from here on."""
+    seen: list[str] = []
+    event.listen(store.database.engine, "commit", lambda _: seen.append("commit"))
+    return seen
+
+
+def test_many_conversations_share_one_commit_and_come_back_whole(file_store: Store) -> None:
+    seen = commits(file_store)
+    with file_store.batch():
+        at = [file_store.record(talk(number)) for number in range(20)]
+        with file_store.batch():  # part of the one around it
+            made = file_store.sessions.start(at[0], title="One")
+        assert file_store.context(at[3]) == talk(3)  # seen by its own thread
+        assert seen == []
+    assert seen == ["commit"]
+    assert [file_store.context(one) for one in at] == [talk(number) for number in range(20)]
+    assert file_store.sessions.get(made.id).title == "One"
+    assert file_store.verify().problems == []
+
+
+def test_others_see_it_after_the_commit_only(store: Store, url: str) -> None:
+    with Store.open(url, store.tenant) as other:
+        with store.batch():
+            store.record(talk(1))
+            assert other.verify().messages == 0
+        assert other.verify().messages == 3
+
+
+def test_one_that_fails_takes_nothing_else_with_it(store: Store) -> None:
+    store.sessions.start(title="Taken")
+    with store.batch():
+        first = store.record(talk(1))
+        with pytest.raises(MessageError):
+            store.record([{"content": "no role"}])
+        with pytest.raises(TitleTaken):
+            store.sessions.start(first, title="Taken")
+
+        def broken(_: object) -> None:
+            raise ValueError("half-way")
+
+        with pytest.raises(ValueError, match="half-way"):
+            store.database.write(broken)
+        second = store.record(talk(2))
+    assert store.context(first) == talk(1)
+    assert store.context(second) == talk(2)
+    assert store.verify().problems == []
+
+
+def test_what_was_stored_before_an_error_is_kept(store: Store) -> None:
+    def run() -> None:
+        with store.batch():
+            store.record(talk(1))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert store.verify().messages == 3
+    store.record(talk(2))
+    assert store.verify().messages == 6
+
+
+def test_a_long_batch_is_committed_in_steps(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "STEP_SECONDS", -1.0)
+    seen = commits(file_store)
+    with file_store.batch():
+        for number in range(5):
+            file_store.record(talk(number))
+    assert len(seen) == 5
+    assert file_store.verify().messages == 15
+
+
+def test_a_batch_belongs_to_its_thread(postgres_url: str) -> None:
+    with Store.open(postgres_url, uuid.uuid4().hex) as store, Store.open(postgres_url, store.tenant) as outside:
+        with store.batch():
+            store.record(talk(1))
+            other = threading.Thread(target=store.record, args=(talk(2),))
+            other.start()
+            other.join(30)
+            assert not other.is_alive()
+            assert outside.verify().messages == 3  # the other thread's, and not yet ours
+        assert outside.verify().messages == 6
+
+
+def test_a_full_disk_is_told_at_the_latest_when_the_batch_ends(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        store.record(talk(0))
+
+        def limit(connection: sqlite3.Connection, *_: object) -> None:
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages + 4}")
+
+        def fill() -> None:
+            with store.batch():
+                for number in range(1, 200):
+                    try:
+                        store.record(talk(number, 20))
+                    except StoreFull:
+                        continue  # a careless caller
+
+        event.listen(store.database.engine, "checkout", limit)
+        with pytest.raises(StoreFull, match="no room left on the disk"):
+            fill()
+        event.remove(store.database.engine, "checkout", limit)
+        store.database.engine.dispose()
+        assert store.verify().problems == []
+        assert store.context(store.record(talk(0))) == talk(0)
+
+
+KILLED = """
+import os, sys
+from everlong.store import Store
+store = Store.open(sys.argv[1])
+with store.batch():
+    store.record([{"role": "user", "content": "first"}])
+with store.batch():
+    store.record([{"role": "user", "content": "second"}])
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_process_killed_in_a_batch_keeps_the_batches_before(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "store.db")], check=False, timeout=60)
+    with Store.open(tmp_path / "store.db") as store:
+        assert store.verify().messages == 1
+        assert store.verify().problems == []
+
+
+def test_two_batches_in_each_others_way_both_come_through(store: Store, url: str) -> None:
+    failed: list[BaseException] = []
+
+    def run(numbers: list[int]) -> None:
+        try:
+            with Store.open(url, store.tenant, wait=60) as own, own.batch():
+                for number in numbers:
+                    own.record(talk(number))
+        except StoreError as error:
+            failed.append(error)
+
+    numbers = list(range(30))
+    threads = [threading.Thread(target=run, args=(order,)) for order in (numbers, numbers[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failed == []
+    assert store.verify().messages == 90
+    assert store.verify().problems == []
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(st.lists(conversations(2), min_size=1, max_size=5), st.integers(0, 4))
+def test_a_batch_stores_what_single_writes_store(database: Database, talks: list[list[Message]], broken: int) -> None:
+    single, grouped = Store(database, uuid.uuid4().hex), Store(database, uuid.uuid4().hex)
+    places = [single.record(one) for one in talks]
+    with grouped.batch():
+        found = []
+        for number, one in enumerate(talks):
+            if number == broken:
+                with pytest.raises(MessageError):
+                    grouped.record([*one, {"role": ""}])
+            found.append(grouped.record(one))
+    assert [grouped.context(one) for one in found] == [single.context(one) for one in places]
+    assert [one.depth for one in found] == [one.depth for one in places]
+    assert grouped.verify()[:4] == single.verify()[:4]
+    assert grouped.verify().problems == []

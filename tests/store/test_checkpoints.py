@@ -1,0 +1,206 @@
+"""A list that has grown is hashed only where it grew, and an edit anywhere is never overlooked."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from everlong.model import HashChain, Message, identity
+from everlong.store import Store
+from everlong.store.checkpoints import Checkpoints
+from everlong.store.database import Database
+from everlong.testing.strategies import wild_conversations
+
+
+def talk(length: int, name: str = "one") -> list[Message]:
+    return [{"role": "user" if n % 2 == 0 else "assistant", "content": f"{name} {n}"} for n in range(length)]
+
+
+def as_given(message: Message) -> Message:
+    return message
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many messages were hashed since it was last asked."""
+    count = 0
+    whole = identity.blocks_of
+
+    def counting(message: Message) -> Any:
+        nonlocal count
+        count += 1
+        return whole(message)
+
+    monkeypatch.setattr(identity, "blocks_of", counting)
+
+    def asked() -> int:
+        nonlocal count
+        seen, count = count, 0
+        return seen
+
+    return asked
+
+
+def test_only_what_grew_is_hashed(store: Store, hashed: Callable[[], int]) -> None:
+    said = talk(500)
+    store.record(said)
+    assert hashed() == 500
+    store.record(said)
+    assert hashed() == 0
+    at = store.record([{"role": "system", "content": "It is Tuesday."}, *copy.deepcopy(said), *talk(3, "two")])
+    assert hashed() == 3
+    assert at.depth == 503
+    assert store.verify().problems == []
+
+
+def test_an_earlier_message_edited_in_place_is_noticed(store: Store, hashed: Callable[[], int]) -> None:
+    said = talk(100)
+    first = store.record(said)
+    hashed()
+    said[7]["content"] = "edited"
+    second = store.record(said)
+    assert hashed() == 100
+    assert second.id != first.id
+    assert store.context(second) == said
+    assert store.context(first) == talk(100)
+
+
+def test_a_rewind_by_one_step_is_known(store: Store, hashed: Callable[[], int]) -> None:
+    store.record(talk(100))
+    store.record(talk(102))
+    hashed()
+    store.record([*talk(100), {"role": "user", "content": "another way"}])
+    assert hashed() == 1
+
+
+def test_memory_is_bounded_and_the_newest_are_kept(hashed: Callable[[], int]) -> None:
+    kept = Checkpoints(HashChain(), most_blocks=250, least=1)
+    for number in range(10):
+        kept.traced(talk(100, f"list {number}"), as_given)
+        assert kept.blocks <= 250
+    hashed()
+    kept.traced(talk(100, "list 9"), as_given)
+    kept.traced(talk(100, "list 8"), as_given)
+    assert hashed() == 0
+    kept.traced(talk(100, "list 0"), as_given)
+    assert hashed() == 100
+    for length in range(100, 120):  # one that grows does not push the others out
+        kept.traced(talk(length, "list 9"), as_given)
+        assert kept.blocks <= 250
+    kept.traced(talk(126, "list 0"), as_given)  # longer than half of what is kept: hashed, and not kept
+    assert hashed() > 0
+    assert kept.blocks <= 250
+
+
+def test_a_store_that_redacts_cleans_only_what_grew(database: Database) -> None:
+    cleaned: list[Message] = []
+
+    def redact(message: Message) -> Message:
+        cleaned.append(message)
+        return {**message, "content": str(message["content"]).replace("pelican", "[redacted]")}
+
+    store = Store(database, uuid.uuid4().hex, redact=redact)
+    said = [*talk(100), {"role": "user", "content": "it is pelican"}]
+    store.record(said)
+    cleaned.clear()
+    at = store.record([*said, {"role": "assistant", "content": "pelican, then"}])
+    assert len(cleaned) <= 3
+    assert [m["content"] for m in store.context(at)[-2:]] == ["it is [redacted]", "[redacted], then"]
+    assert store.verify().problems == []
+
+
+def test_several_threads_may_use_them_at_once() -> None:
+    chain = HashChain()
+    kept = Checkpoints(chain, most_blocks=400, least=1)
+    wrong: list[int] = []
+
+    def run(seed: int) -> None:
+        for step in range(60):
+            said = talk(1 + (step * 7 + seed) % 90, f"list {(step + seed) % 5}")
+            if kept.traced(said, as_given) != chain.trace(said):
+                wrong.append(step)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+    assert kept.blocks <= 400
+
+
+ODD: list[Any] = [None, float("nan"), 1, 1.0, True, "1", [], {}, 0.0, -0.0, 2**70, "\ud800"]
+Edit = tuple[str, int, Any]
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["grow", "same", "cut", "reword", "argument", "drop", "swap", "mark", "other"]),
+        st.integers(0, 30),
+        st.sampled_from(ODD),
+    ),
+    max_size=8,
+)
+
+
+def edited(said: list[Message], edit: Edit) -> list[Message]:
+    """Changes some of the messages in place, as careless callers do."""
+    kind, place, value = edit
+    at = place % len(said) if said else 0
+    if kind == "grow" or not said:
+        return [*said, {"role": "user", "content": f"more {place}"}, {"role": "user", "content": ""}][: len(said) + 1]
+    if kind == "cut":
+        return said[:at]
+    if kind == "drop":
+        return [*said[:at], *said[at + 1 :]]
+    if kind == "swap":
+        said[0], said[at] = said[at], said[0]
+    elif kind == "reword":
+        said[at]["content"] = f"reworded {place}"
+    elif kind == "argument":
+        call = {"type": "tool_use", "id": "c", "name": "f", "input": {"x": value}}
+        said[at] = {"role": "assistant", "content": [call]}
+    elif kind == "mark":
+        said[at]["cache_control"] = {"type": "ephemeral"}
+    elif kind == "other":
+        return [{"role": "user", "content": f"another beginning {place}"}, *said]
+    return said
+
+
+@given(wild_conversations(), EDITS, st.integers(0, 60))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_hashing_what_grew_equals_hashing_everything_whatever_was_edited(
+    said: list[Message], edits: list[Edit], most: int
+) -> None:
+    chain = HashChain()
+    kept = Checkpoints(chain, most_blocks=most * 4, least=1)
+    for edit in [("same", 0, None), *edits]:
+        said = edited(said, edit)
+        assert kept.traced(said, as_given) == chain.trace(said)
+
+
+@settings(
+    max_examples=20,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(wild_conversations(), EDITS)
+def test_a_store_records_the_same_with_and_without_checkpoints(
+    database: Database, said: list[Message], edits: list[Edit]
+) -> None:
+    without, with_them = Store(database, uuid.uuid4().hex), Store(database, uuid.uuid4().hex)
+    without.recording.checkpoints = Checkpoints(without.chain, most_blocks=0)
+    with_them.recording.checkpoints = Checkpoints(with_them.chain, least=1)
+    for edit in [("same", 0, None), *edits]:
+        said = edited(said, edit)
+        one, other = with_them.record(said), without.record(said)
+        assert one.depth == other.depth
+        assert repr(with_them.context(one)) == repr(without.context(other))
+    assert with_them.verify()[:4] == without.verify()[:4]
+    assert with_them.verify().problems == without.verify().problems == []

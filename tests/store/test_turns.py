@@ -1,0 +1,253 @@
+"""Turns: what was asked under which view, what was answered, what it cost, and what a crash leaves behind."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from everlong.errors import NotStored, StoreError
+from everlong.model import HashChain, Message
+from everlong.store import Branch, Store
+from everlong.store.database import Database, open_database
+from everlong.store.echo import is_echo
+from everlong.store.maintenance import collect_garbage
+from everlong.testing.retelling import retellings
+from everlong.testing.strategies import conversations, messages
+from tests.store.engines import ScriptedEngine, summarizing
+
+SHARED = settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+SYSTEM: Message = {"role": "system", "content": "You are an agent."}
+ASK: Message = {"role": "user", "content": "List the files"}
+CALL: Message = {
+    "role": "assistant",
+    "content": "I will look.",
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}],
+}
+ANSWER: Message = {"role": "assistant", "content": "There are two files in the folder."}
+NEXT: Message = {"role": "user", "content": "Thanks"}
+
+
+def test_a_turn_is_open_until_it_is_finished(store: Store) -> None:
+    at = store.record([SYSTEM, ASK])
+    begun = store.turns.begin(at, model="m-1")
+    assert (begun.status, begun.model, begun.node, begun.depth) == ("open", "m-1", at.head, 1)
+    assert store.turns.unfinished() == [begun]
+    done = store.turns.finish(begun.id, ANSWER, usage={"input_tokens": 7}, cost=0.5)
+    assert (done.status, done.usage, done.cost, done.has_reply) == ("done", {"input_tokens": 7}, 0.5, True)
+    assert done.ended is not None
+    assert store.turns.unfinished() == []
+    assert store.turns.reply(done.id) == ANSWER
+    assert store.verify().problems == []
+
+
+def test_a_turn_that_failed_says_why(store: Store) -> None:
+    begun = store.turns.begin(store.record([ASK]))
+    failed = store.turns.finish(begun.id, status="failed", error="over\0loaded\ud800")
+    assert (failed.status, failed.error, store.turns.reply(begun.id)) == ("failed", "overloaded?", None)
+
+
+def test_what_a_turn_used_adds_to_its_session_once(store: Store) -> None:
+    at = store.record([ASK])
+    made = store.sessions.start(at, from_depth=0)
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "cache_read_tokens": 60}
+    begun = store.turns.begin(at, session=made.id)
+    for _ in range(2):  # an answer that was lost on its way makes a caller try again
+        store.turns.finish(begun.id, ANSWER, usage=usage, cost=0.25)
+    found = store.sessions.get(made.id)
+    assert (found.input_tokens, found.output_tokens, found.cache_read_tokens) == (40, 20, 60)
+    assert (found.api_calls, found.cost) == (1, 0.25)
+    assert [one.id for one in store.turns.of_session(made.id)] == [begun.id]
+    store.sessions.delete(made.id)
+    assert store.turns.get(begun.id).session is None
+
+
+def test_a_turn_ends_once_and_in_a_known_way(store: Store) -> None:
+    begun = store.turns.begin(store.record([ASK]))
+    unknown: Any = "lost"
+    with pytest.raises(StoreError, match=r"'lost'; allowed are done, failed, cancelled"):
+        store.turns.finish(begun.id, status=unknown)
+    store.turns.finish(begun.id, ANSWER)
+    with pytest.raises(StoreError, match=rf"turn {begun.id} has ended already \(done\)"):
+        store.turns.finish(begun.id, CALL)
+    with pytest.raises(StoreError, match="has ended already"):
+        store.turns.finish(begun.id, status="cancelled")
+    with pytest.raises(NotStored, match="no turn 987654321"):
+        store.turns.finish(987654321)
+    with pytest.raises(NotStored, match="no branch 987654321"):
+        store.turns.begin(Branch(987654321, b"", 0))
+
+
+def test_a_turn_of_another_tenant_is_not_there(store: Store, database: Database) -> None:
+    begun = store.turns.begin(store.record([ASK]))
+    other = Store(database, uuid.uuid4().hex)
+    with pytest.raises(NotStored):
+        other.turns.get(begun.id)
+    assert other.turns.unfinished() == []
+
+
+def test_a_turn_knows_the_view_under_which_it_was_sent(store: Store) -> None:
+    at = store.record([ASK, ANSWER, NEXT])
+    assert store.turns.begin(at).view_id is None
+    done = store.compact(at, ScriptedEngine(summarizing(0, 2)))
+    assert store.turns.begin(at).view_id == done.view_id
+    store.undo(at)
+    assert store.turns.begin(at).view_id is None
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        CALL,
+        {"role": "assistant", "content": [{"type": "text", "text": "I will look."}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "Shortened"}, {"type": "tool_use", "id": "c1", "name": "ls"}],
+        },
+        {"role": "assistant", "content": "i  will look.\n"},
+    ],
+    ids=["identity", "first block", "call id", "text"],
+)
+def test_a_reply_is_linked_with_what_the_client_made_of_it(store: Store, echo: Message) -> None:
+    at = store.record([ASK])
+    begun = store.turns.begin(at)
+    store.turns.finish(begun.id, CALL)
+    later = store.record([ASK, echo, {"role": "user", "content": "go on"}])
+    second = store.turns.begin(later)
+    linked = store.turns.get(begun.id)
+    assert linked.echo_node == store.entries(later)[1].id
+    assert store.turns.reply(begun.id) == CALL  # in the model's own words still
+    assert store.turns.of_branch(later) == [linked, second]
+    assert store.turns.of_branch(at) == [linked]
+    assert store.verify().problems == []
+
+
+def test_what_the_client_did_not_take_over_is_not_linked(store: Store) -> None:
+    at = store.record([ASK])
+    begun = store.turns.begin(at)
+    store.turns.finish(begun.id, ANSWER)
+    other = store.record([ASK, {"role": "assistant", "content": "Something else altogether."}, NEXT])
+    store.turns.begin(other)
+    assert store.turns.get(begun.id).echo_node is None
+    assert store.turns.reply(begun.id) == ANSWER
+
+
+def test_two_answers_to_one_question_are_linked_each_on_its_own_fork(store: Store) -> None:
+    at = store.record([ASK])
+    first, second = store.turns.begin(at), store.turns.begin(at)
+    store.turns.finish(first.id, ANSWER)
+    store.turns.finish(second.id, CALL)
+    one, two = store.record([ASK, ANSWER, NEXT]), store.record([ASK, CALL, NEXT])
+    assert store.turns.link(two) == 1
+    assert store.turns.link(one) == 1
+    assert store.turns.link(one) == 0
+    assert store.turns.get(first.id).echo_node == store.entries(one)[1].id
+    assert store.turns.get(second.id).echo_node == store.entries(two)[1].id
+
+
+def test_a_text_that_says_little_is_no_proof() -> None:
+    chain = HashChain()
+    assert not is_echo(chain, {"role": "assistant", "content": "Yes"}, {"role": "assistant", "content": "Yesterday"})
+    assert not is_echo(chain, ANSWER, {"role": "user", "content": ANSWER["content"]})
+    assert not is_echo(chain, {"role": "assistant", "content": ""}, {"role": "assistant", "content": ""})
+
+
+def test_garbage_takes_its_turns_along_and_leaves_the_others(store: Store) -> None:
+    at = store.record([ASK])
+    store.sessions.start(at, from_depth=0)
+    kept = store.turns.begin(at)
+    store.turns.finish(kept.id, CALL)
+    fork = store.record([ASK, ANSWER, NEXT])  # goes on on the branch of the session
+    other = store.record([ASK, CALL, NEXT])
+    lost = store.turns.begin(other)
+    assert store.turns.get(kept.id).echo_node is not None
+    collect_garbage(store, min_age=-1.0)
+    assert store.turns.get(kept.id).echo_node is None
+    assert store.turns.reply(kept.id) == CALL
+    with pytest.raises(NotStored):
+        store.turns.get(lost.id)
+    assert store.context(fork) == [ASK, ANSWER, NEXT]
+    assert store.verify().problems == []
+
+
+CRASH = """
+import os, sys
+from everlong.store import Store
+store = Store.open(sys.argv[1])
+at = store.record([{"role": "user", "content": "List the files"}])
+answered = store.turns.begin(at)
+store.turns.finish(answered.id, {"role": "assistant", "content": "There are two files in the folder."})
+store.turns.begin(at, model="m-2")
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.spec("7.1")
+def test_a_crash_leaves_the_reply_that_was_there_and_an_unfinished_turn(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", CRASH, str(tmp_path / "store.db")], check=False, timeout=60)
+    with Store.open(tmp_path / "store.db") as store:
+        (left,) = store.turns.unfinished()
+        assert left.model == "m-2"
+        (answered,) = [one for one in store.turns.of_branch(store.branch(left.branch)) if one.status == "done"]
+        assert store.turns.reply(answered.id) == ANSWER
+        assert store.verify().problems == []
+
+
+@SHARED
+@given(conversations(4), messages("assistant"), st.integers(0, 8), st.integers(0, 8))
+@pytest.mark.spec("7.1")
+def test_whatever_an_engine_is_given_to_compact_is_in_the_database_already(
+    url: str, database: Database, talk: list[Message], reply: Message, first: int, last: int
+) -> None:
+    store = Store(database, uuid.uuid4().hex)
+    asked = store.record([*talk, ASK])
+    turn = store.turns.begin(asked)
+    store.turns.finish(turn.id, reply)
+    at = store.record([*talk, ASK, reply, NEXT])
+    seen: list[bool] = []
+
+    def looking(given_messages: list[Message]) -> list[Message]:
+        elsewhere = open_database(url)  # another process would see the same
+        try:
+            replica = Store(elsewhere, store.tenant)
+            stored = [entry.message for entry in replica.entries(replica.branch(at.id))]
+            seen.append([*stored] == [*(m for m in [*talk, ASK, reply, NEXT] if m["role"] != "system")])
+            seen.append(replica.turns.reply(turn.id) == reply)
+        finally:
+            elsewhere.close()
+        low, high = sorted((first % len(given_messages), last % len(given_messages)))
+        return summarizing(low, high)(given_messages)
+
+    store.compact(at, ScriptedEngine(looking))
+    assert seen == [True, True]
+    again = [entry.message for entry in store.entries(at)]
+    assert [*again] == [m for m in [*talk, ASK, reply, NEXT] if m["role"] != "system"]
+
+
+@SHARED
+@given(conversations(3), messages("assistant"), st.data())
+def test_a_reply_told_again_in_another_shape_is_linked(
+    database: Database, talk: list[Message], reply: Message, data: st.DataObject
+) -> None:
+    store = Store(database, uuid.uuid4().hex)
+    at = store.record([*talk, ASK])
+    begun = store.turns.begin(at)
+    store.turns.finish(begun.id, reply)
+    told = data.draw(retellings([copy.deepcopy(reply)]))
+    later = store.record([*talk, ASK, *told, NEXT])
+    has_identity = bool(store.chain.trace([reply]).ids)
+    assert store.turns.link(later) == int(has_identity)
+    assert store.turns.reply(begun.id) == reply
+    assert store.verify().problems == []
