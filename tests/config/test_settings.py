@@ -38,6 +38,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "prompt_caching": {"cache_ttl": "5m", "strategy": "auto"},
         "context": {"engine": "compressor"},
         "memory": {"provider": None},
+        "models": {},
+        "providers": {},
         "plugins": {},
     }
 
