@@ -1,4 +1,4 @@
-"""``everlong compress``: compact anyone's own transcript, with no API key.
+"""``everlong compress``: compact anyone's own transcript, with no API key, or with a model that writes the summary.
 
 The compacted conversation goes to stdout or a file, in the format that came in; the report goes to stderr, or to
 stdout as JSON. What compaction is, the context package knows.
@@ -15,7 +15,8 @@ import click
 from everlong.cli.files import read_input, write_output
 
 if TYPE_CHECKING:
-    from everlong.context import CompactionReport, ContextCompressor
+    from everlong.config import Settings
+    from everlong.context import CompactionReport, ContextCompressor, Summarizer
     from everlong.model import Message
     from everlong.wire import Conversation, Transcript
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--budget", type=click.IntRange(min=1), help="Make each conversation fit this many tokens.")
 @click.option("--focus", help="A topic that the summary puts first.")
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
+@click.option("--summarizer", metavar="PROVIDER:MODEL", help="Let this model write the summary; auto: as configured.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
@@ -37,6 +39,7 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     budget: int | None,
     focus: str | None,
     model: str | None,
+    summarizer: str | None,
     output: str | None,
     as_json: bool,
     diff: bool,
@@ -44,10 +47,12 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     """Compact the conversation(s) in FILE, or in standard input for "-".
 
     FILE is a message list or a request body in the OpenAI or Anthropic format, JSONL of messages or of conversations,
-    or a Claude Code session log; what comes out has the same format (of a log: its messages). Nothing is sent anywhere.
+    or a Claude Code session log; what comes out has the same format (of a log: its messages). Nothing is sent anywhere,
+    unless --summarizer names a model.
     """
     transcript = read_input(file)
-    compacted, reports = _compact(transcript, context_length, threshold, budget, focus, model)
+    overrides = {} if threshold is None else {"compression.threshold": threshold}
+    compacted, reports = _compact(transcript, overrides, context_length, budget, focus, model, summarizer)
     if output:
         write_output(output, transcript.render(compacted))
         click.echo(f"everlong: wrote {output}", err=True)
@@ -66,24 +71,25 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 
 def _compact(
     transcript: Transcript,
+    overrides: dict[str, Any],
     context_length: int | None,
-    threshold: str | None,
     budget: int | None,
     focus: str | None,
     model: str | None,
+    summarizer: str | None,
 ) -> tuple[list[list[Message]], list[CompactionReport]]:
     from everlong.cli.progress import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config import load_settings  # noqa: PLC0415 - as above
 
-    overrides = {} if threshold is None else {"compression.threshold": threshold}
-    settings = load_settings(overrides).settings.compression
+    settings = load_settings(overrides).settings
+    writer = None if summarizer is None else _summarizer(summarizer, settings)
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
     engines: dict[str | None, ContextCompressor] = {}
     for conversation in tracked(transcript.conversations, "compacting"):
         chosen = model or conversation.model
         if chosen not in engines:
-            engines[chosen] = _engine(context_length, settings, chosen)
+            engines[chosen] = _engine(context_length, settings, chosen, writer)
         engine = engines[chosen]
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         target = None if budget is None else _target(budget, engine.overhead_tokens)
@@ -93,11 +99,30 @@ def _compact(
     return results, reports
 
 
-def _engine(context_length: int | None, settings: Any, model: str | None) -> ContextCompressor:
+def _engine(
+    context_length: int | None, settings: Settings, model: str | None, summarizer: Summarizer | None
+) -> ContextCompressor:
     from everlong.context import ContextCompressor  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
 
-    return ContextCompressor(context_length or DEFAULT_CONTEXT_LENGTH, settings=settings, model=model)
+    window = context_length or DEFAULT_CONTEXT_LENGTH
+    return ContextCompressor(window, settings=settings.compression, summarizer=summarizer, model=model)
+
+
+def _summarizer(name: str, settings: Settings) -> Summarizer:
+    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.providers import ProviderSummarizer, connect, summarizer_for  # noqa: PLC0415 - as above
+
+    if name != "auto":
+        return ProviderSummarizer(connect(name, settings))
+    found = summarizer_for(settings)
+    if found is None:
+        raise ConfigError(
+            "--summarizer auto finds no model: there is no key of a provider, and auxiliary.compression names none; "
+            "store a key with everlong auth set PROVIDER, or leave the option out",
+            key="auxiliary.compression.provider",
+        )
+    return found
 
 
 def _target(budget: int, overhead: int) -> int:

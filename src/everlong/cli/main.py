@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 import click
 
+from everlong.cli.auth import auth_group
 from everlong.cli.compress import compress_command
 from everlong.cli.config import config_group
 from everlong.cli.demo import demo_command
@@ -28,6 +29,7 @@ def cli(debug: bool) -> None:
         os.environ["EVERLONG_DEBUG"] = "1"
 
 
+cli.add_command(auth_group)
 cli.add_command(compress_command)
 cli.add_command(config_group)
 cli.add_command(demo_command)

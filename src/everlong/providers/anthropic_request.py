@@ -1,0 +1,131 @@
+"""A conversation as the body of an Anthropic request, and an Anthropic answer as a reply.
+
+Mends what the API would refuse and no conversation should fail for: empty text, ids with characters of other providers,
+thinking of other providers. Sends nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everlong.model import Message
+from everlong.providers.base import Reply, StopReason, Usage
+from everlong.wire import sendable, to_anthropic, to_openai
+
+__all__ = ["anthropic_body", "anthropic_reply", "anthropic_usage"]
+
+_EMPTY = "(empty)"
+"""Stands where a message would have no words at all, which the API refuses."""
+_NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_STOPS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "window",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+
+
+def anthropic_body(
+    messages: Sequence[Message],
+    model: str,
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
+    max_tokens: int,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The request body; ``options`` stand above what is made here."""
+    system, turns = to_anthropic(messages)
+    body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+    prompt = sendable(system) if isinstance(system, list) else system
+    if isinstance(prompt, list):
+        prompt = [block for block in prompt if _has_words(block)]
+    if prompt:
+        body["system"] = prompt
+    body["messages"] = [_mended(turn) for turn in sendable(turns)]
+    if not body["messages"] or body["messages"][0]["role"] != "user":
+        body["messages"].insert(0, {"role": "user", "content": _EMPTY})
+    if tools:
+        body["tools"] = [_tool(tool) for tool in tools]
+    return {**body, **(options or {})}
+
+
+def _mended(turn: dict[str, Any]) -> dict[str, Any]:
+    role, content = turn["role"], turn.get("content")
+    if not isinstance(content, list):
+        return {"role": role, "content": content if isinstance(content, str) and content.strip() else _EMPTY}
+    blocks = [_with_plain_id(block) for block in content if _has_words(block)]
+    if not any(block.get("type") not in {"thinking", "redacted_thinking"} for block in blocks):
+        blocks.append({"type": "text", "text": _EMPTY})
+    return {"role": role, "content": blocks}
+
+
+def _has_words(block: Any) -> bool:
+    """Whether a block may be sent: no empty text, and no thinking without the seal of this API."""
+    kind = block.get("type")
+    if kind == "text":
+        return bool(str(block.get("text") or "").strip())
+    if kind == "thinking":
+        return bool(block.get("signature"))
+    return bool(kind != "reasoning")
+
+
+def _with_plain_id(block: dict[str, Any]) -> dict[str, Any]:
+    for name in ("id", "tool_use_id"):
+        if isinstance(block.get(name), str) and _NOT_ID.search(block[name]):
+            block = {**block, name: _NOT_ID.sub("_", block[name])}
+    return block
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        return dict(tool)  # already of this API, or one of the server's own
+    made = {"name": function["name"], "description": function.get("description") or ""}
+    made["input_schema"] = function.get("parameters") or {"type": "object", "properties": {}}
+    if "cache_control" in tool:
+        made["cache_control"] = tool["cache_control"]
+    return made
+
+
+def anthropic_reply(answer: Mapping[str, Any], provider: str) -> Reply:
+    """The reply that an answer of the API stands for."""
+    (message,) = to_openai([{"role": "assistant", "content": list(answer.get("content") or [])}])
+    content = message.get("content")
+    if isinstance(content, list) and all(_is_plain(part) for part in content):
+        message["content"] = "".join(str(part.get("text")) for part in content)
+    return Reply(
+        message=message,
+        usage=anthropic_usage(answer.get("usage") or {}),
+        stop=_STOPS.get(str(answer.get("stop_reason")), "end"),
+        model=str(answer.get("model") or ""),
+        provider=provider,
+        id=answer.get("id"),
+        raw=answer,
+    )
+
+
+def _is_plain(part: Mapping[str, Any]) -> bool:
+    return part.get("type") == "text" and part.keys() <= {"type", "text", "citations"} and not part.get("citations")
+
+
+def anthropic_usage(usage: Mapping[str, Any]) -> Usage:
+    """Usage in one vocabulary; where the server worked in several steps, those of all."""
+    steps = usage.get("iterations")
+    if isinstance(steps, list) and steps:
+        total = Usage()
+        for step in steps:
+            total += anthropic_usage({**step, "iterations": None})
+        return total
+    return Usage(
+        input_tokens=usage.get("input_tokens") or 0,
+        output_tokens=usage.get("output_tokens") or 0,
+        cache_read_tokens=usage.get("cache_read_input_tokens") or 0,
+        cache_write_tokens=usage.get("cache_creation_input_tokens") or 0,
+        cache_write_1h_tokens=(usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0,
+        reasoning_tokens=(usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+    )
