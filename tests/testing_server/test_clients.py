@@ -162,6 +162,14 @@ def test_a_script_that_runs_out_says_so_to_the_client_and_to_the_test(gpt: Gpt) 
         server.__exit__(None, None, None)
 
 
+def test_a_long_run_keeps_the_newest_bodies_only(serve: Serve) -> None:
+    server = serve(remember=2)
+    for _ in range(5):
+        post(server, "/v1/chat/completions", {"model": "gpt-5", "messages": HELLO})
+    assert [bool(record.body) for record in server.requests] == [False, False, False, True, True]
+    assert [ask.number for ask in server.model.asked] == [3, 4]
+
+
 def test_a_refusal_is_one_in_each_format(serve: Serve, claude: Claude, gpt: Gpt) -> None:
     server = serve(lambda _: Answer("No.", refused=True))
     assert claude(server).messages.create(model="claude-x", max_tokens=9, messages=HELLO).stop_reason == "refusal"

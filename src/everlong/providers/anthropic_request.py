@@ -46,7 +46,7 @@ def anthropic_body(
         prompt = [block for block in prompt if _has_words(block)]
     if prompt:
         body["system"] = prompt
-    body["messages"] = [_mended(turn) for turn in sendable(turns)]
+    body["messages"] = _with_unique_ids([_mended(turn) for turn in sendable(turns)])
     if not body["messages"] or body["messages"][0]["role"] != "user":
         body["messages"].insert(0, {"role": "user", "content": _EMPTY})
     if tools:
@@ -55,10 +55,12 @@ def anthropic_body(
 
 
 def _mended(turn: dict[str, Any]) -> dict[str, Any]:
-    role, content = turn["role"], turn.get("content")
+    role = turn["role"] if turn["role"] in {"user", "assistant", "system"} else "user"
+    content = turn.get("content")
     if not isinstance(content, list):
         return {"role": role, "content": content if isinstance(content, str) and content.strip() else _EMPTY}
-    blocks = [_with_plain_id(block) for block in content if _has_words(block)]
+    parts = [{"type": "text", "text": str(part)} if not isinstance(part, dict) else part for part in content]
+    blocks = [part for part in parts if _has_words(part)]
     if not any(block.get("type") not in {"thinking", "redacted_thinking"} for block in blocks):
         blocks.append({"type": "text", "text": _EMPTY})
     return {"role": role, "content": blocks}
@@ -74,10 +76,40 @@ def _has_words(block: Any) -> bool:
     return bool(kind != "reasoning")
 
 
-def _with_plain_id(block: dict[str, Any]) -> dict[str, Any]:
-    for name in ("id", "tool_use_id"):
-        if isinstance(block.get(name), str) and _NOT_ID.search(block[name]):
-            block = {**block, name: _NOT_ID.sub("_", block[name])}
+def _with_unique_ids(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The turns with ids that the API takes: its characters only, and none twice, as some models number their calls.
+
+    A new id depends on what stands before it alone, so that a conversation that grows keeps the bytes it had.
+    """
+    seen: dict[str, int] = {}
+    given: dict[str, list[str]] = {}
+    result = []
+    for turn in turns:
+        content = turn["content"]
+        if isinstance(content, list):
+            if turn["role"] == "assistant":
+                given = {}
+            content = [_with_id(block, seen, given) for block in content]
+        result.append({**turn, "content": content})
+    return result
+
+
+def _with_id(block: dict[str, Any], seen: dict[str, int], given: dict[str, list[str]]) -> dict[str, Any]:
+    if block.get("type") == "tool_use":
+        old = str(block.get("id"))
+        plain = _NOT_ID.sub("_", old) or "call"
+        new = plain
+        while new in seen:
+            seen[plain] += 1
+            new = f"{plain}_{seen[plain]}"
+        seen[new] = seen.get(new, 1)
+        given.setdefault(old, []).append(new)
+        return block if new == old else {**block, "id": new}
+    if block.get("type") == "tool_result":
+        old = str(block.get("tool_use_id"))
+        waiting = given.get(old)
+        new = waiting.pop(0) if waiting else _NOT_ID.sub("_", old) or "call"
+        return block if new == old else {**block, "tool_use_id": new}
     return block
 
 

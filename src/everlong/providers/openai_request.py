@@ -19,6 +19,7 @@ _STRICT_FIELDS = {
     "assistant": {"role", "content", "name", "tool_calls", "refusal", "audio", "function_call"},
     "tool": {"role", "content", "tool_call_id"},
 }
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _ANY_FIELDS = {"role", "content", "name"}
 _PART_FIELDS = {"type", "text", "refusal", "image_url", "input_audio", "file", "prompt_cache_breakpoint"}
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
@@ -53,6 +54,8 @@ def openai_body(
 
 def _message(message: Message, strict: bool) -> Message:
     role = message["role"]
+    if strict and role not in _ROLES:
+        message, role = {"role": "user", "content": message.get("content")}, "user"
     result = {name: value for name, value in message.items() if name != "is_error"}
     if strict:
         known = _STRICT_FIELDS.get(role, _ANY_FIELDS)

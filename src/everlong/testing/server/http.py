@@ -39,6 +39,7 @@ class ModelServer:
         api_key: the key that clients must send; without one, any will do.
         alternate_roles: refuse two Anthropic messages of one role in a row, as some hosts of the API do.
         models: the names that ``/v1/models`` lists.
+        remember: keep the bodies of so many requests only, the newest; all by default.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a test may want to turn
@@ -52,6 +53,7 @@ class ModelServer:
         api_key: str | None = None,
         alternate_roles: bool = False,
         models: tuple[str, ...] = ("test-model",),
+        remember: int | None = None,
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"dialect is one of {', '.join(DIALECTS)}; got {dialect!r}")
@@ -60,7 +62,8 @@ class ModelServer:
         self.api_key = api_key
         self.alternate_roles = alternate_roles
         self.models = list(models)
-        self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
+        self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, remember)
+        self._remember = remember
         self.cache = PromptCache(clock)
         self.requests: list[Record] = []
         """Every request for a completion, in the order they came."""
@@ -96,6 +99,8 @@ class ModelServer:
             number = len(self.requests)
             record = make(number)
             self.requests.append(record)
+            if self._remember is not None and number >= self._remember:
+                self.requests[number - self._remember].body = {}
             if self._next_faults:
                 return record, self._next_faults.pop(0)
         plan = self._faults

@@ -7,6 +7,7 @@ of both formats into turns; whether they keep the protocol is checked elsewhere,
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,8 +128,9 @@ Script: TypeAlias = Callable[[Ask], "Answer | str"] | Iterable["Answer | str"] |
 class ScriptedModel:
     """Answers from a list in order, from a function, or always the same text; remembers what it was asked."""
 
-    def __init__(self, script: Script) -> None:
-        self.asked: list[Ask] = []
+    def __init__(self, script: Script, remember: int | None = None) -> None:
+        self.asked: deque[Ask] = deque(maxlen=remember)
+        """What it was asked, all of it or the last so many."""
         self._say = script if callable(script) else None
         self._always = script if isinstance(script, str) else None
         self._left = [] if callable(script) or isinstance(script, str) else list(script)
