@@ -18,6 +18,8 @@ __all__ = ["anthropic_body", "anthropic_reply", "anthropic_usage"]
 
 _EMPTY = "(empty)"
 """Stands where a message would have no words at all, which the API refuses."""
+_FOREIGN = frozenset({"image_url", "input_audio", "audio", "file", "input_image", "input_file", "video_url"})
+"""Parts of other APIs that did not turn into a block of this one."""
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _STOPS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -59,21 +61,40 @@ def _mended(turn: dict[str, Any]) -> dict[str, Any]:
     content = turn.get("content")
     if not isinstance(content, list):
         return {"role": role, "content": content if isinstance(content, str) and content.strip() else _EMPTY}
-    parts = [{"type": "text", "text": str(part)} if not isinstance(part, dict) else part for part in content]
-    blocks = [part for part in parts if _has_words(part)]
+    blocks = [part for part in map(_known, content) if _has_words(part)]
     if not any(block.get("type") not in {"thinking", "redacted_thinking"} for block in blocks):
         blocks.append({"type": "text", "text": _EMPTY})
     return {"role": role, "content": blocks}
+
+
+def _known(part: Any) -> dict[str, Any]:
+    """A block that the API takes; one of another API becomes a word that says so, since it would refuse it."""
+    if not isinstance(part, dict):
+        return {"type": "text", "text": str(part)}
+    if part.get("type") == "tool_result" and isinstance(part.get("content"), list):
+        return _result(part)
+    if part.get("type") in _FOREIGN:
+        return {"type": "text", "text": f"[{part['type']} left out: this model does not take it]"}
+    return part
+
+
+def _result(block: dict[str, Any]) -> dict[str, Any]:
+    """A result whose parts the API takes; a marker inside of it, which the API does not take, moves to the result."""
+    parts = [part for part in map(_known, block["content"]) if _has_words(part)]
+    markers = [part["cache_control"] for part in parts if "cache_control" in part]
+    inside = [{name: value for name, value in part.items() if name != "cache_control"} for part in parts]
+    marker = {"cache_control": markers[-1]} if markers and "cache_control" not in block else {}
+    return {**block, "content": inside, **marker}
 
 
 def _has_words(block: Any) -> bool:
     """Whether a block may be sent: no empty text, and no thinking without the seal of this API."""
     kind = block.get("type")
     if kind == "text":
-        return bool(str(block.get("text") or "").strip())
+        return isinstance(block.get("text"), str) and bool(block["text"].strip())
     if kind == "thinking":
         return bool(block.get("signature"))
-    return bool(kind != "reasoning")
+    return isinstance(kind, str) and kind != "reasoning"
 
 
 def _with_unique_ids(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -104,7 +125,8 @@ def _with_id(block: dict[str, Any], seen: dict[str, int], given: dict[str, list[
             new = f"{plain}_{seen[plain]}"
         seen[new] = seen.get(new, 1)
         given.setdefault(old, []).append(new)
-        return block if new == old else {**block, "id": new}
+        name = _NOT_ID.sub("_", str(block.get("name")))[:128] or "unknown"  # models do make up names
+        return {**block, "id": new, "name": name}
     if block.get("type") == "tool_result":
         old = str(block.get("tool_use_id"))
         waiting = given.get(old)

@@ -6,10 +6,11 @@ sent it. Sends nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everlong.model import Message
+from everlong.model import Message, calls_of
 from everlong.providers.base import Reply, StopReason, Usage
 from everlong.wire import sendable
 
@@ -22,6 +23,8 @@ _STRICT_FIELDS = {
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _ANY_FIELDS = {"role", "content", "name"}
 _PART_FIELDS = {"type", "text", "refusal", "image_url", "input_audio", "file", "prompt_cache_breakpoint"}
+_PARTS = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
+_TOOL_PARTS = frozenset({"text"})
 _THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
 _STOPS: dict[str, StopReason] = {
     "stop": "end",
@@ -31,6 +34,7 @@ _STOPS: dict[str, StopReason] = {
     "content_filter": "refusal",
 }
 _ID_LIMIT = 40
+_NOT_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def openai_body(
@@ -62,7 +66,8 @@ def _message(message: Message, strict: bool) -> Message:
         result = {name: value for name, value in result.items() if name in known}
     content = result.get("content")
     if isinstance(content, list):
-        parts = [_part(part, strict) for part in content if not _is_thinking(part)]
+        taken = _TOOL_PARTS if role == "tool" else _PARTS
+        parts = [_part(part, strict, taken) for part in content if _is_sendable(part)]
         result["content"] = parts or (None if result.get("tool_calls") else "")
     elif content is None and not (result.get("tool_calls") or result.get("refusal")):
         result["content"] = ""
@@ -71,25 +76,35 @@ def _message(message: Message, strict: bool) -> Message:
     elif "tool_calls" in result:
         del result["tool_calls"]
     if strict and role == "tool":
-        result["tool_call_id"] = _short(str(result.get("tool_call_id")))
+        result["tool_call_id"] = _short(str(result.get("tool_call_id") or ""))
     return result
 
 
-def _is_thinking(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in _THINKING
+def _is_sendable(part: Any) -> bool:
+    """Whether a part says anything to this API: not thinking, and no text without words."""
+    if not isinstance(part, dict):
+        return True
+    kind = part.get("type")
+    return isinstance(kind, str) and kind not in _THINKING and (kind != "text" or isinstance(part.get("text"), str))
 
 
-def _part(part: Any, strict: bool) -> Any:
+def _part(part: Any, strict: bool, known: frozenset[str]) -> Any:
     if not isinstance(part, dict):
         return {"type": "text", "text": str(part)}
+    if part["type"] not in known:  # of another API, and refused by this one
+        return {"type": "text", "text": f"[{part['type']} left out: this model does not take it]"}
     return {name: value for name, value in part.items() if name in _PART_FIELDS} if strict else part
 
 
 def _call(call: dict[str, Any], strict: bool) -> dict[str, Any]:
     if not strict:
         return call
-    kept = {name: value for name, value in call.items() if name in {"id", "type", "function", "custom"}}
-    return {**kept, "id": _short(str(call.get("id")))}
+    if isinstance(call.get("custom"), dict):
+        kept = {name: value for name, value in call.items() if name in {"type", "custom"}}
+        return {"id": _short(str(call.get("id") or "")), **kept}
+    (read,) = calls_of({"tool_calls": [call]})
+    name = _NOT_NAME.sub("_", read.name)[:64] or "unknown"  # models do make up names
+    return {"id": _short(read.id), "type": "function", "function": {"name": name, "arguments": read.arguments}}
 
 
 def _short(identifier: str) -> str:
