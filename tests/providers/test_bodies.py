@@ -29,7 +29,7 @@ def without_thinking(message: Message) -> Message:
 def check_both(messages: list[Message]) -> None:
     asked = [*map(without_thinking, messages), {"role": "user", "content": "And now?"}]
     body = anthropic_body(asked, "claude-opus-5", max_tokens=100)
-    check_anthropic(body)
+    check_anthropic(body, alternate_roles=True)
     anthropic_blocks_of(body)
     check_openai(openai_body(asked, "gpt-5", max_tokens=100))
 

@@ -48,7 +48,7 @@ def anthropic_body(
         prompt = [block for block in prompt if _has_words(block)]
     if prompt:
         body["system"] = prompt
-    body["messages"] = _with_unique_ids([_mended(turn) for turn in sendable(turns)])
+    body["messages"] = _with_unique_ids(_alternating([_mended(turn) for turn in sendable(turns)]))
     if not body["messages"] or body["messages"][0]["role"] != "user":
         body["messages"].insert(0, {"role": "user", "content": _EMPTY})
     if tools:
@@ -65,6 +65,27 @@ def _mended(turn: dict[str, Any]) -> dict[str, Any]:
     if not any(block.get("type") not in {"thinking", "redacted_thinking"} for block in blocks):
         blocks.append({"type": "text", "text": _EMPTY})
     return {"role": role, "content": blocks}
+
+
+def _alternating(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The turns with neighbours of one role united, as the API itself does it and some of its hosts do not.
+
+    Thinking must stay first in its message, so a turn that begins with it is left apart.
+    """
+    result: list[dict[str, Any]] = []
+    for turn in turns:
+        blocks = _blocks_of(turn)
+        apart = turn["role"] == "system" or str(blocks[0].get("type")) in {"thinking", "redacted_thinking"}
+        if result and result[-1]["role"] == turn["role"] and not apart:
+            result[-1] = {**turn, "content": [*_blocks_of(result[-1]), *blocks]}
+        else:
+            result.append(turn)
+    return result
+
+
+def _blocks_of(turn: dict[str, Any]) -> list[dict[str, Any]]:
+    content = turn["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
 def _known(part: Any) -> dict[str, Any]:
