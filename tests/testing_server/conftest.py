@@ -46,7 +46,8 @@ Serve = Callable[..., ModelServer]
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # the clients ask the environment for a proxy
     running: list[ModelServer] = []
 
     def start(script: Any = "Understood.", **options: Any) -> ModelServer:
