@@ -46,8 +46,7 @@ Serve = Callable[..., ModelServer]
 
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # the clients ask the environment for a proxy
+def serve() -> Iterator[Serve]:
     running: list[ModelServer] = []
 
     def start(script: Any = "Understood.", **options: Any) -> ModelServer:
