@@ -25,6 +25,7 @@ def _nobodys_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
         if name.startswith("EVERLONG_") and not name.startswith("EVERLONG_TEST_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # clients of model APIs ask the environment for a proxy
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
 import everlong
+import everlong.providers
+import everlong.testing
 from everlong.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
@@ -19,6 +22,7 @@ DOCS = "\n".join(
 )
 
 EXPORTED = [
+    "AuthenticationFailed",
     "Boundaries",
     "Branch",
     "Compacted",
@@ -30,19 +34,28 @@ EXPORTED = [
     "ConfigError",
     "ContextCompressor",
     "ContextEngine",
+    "ContextOverflow",
     "EverlongError",
     "ExplainedLine",
     "Explanation",
     "ExtractiveSummarizer",
     "HashChain",
+    "MalformedReply",
     "MendingSummarizer",
     "Message",
     "MessageCounter",
     "MessageError",
+    "NetworkFailure",
     "NotStored",
     "Occasion",
+    "Overloaded",
     "PromptCache",
+    "ProviderError",
     "Quality",
+    "QuotaExhausted",
+    "RateLimited",
+    "RequestRefused",
+    "RequestTooLarge",
     "SchemaMismatch",
     "Session",
     "Store",
@@ -87,6 +100,24 @@ def test_a_name_that_is_not_exported_is_an_error() -> None:
 @pytest.mark.parametrize("name", EXPORTED)
 def test_every_exported_name_is_documented(name: str) -> None:
     assert re.search(rf"`{name}\b", DOCS), f"{name} is missing in README.md and docs/"
+
+
+@pytest.mark.parametrize("package", [everlong.providers, everlong.testing], ids=["providers", "testing"])
+def test_every_name_of_the_other_public_packages_exists_and_is_documented(package: ModuleType) -> None:
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+    assert [name for name in package.__all__ if not re.search(rf"`{name}\b", DOCS)] == []
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = package.Nonsense
+
+
+def test_loading_providers_and_testing_loads_no_client_and_no_server() -> None:
+    code = """
+import sys, everlong.providers, everlong.testing
+heavy = {"openai", "anthropic", "httpx2", "genai_prices", "keyring", "pydantic", "http.server"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
 
 
 def commands(group: click.Group, prefix: str = "everlong") -> list[tuple[str, click.Command]]:

@@ -6,15 +6,25 @@
     ├── ConfigError         a setting that is unknown, out of range or of the wrong type
     ├── TargetUnreachable   a ``target_tokens`` smaller than the least a conversation can become
     ├── SummarizerError     a summarizer that failed; the compressor falls back and reports it
-    └── StoreError          the store of conversations cannot do what was asked
-        ├── StoreUnavailable    it cannot be opened, reached, read or written: no folder, no server, no permission
-        ├── StoreFull           there is no room left on the disk
-        ├── StoreBusy           others kept it locked for longer than we wait
-        ├── StoreDamaged        the file is no database, or what it holds contradicts itself
-        ├── SchemaMismatch      its tables are somebody else's, or of a newer version
-        ├── NotStored           a session, branch, node or view that is not there
-        ├── TitleTaken          another session has that title
-        └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
+    ├── StoreError          the store of conversations cannot do what was asked
+    │   ├── StoreUnavailable    it cannot be opened, reached, read or written: no folder, no server, no permission
+    │   ├── StoreFull           there is no room left on the disk
+    │   ├── StoreBusy           others kept it locked for longer than we wait
+    │   ├── StoreDamaged        the file is no database, or what it holds contradicts itself
+    │   ├── SchemaMismatch      its tables are somebody else's, or of a newer version
+    │   ├── NotStored           a session, branch, node or view that is not there
+    │   ├── TitleTaken          another session has that title
+    │   └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
+    └── ProviderError       a model's API that gave no usable answer
+        ├── ContextOverflow        the prompt is longer than the window
+        ├── RequestTooLarge        the request is larger than the API takes, whatever the window
+        ├── RateLimited            too many requests for now
+        ├── Overloaded             the API cannot serve anybody for now
+        ├── NetworkFailure         no connection, a time-out, a stream cut off
+        ├── MalformedReply         an answer that cannot be read
+        ├── AuthenticationFailed   no key, or one that is not taken
+        ├── QuotaExhausted         the account has no credit left
+        └── RequestRefused         the API will not take this request, or the model will not answer it
 
 Each message names the thing, the value, what is allowed and what to do next. This module knows nothing else of
 the package.
@@ -22,12 +32,24 @@ the package.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 __all__ = [
+    "AuthenticationFailed",
     "ConfigError",
+    "ContextOverflow",
     "EverlongError",
+    "MalformedReply",
     "MessageError",
+    "NetworkFailure",
     "NotStored",
+    "Overloaded",
+    "ProviderError",
     "QueryError",
+    "QuotaExhausted",
+    "RateLimited",
+    "RequestRefused",
+    "RequestTooLarge",
     "SchemaMismatch",
     "StoreBusy",
     "StoreDamaged",
@@ -116,3 +138,92 @@ class TitleTaken(StoreError):  # noqa: N818 - as above
 
 class QueryError(StoreError):
     """A search cannot be run: its pattern is none, or its mode, order, filter or cursor is not one that is known."""
+
+
+class ProviderError(EverlongError):
+    """A model's API gave no usable answer; the class says why, and what it makes sense to do next."""
+
+    may_retry: ClassVar[bool] = False
+    """Whether the same request may succeed a little later."""
+    may_fall_back: ClassVar[bool] = True
+    """Whether another model or provider may do what this one did not."""
+    should_compact: ClassVar[bool] = False
+    """Whether a shorter prompt would help."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str = "",
+        model: str = "",
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.provider = provider
+        self.model = model
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds that the API asks to wait, where it said so."""
+        super().__init__(message)
+
+
+class ContextOverflow(ProviderError):  # noqa: N818 - these read as the fact that they state
+    """The prompt, or prompt and answer, do not fit the window; the numbers are those of the API, where it gave them."""
+
+    should_compact = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str = "",
+        model: str = "",
+        status: int | None = None,
+        prompt_tokens: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(message, provider=provider, model=model, status=status)
+        self.prompt_tokens = prompt_tokens
+        self.limit = limit
+
+
+class RequestTooLarge(ProviderError):  # noqa: N818
+    """The request has more bytes, or more tokens at once, than the API takes."""
+
+    should_compact = True
+
+
+class RateLimited(ProviderError):  # noqa: N818
+    """Too many requests or tokens for now."""
+
+    may_retry = True
+
+
+class Overloaded(ProviderError):  # noqa: N818
+    """The API is overloaded or broken for now."""
+
+    may_retry = True
+
+
+class NetworkFailure(ProviderError):  # noqa: N818
+    """The API could not be reached, did not answer in time, or the connection broke."""
+
+    may_retry = True
+
+
+class MalformedReply(ProviderError):  # noqa: N818
+    """The API answered with something that is no answer."""
+
+    may_retry = True
+
+
+class AuthenticationFailed(ProviderError):  # noqa: N818
+    """There is no key, it is not taken, or it may not use this model."""
+
+
+class QuotaExhausted(ProviderError):  # noqa: N818
+    """The account has no credit left; waiting does not help."""
+
+
+class RequestRefused(ProviderError):  # noqa: N818
+    """The API will not take this request, or the model declined to answer it."""

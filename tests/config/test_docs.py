@@ -8,6 +8,7 @@ import pytest
 from everlong.config import catalog
 from everlong.config.check import problems_in
 from everlong.config.document import parse_document
+from everlong.config.listing import NAMED, named_settings
 from everlong.config.load import RESERVED
 from everlong.config.splice import scalar_text
 
@@ -21,6 +22,14 @@ def test_every_setting_is_documented_with_its_default_and_limits(key: str) -> No
     assert row is not None, f"docs/configuration.md has no row for {key}"
     assert row[1].strip() == f"`{scalar_text(info.default)}`"
     assert row[2].strip() == info.allowed
+
+
+@pytest.mark.parametrize("section", list(NAMED))
+def test_every_setting_of_a_named_section_is_documented_with_its_limits(section: str) -> None:
+    for key, info in named_settings(section).items():
+        row = re.search(rf"^\| `{section}\.<name>\.{key}` \|(.*)\|(.*)\|(.*)\|$", DOCS, re.MULTILINE)
+        assert row is not None, f"docs/configuration.md has no row for {section}.<name>.{key}"
+        assert row[2].strip() == info.allowed
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:

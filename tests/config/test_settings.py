@@ -52,6 +52,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "retention_days": None,
             "retention_megabytes": None,
         },
+        "models": {},
+        "providers": {},
         "plugins": {},
     }
 

@@ -1,4 +1,4 @@
-"""``everlong compress``: compact anyone's own transcript, with no API key.
+"""``everlong compress``: compact anyone's own transcript, with no API key, or with a model that writes the summary.
 
 The compacted conversation goes to stdout or a file, in the format that came in; the report goes to stderr, or to
 stdout as JSON. What compaction is, the context package knows.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,10 @@ import click
 from everlong.cli.files import read_input, write_output
 
 if TYPE_CHECKING:
-    from everlong.context import CompactionReport, ContextCompressor, Explanation
+    from collections.abc import Callable
+
+    from everlong.config import Settings
+    from everlong.context import CompactionReport, ContextCompressor, Explanation, Summarizer
     from everlong.model import Message
     from everlong.wire import Conversation, Transcript
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--budget", type=click.IntRange(min=1), help="Make each conversation fit this many tokens.")
 @click.option("--focus", help="A topic that the summary puts first.")
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
+@click.option("--summarizer", metavar="PROVIDER:MODEL", help="Let this model write the summary; auto: as configured.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
@@ -39,6 +44,7 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     budget: int | None,
     focus: str | None,
     model: str | None,
+    summarizer: str | None,
     output: str | None,
     as_json: bool,
     diff: bool,
@@ -48,11 +54,15 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     """Compact the conversation(s) in FILE, or in standard input for "-".
 
     FILE is a message list or a request body in the OpenAI or Anthropic format, JSONL of messages or of conversations,
-    or a Claude Code session log; what comes out has the same format (of a log: its messages). Nothing is sent anywhere.
+    or a Claude Code session log; what comes out has the same format (of a log: its messages). Nothing is sent anywhere,
+    unless --summarizer names a model.
     """
     transcript = read_input(file)
     explain = explain or why is not None
-    compacted, reports, explanations = _compact(transcript, context_length, threshold, budget, focus, model, explain)
+    make_engine = _engines(
+        {} if threshold is None else {"compression.threshold": threshold}, context_length, summarizer
+    )
+    compacted, reports, explanations = _compact(transcript, make_engine, model, budget, focus, explain=explain)
     if why is not None:
         explanations = [explanation.about(why) for explanation in explanations]
     if output:
@@ -77,27 +87,20 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 
 def _compact(
     transcript: Transcript,
-    context_length: int | None,
-    threshold: str | None,
+    make_engine: Callable[[str | None], ContextCompressor],
+    model: str | None,
     budget: int | None,
     focus: str | None,
-    model: str | None,
+    *,
     explain: bool,
 ) -> tuple[list[list[Message]], list[CompactionReport], list[Explanation]]:
     from everlong.cli.progress import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.config import load_settings  # noqa: PLC0415 - as above
 
-    overrides = {} if threshold is None else {"compression.threshold": threshold}
-    settings = load_settings(overrides).settings.compression
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
     explanations: list[Explanation] = []
-    engines: dict[str | None, ContextCompressor] = {}
     for conversation in tracked(transcript.conversations, "compacting"):
-        chosen = model or conversation.model
-        if chosen not in engines:
-            engines[chosen] = _engine(context_length, settings, chosen)
-        engine = engines[chosen]
+        engine = make_engine(model or conversation.model)
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         target = None if budget is None else _target(budget, engine.overhead_tokens)
         if explain:
@@ -110,14 +113,42 @@ def _compact(
     return results, reports, explanations
 
 
-def _engine(context_length: int | None, settings: Any, model: str | None) -> ContextCompressor:
+def _engines(
+    overrides: dict[str, Any], context_length: int | None, summarizer: str | None
+) -> Callable[[str | None], ContextCompressor]:
+    """What gives the engine for a model's name, one for each."""
     from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config import load_settings  # noqa: PLC0415 - as above
     from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
     from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
 
-    engine = ContextCompressor(context_length or DEFAULT_CONTEXT_LENGTH, settings=settings, model=model)
-    engine.prices = prices_for(model or "")
-    return engine
+    settings = load_settings(overrides).settings
+    writer = None if summarizer is None else _summarizer(summarizer, settings)
+    window = context_length or DEFAULT_CONTEXT_LENGTH
+
+    @cache
+    def engine_for(model: str | None) -> ContextCompressor:
+        engine = ContextCompressor(window, settings=settings.compression, summarizer=writer, model=model)
+        engine.prices = prices_for(model or "")
+        return engine
+
+    return engine_for
+
+
+def _summarizer(name: str, settings: Settings) -> Summarizer:
+    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.providers import ProviderSummarizer, connect, summarizer_for  # noqa: PLC0415 - as above
+
+    if name != "auto":
+        return ProviderSummarizer(connect(name, settings))
+    found = summarizer_for(settings)
+    if found is None:
+        raise ConfigError(
+            "--summarizer auto finds no model: there is no key of a provider, and auxiliary.compression names none; "
+            "store a key with everlong auth set PROVIDER, or leave the option out",
+            key="auxiliary.compression.provider",
+        )
+    return found
 
 
 def _target(budget: int, overhead: int) -> int:

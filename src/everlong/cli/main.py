@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 import click
 
+from everlong.cli.auth import auth_group
 from everlong.cli.cache_sim import cache_sim_command
 from everlong.cli.compress import compress_command
 from everlong.cli.config import config_group
@@ -30,6 +31,7 @@ def cli(debug: bool) -> None:
         os.environ["EVERLONG_DEBUG"] = "1"
 
 
+cli.add_command(auth_group)
 cli.add_command(cache_sim_command)
 cli.add_command(compress_command)
 cli.add_command(config_group)

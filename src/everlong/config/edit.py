@@ -12,7 +12,7 @@ from typing import Any
 from everlong.config.atomic import write_whole
 from everlong.config.check import problems_in, raise_problems, shown, unknown_setting
 from everlong.config.document import BYTE_ORDER_MARK, parse_document, parse_value, read_text
-from everlong.config.listing import PLUGINS, catalog, sections
+from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, named_settings, sections
 from everlong.config.load import without_empty_sections
 from everlong.config.settings import Settings
 from everlong.config.splice import rewritten, spliced
@@ -36,12 +36,17 @@ def set_value(path: Path, key: str, value: str) -> Any:
 
 def _steps(key: str) -> list[str]:
     steps = key.split(".")
-    if key in catalog() and key != PLUGINS:
+    if key in catalog() and key not in {PLUGINS, *NAMED}:
         return steps
+    named = named_setting(key)
+    if named is not None:
+        return named[0]
     if steps[0] == PLUGINS and len(steps) > 1 and all(steps):
         return steps
     if key in sections():
-        inside = [name for name in catalog() if name.startswith(f"{key}.")] or [f"{PLUGINS}.NAME.KEY"]
+        inside = [name for name in catalog() if name.startswith(f"{key}.")]
+        inside += [f"{key}.NAME.{leaf}" for leaf in (named_settings(key) if key in NAMED else ())]
+        inside = inside or [f"{PLUGINS}.NAME.KEY"]
         raise ConfigError(f"{key} is a section, not a setting; set one of {', '.join(inside)}", key)
     problem = unknown_setting(key, "command line")
     raise ConfigError(problem.sentence, key)
@@ -59,7 +64,7 @@ def _understood(steps: list[str], text: str) -> Any:
     raise_problems(problems)
     found: Any = Settings.model_validate(_nested(steps, parsed))
     for name in steps:
-        found = getattr(found, name)
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
     return found
 
 

@@ -14,12 +14,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from everlong.config.settings import Settings
+from everlong.config.settings import ModelSettings, ProviderSettings, Settings
 
-__all__ = ["SettingInfo", "catalog", "nearest", "sections"]
+__all__ = ["NAMED", "SettingInfo", "catalog", "named_setting", "named_settings", "nearest", "sections"]
 
 PLUGINS = "plugins"
 """The one section whose keys are not ours to check."""
+
+NAMED: dict[str, type[BaseModel]] = {"models": ModelSettings, "providers": ProviderSettings}
+"""Sections with one part per name that a user chooses; names may have dots in them."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,24 @@ def catalog() -> dict[str, SettingInfo]:
 @cache
 def sections() -> frozenset[str]:
     """The dotted names that hold settings and are none themselves."""
-    return frozenset(key.rsplit(".", depth)[0] for key in catalog() for depth in range(1, key.count(".") + 1)) | {
-        PLUGINS
-    }
+    above = {key.rsplit(".", depth)[0] for key in catalog() for depth in range(1, key.count(".") + 1)}
+    return frozenset(above | {PLUGINS} | NAMED.keys())
+
+
+@cache
+def named_settings(section: str) -> dict[str, SettingInfo]:
+    """The settings that each part of a named section can have."""
+    return {info.key: info for info in _walk(NAMED[section], "")}
+
+
+def named_setting(key: str) -> tuple[list[str], SettingInfo] | None:
+    """The steps (section, name, setting) of a key in a named section, and what it is; None for any other key."""
+    section, _, rest = key.partition(".")
+    if section not in NAMED:
+        return None
+    name, _, leaf = rest.rpartition(".")
+    info = named_settings(section).get(leaf)
+    return ([section, name, leaf], info) if name and info else None
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

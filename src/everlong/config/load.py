@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from everlong.config.check import Problem, problems_in, raise_problems, shown, unknown_setting
 from everlong.config.document import parse_value, read_document
-from everlong.config.listing import PLUGINS, catalog, nearest, sections
+from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, nearest, sections
 from everlong.config.paths import project_config_path, user_config_path
 from everlong.config.settings import Settings
 
@@ -112,7 +112,7 @@ def _env_layer(env: Mapping[str, str]) -> _Layer:
         if not variable.startswith(PREFIX) or variable in RESERVED or not env[variable].strip():
             continue
         key = variable.removeprefix(PREFIX).lower().replace("__", ".")
-        if key in catalog() and key != PLUGINS:
+        if (key in catalog() and key not in {PLUGINS, *NAMED}) or named_setting(key):
             value: Any = None if env[variable].strip() == "null" else env[variable]
         elif key.startswith(f"{PLUGINS}.") and all(key.split(".")):
             value = parse_value(env[variable])

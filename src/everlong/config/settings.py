@@ -21,7 +21,9 @@ __all__ = [
     "CompressionSettings",
     "ContextSettings",
     "MemorySettings",
+    "ModelSettings",
     "PromptCachingSettings",
+    "ProviderSettings",
     "Settings",
     "StoreSettings",
 ]
@@ -260,6 +262,43 @@ class StoreSettings(_Section):
     )
 
 
+Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
+
+
+class ModelSettings(_Section):
+    """What is known of one model, where the catalogue is wrong or knows nothing."""
+
+    context_length: Whole | None = _setting(
+        None, "a whole number from 1 to 1,000,000,000, or null", "The model's window in tokens.", ge=1
+    )
+    input_price: Price | None = _setting(
+        None, "a number from 0, or null", "US dollars for a million tokens of plain input."
+    )
+    output_price: Price | None = _setting(
+        None, "a number from 0, or null", "US dollars for a million tokens of output."
+    )
+    cache_read_price: Price | None = _setting(
+        None, "a number from 0, or null", "US dollars for a million tokens read from the provider's cache."
+    )
+    cache_write_price: Price | None = _setting(
+        None, "a number from 0, or null", "US dollars for a million tokens written to the provider's cache."
+    )
+
+
+class ProviderSettings(_Section):
+    """An endpoint that serves models: one of your own, or another address of a known one."""
+
+    api: Literal["openai", "anthropic"] | None = _setting(
+        None, "openai, anthropic or null", "The format it speaks; null means that of the known provider, else openai."
+    )
+    base_url: WebAddress | None = _setting(
+        None, "an http:// or https:// address, or null", "Where it is; null means the known provider's address."
+    )
+    key_variable: Name | None = _setting(
+        None, "the name of an environment variable, or null", "The environment variable that holds its key."
+    )
+
+
 class Settings(_Section):
     """The whole of ``config.yaml``."""
 
@@ -269,6 +308,12 @@ class Settings(_Section):
     context: ContextSettings = ContextSettings()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
+    models: dict[Name, ModelSettings] = _setting(
+        {}, "a mapping of model names to their settings", "What is known of single models."
+    )
+    providers: dict[Name, ProviderSettings] = _setting(
+        {}, "a mapping of provider names to their settings", "Endpoints that serve models."
+    )
     plugins: dict[str, Any] = _setting(
         {},
         "a mapping of plugin names to their own settings",

@@ -1,0 +1,220 @@
+"""Who writes summaries: the model that ``auxiliary.compression`` names or that is picked, then the main one.
+
+What is left when all of them fail, the extractive summary, is the compressor's own business. The summarizers themselves
+are those of `everlong.context`; this module only puts providers behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from everlong.context import (
+    Complete,
+    CompletionSummarizer,
+    Summarizer,
+    SummarizerChain,
+    SummaryProgress,
+    SummaryRequest,
+    WarmPrefixSummarizer,
+    Weakness,
+)
+from everlong.context.summary.completion import LEAST_WINDOW
+from everlong.errors import ConfigError, ContextOverflow, ProviderError, SummarizerError
+from everlong.model import Message
+from everlong.providers.base import Provider
+from everlong.providers.catalogue import Catalogue, ModelPrices
+from everlong.providers.connection import Connection, connect
+from everlong.providers.keys import key_source
+from everlong.providers.names import ModelName, endpoint_for, parse_model_name
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+
+__all__ = ["CHEAPER", "ProviderSummarizer", "completer", "summarizer_for"]
+
+CHEAPER: dict[str, str] = {
+    "anthropic": "claude-haiku-5-5",
+    "openai": "gpt-6-luna",
+    "openrouter": "anthropic/claude-haiku-5.5",
+}
+"""The model that ``auto`` picks of each provider, in the order in which providers are tried. As of November 2026."""
+
+
+def completer(
+    provider: Provider, tools: Sequence[Mapping[str, Any]] = (), options: Mapping[str, Any] | None = None
+) -> Complete:
+    """A function that completes a chat with a provider, as summarizers want it.
+
+    For `WarmPrefixSummarizer` give the conversation's own ``tools`` and ``options``, or its cache is cold.
+    """
+
+    def complete(messages: Sequence[Message], max_tokens: int) -> str:
+        reply = provider.complete(messages, tools=tools, max_tokens=max_tokens, options=options)
+        if reply.stop == "refusal":
+            raise SummarizerError(f"{provider.name}:{provider.model} declined to write the summary")
+        return reply.text
+
+    return complete
+
+
+class ProviderSummarizer:
+    """A model of a provider that writes summaries from a transcript; learns its real window from overflow errors."""
+
+    def __init__(self, connection: Connection, progress: Callable[[SummaryProgress], None] | None = None) -> None:
+        self._connection = connection
+        self._progress = progress
+        self._share = 1.0
+        self._made: tuple[int, CompletionSummarizer] | None = None
+
+    @property
+    def name(self) -> str:
+        """How reports call this summarizer."""
+        return str(self._connection.model_name)
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """The model's summary."""
+        return self._tried(lambda summarizer: summarizer.summarize(request))
+
+    def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
+        """A second draft of a weak summary."""
+        return self._tried(lambda summarizer: summarizer.mend(request, draft, weakness))
+
+    def _tried(self, ask: Callable[[CompletionSummarizer], str]) -> str:
+        try:
+            return ask(self._summarizer())
+        except ContextOverflow as error:
+            self._learn(error)
+            return ask(self._summarizer())
+
+    def _learn(self, error: ContextOverflow) -> None:
+        """Read in smaller parts: the window is smaller than was thought, or the server counts more than we do."""
+        self._connection.catalogue.learn(self._connection.model_name, error)
+        if error.limit and error.prompt_tokens and error.prompt_tokens > error.limit:
+            self._share *= 0.95 * error.limit / error.prompt_tokens
+        else:
+            self._share *= 0.7
+
+    def _summarizer(self) -> CompletionSummarizer:
+        info = self._connection.info
+        window = min(info.context_length, info.price_step or info.context_length)
+        window = max(LEAST_WINDOW, int(window * self._share))
+        if self._made is None or self._made[0] != window:
+            complete = completer(self._connection)
+            made = CompletionSummarizer(complete, window=window, name=self.name, progress=self._progress)
+            self._made = (window, made)
+        return self._made[1]
+
+
+def summarizer_for(
+    settings: Settings,
+    main: Connection | None = None,
+    *,
+    main_complete: Complete | None = None,
+    catalogue: Catalogue | None = None,
+    env: Mapping[str, str] | None = None,
+    progress: Callable[[SummaryProgress], None] | None = None,
+) -> Summarizer | None:
+    """Who writes summaries by these settings: the auxiliary model, then the main one; None where there is neither.
+
+    ``main_complete`` sends what the conversation itself sends (same tools and settings), so that the main model reads
+    from its cache; see `completer`.
+
+    Raises:
+        ConfigError: the settings name a provider or a model that cannot be found.
+        AuthenticationFailed: the provider that the settings name has no key.
+    """
+    chosen = settings.auxiliary.compression
+    catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
+    members: list[Summarizer] = []
+    if chosen.base_url is not None:
+        members.append(ProviderSummarizer(_at_address(settings, chosen.base_url, catalogue, env), progress))
+    elif chosen.provider == "auto":
+        picked = _picked(settings, main, catalogue, env)
+        members += [] if picked is None else [ProviderSummarizer(picked, progress)]
+    elif chosen.provider != "main":
+        model = chosen.model or CHEAPER.get(chosen.provider)
+        if model is None:
+            endpoint_for(chosen.provider, settings.providers)
+            raise ConfigError(
+                f"auxiliary.compression.model is null, and there is no usual model of {chosen.provider}; name one",
+                key="auxiliary.compression.model",
+            )
+        name = str(ModelName(chosen.provider, model))
+        members.append(ProviderSummarizer(connect(name, settings, catalogue=catalogue, env=env), progress))
+    if main is not None:
+        warm = WarmPrefixSummarizer(
+            main_complete or completer(main), window=main.info.context_length, name=f"{main.model_name} (warm)"
+        )
+        members += [warm, ProviderSummarizer(main, progress)]
+    cooldown = settings.compression.failure_cooldown_seconds
+    return SummarizerChain(members, cooldown_seconds=cooldown) if members else None
+
+
+def _at_address(settings: Settings, base_url: str, catalogue: Catalogue, env: Mapping[str, str] | None) -> Connection:
+    chosen = settings.auxiliary.compression
+    model = chosen.model
+    if model is None:
+        model = _only_model(base_url)
+    if chosen.provider not in {"auto", "main"}:
+        model = str(ModelName(chosen.provider, model))
+    return connect(model, settings, base_url=base_url, catalogue=catalogue, env=env)
+
+
+def _only_model(base_url: str) -> str:
+    from everlong.providers.openai_api import OpenAIProvider  # noqa: PLC0415 - only what is used is loaded
+
+    provider = OpenAIProvider("", api_key="no-key", base_url=base_url, name="custom", timeout=10.0)
+    try:
+        names = [str(entry.get("id")) for entry in provider.served_models()]
+    except ProviderError as error:
+        raise ConfigError(
+            f"auxiliary.compression.model is null, and {base_url} does not list its models ({error}); name one",
+            key="auxiliary.compression.model",
+        ) from error
+    finally:
+        provider.close()
+    if len(names) != 1:
+        raise ConfigError(
+            f"auxiliary.compression.model is null, and {base_url} serves {', '.join(names) or 'no model'}; name one",
+            key="auxiliary.compression.model",
+        )
+    return names[0]
+
+
+def _picked(
+    settings: Settings, main: Connection | None, catalogue: Catalogue, env: Mapping[str, str] | None
+) -> Connection | None:
+    """A cheaper model of a provider whose key exists, the main one's own first; None where there is no such model."""
+    chosen = settings.auxiliary.compression
+    if chosen.model is not None:
+        return connect(_full_name(chosen.model, main), settings, catalogue=catalogue, env=env)
+    order = list(CHEAPER)
+    if main is not None and main.endpoint.name in order:
+        order.sort(key=lambda name: name != main.endpoint.name)
+    for provider in order:
+        endpoint = endpoint_for(provider, settings.providers)
+        name = ModelName(provider, CHEAPER[provider])
+        if key_source(endpoint, env) is None:
+            continue
+        if main is not None and not _is_cheaper(catalogue.info(name, endpoint).prices, main.info.prices):
+            continue
+        return connect(str(name), settings, catalogue=catalogue, env=env)
+    return None
+
+
+def _full_name(model: str, main: Connection | None) -> str:
+    """A model named without its provider is the main one's, where it says nothing else."""
+    if main is None:
+        return model
+    try:
+        return str(parse_model_name(model))
+    except ConfigError:
+        return str(ModelName(main.endpoint.name, model))
+
+
+def _is_cheaper(one: ModelPrices | None, other: ModelPrices | None) -> bool:
+    """Whether a model's prices are lower; one without known prices, a local one, is taken to be free."""
+    if one is None or other is None:
+        return False
+    return one.input + one.output / 5 < other.input + other.output / 5

@@ -1,0 +1,184 @@
+"""What every provider is and gives: one protocol, replies in the OpenAI format, usage in one vocabulary, events.
+
+Nothing here talks to anybody. Conversations go in and come out as messages of the OpenAI format; what only one API has
+(thinking with its signatures) travels in them as parts, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from everlong.model import Message, calls_of, text_of
+from everlong.model.message import ToolCall
+
+__all__ = [
+    "Done",
+    "Event",
+    "Provider",
+    "Reply",
+    "StopReason",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCallMade",
+    "Usage",
+    "UsageReported",
+]
+
+StopReason = Literal["end", "tool_calls", "length", "window", "refusal", "pause"]
+"""Why a model stopped: it was done, wants tools, hit the limit of the answer or of the window, declined, or paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of one call; the prompt is what was plain, read from the cache and written to it together."""
+
+    input_tokens: int = 0
+    """Plain prompt tokens: neither read from the cache nor written to it."""
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    """The part of what was written that stays for an hour."""
+    reasoning_tokens: int = 0
+    """The part of the output that was thinking."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All tokens of the prompt."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and answer."""
+        return self.prompt_tokens + self.output_tokens
+
+    def to_dict(self) -> dict[str, int]:
+        """The form that `ContextEngine.update_from_response` takes."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.output_tokens,
+            "total_tokens": self.total_tokens,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+            "reasoning_tokens": self.reasoning_tokens,
+        }
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of a model."""
+
+    message: Message
+    """The assistant message, ready to be appended to the conversation and sent again to any provider."""
+    usage: Usage
+    stop: StopReason
+    model: str
+    """The model that answered, as the API names it."""
+    provider: str
+    id: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The answer as the API sent it, or as its stream adds up."""
+
+    @property
+    def text(self) -> str:
+        """The words of the answer, without thinking."""
+        return text_of(self.message)
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The tools that the model wants to be called."""
+        return calls_of(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More words of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """More of the model's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallMade:
+    """A tool call, complete."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """What the call has cost in tokens."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a stream, with the whole reply; always the last event, and missing only where an error is raised."""
+
+    reply: Reply
+
+
+Event: TypeAlias = TextDelta | ThinkingDelta | ToolCallMade | UsageReported | Done
+
+
+class Provider(Protocol):
+    """One model behind one API. Every failure is raised as a `ProviderError`."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name, such as ``anthropic``."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model's name, as the API wants it."""
+        ...
+
+    @property
+    def takes_markers(self) -> bool:
+        """Whether ``cache_control`` markers in the messages reach the model's cache."""
+        ...
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        max_tokens: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """The model's answer; ``options`` are further fields of the API's own request body."""
+        ...
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        max_tokens: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Iterator[Event]:
+        """The model's answer as it comes; closing the iterator ends the call."""
+        ...
+
+    def served_context_length(self) -> int | None:
+        """The model's window as the server tells it; None where it does not."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

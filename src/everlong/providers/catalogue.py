@@ -1,0 +1,204 @@
+"""What is known of models: their windows and prices.
+
+A window comes from the user's settings, else the offline catalogue of the package ``genai-prices``, else the server
+itself, else a stated default; a limit that an overflow error named is believed above a larger one. For an endpoint of
+the user's own the server is asked before the catalogue, because anything may be served there under any name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from everlong.errors import ContextOverflow, ProviderError
+from everlong.providers.base import Usage
+from everlong.providers.names import Endpoint, ModelName
+
+if TYPE_CHECKING:
+    from everlong.config import ModelSettings
+
+__all__ = ["DEFAULT_CONTEXT_LENGTH", "Catalogue", "ModelInfo", "ModelPrices"]
+
+DEFAULT_CONTEXT_LENGTH = 128_000
+"""The window of a model of which nothing is known."""
+
+Source = Literal["settings", "learned", "catalogue", "server", "default"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrices:
+    """US dollars for a million tokens."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+    cache_write_1h: float
+
+    def cost(self, usage: Usage) -> float:
+        """What a call costs."""
+        short = usage.cache_write_tokens - usage.cache_write_1h_tokens
+        total = (
+            usage.input_tokens * self.input
+            + usage.output_tokens * self.output
+            + usage.cache_read_tokens * self.cache_read
+            + short * self.cache_write
+            + usage.cache_write_1h_tokens * self.cache_write_1h
+        )
+        return total / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of one model, and who says so."""
+
+    name: ModelName
+    context_length: int
+    context_source: Source
+    prices: ModelPrices | None = None
+    """At the lowest step; None where they are not known."""
+    price_step: int | None = None
+    """Prompt tokens from which on everything costs more; None where the price is flat or not known."""
+
+
+class Catalogue:
+    """Looks up models, and learns from what goes wrong. ``models`` are the settings of that name."""
+
+    def __init__(self, models: Mapping[str, ModelSettings] | None = None) -> None:
+        self._settings = dict(models or {})
+        self._learned: dict[ModelName, int] = {}
+        self._served: dict[ModelName, int | None] = {}
+        self._lock = threading.Lock()
+
+    def info(self, name: ModelName, endpoint: Endpoint, ask: Callable[[], int | None] | None = None) -> ModelInfo:
+        """What is known of a model; ``ask`` asks its server for the window, once, if nothing else tells it."""
+        entry = _entry(name.model, endpoint.catalogue)
+        length, source = self._window(name, endpoint, entry, ask)
+        learned = self._learned.get(name)
+        if learned is not None and learned < length:
+            length, source = learned, "learned"
+        prices, step = _prices(entry, endpoint)
+        return ModelInfo(name, length, source, self._own_prices(name) or prices, step)
+
+    def _window(
+        self, name: ModelName, endpoint: Endpoint, entry: Any, ask: Callable[[], int | None] | None
+    ) -> tuple[int, Source]:
+        own = self._setting(name)
+        if own is not None and own.context_length is not None:
+            return own.context_length, "settings"
+        listed = getattr(entry, "context_window", None)
+        if listed and endpoint.catalogue is not None:
+            return int(listed), "catalogue"
+        served = self._asked(name, ask)
+        if served is not None:
+            return served, "server"
+        return (int(listed), "catalogue") if listed else (DEFAULT_CONTEXT_LENGTH, "default")
+
+    def _asked(self, name: ModelName, ask: Callable[[], int | None] | None) -> int | None:
+        if ask is None or name in self._served:
+            return self._served.get(name)
+        try:
+            served = ask()
+        except ProviderError:  # a server that does not tell is not a reason to stop; the next source is asked
+            served = None
+        with self._lock:
+            self._served[name] = served
+        return served
+
+    def learn(self, name: ModelName, error: ContextOverflow) -> int | None:
+        """Believe the limit that an overflow error names; returns it, or None where it names none."""
+        if error.limit is None or error.limit < 1:
+            return None
+        with self._lock:
+            self._learned[name] = min(error.limit, self._learned.get(name, error.limit))
+        return error.limit
+
+    def _setting(self, name: ModelName) -> ModelSettings | None:
+        return self._settings.get(str(name)) or self._settings.get(name.model)
+
+    def _own_prices(self, name: ModelName) -> ModelPrices | None:
+        own = self._setting(name)
+        if own is None or own.input_price is None:
+            return None
+        plain = own.input_price
+        write = plain if own.cache_write_price is None else own.cache_write_price
+        return ModelPrices(
+            input=plain,
+            output=plain if own.output_price is None else own.output_price,
+            cache_read=plain if own.cache_read_price is None else own.cache_read_price,
+            cache_write=write,
+            cache_write_1h=write,
+        )
+
+    def cost(self, name: ModelName, endpoint: Endpoint, usage: Usage) -> float | None:
+        """What a call costs in US dollars, with the steps of the price; None where prices are not known."""
+        own = self._own_prices(name)
+        if own is not None:
+            return own.cost(usage)
+        prices, step = _prices(_entry(name.model, endpoint.catalogue), endpoint)
+        if prices is None:
+            return None
+        if step is None or usage.prompt_tokens <= step:
+            return prices.cost(usage)
+        return _stepped_cost(name.model, endpoint, usage)
+
+
+# -- the offline catalogue --------------------------------------------------------------------------------------------
+
+
+def _entry(model: str, provider: str | None) -> Any:
+    """The catalogue's entry for a model; None where it has none, or is not installed."""
+    try:
+        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - optional, and slow to load
+    except ImportError:
+        return None
+    try:
+        return get_snapshot().find_provider_model(model, None, provider, None)[1]
+    except LookupError:
+        return None
+
+
+def _prices(entry: Any, endpoint: Endpoint) -> tuple[ModelPrices | None, int | None]:
+    if entry is None or endpoint.catalogue is None:  # what a server of one's own costs, no catalogue knows
+        return None, None
+    from datetime import UTC, datetime  # noqa: PLC0415 - only needed with the catalogue
+
+    listed = entry.get_prices(datetime.now(tz=UTC))
+    plain, step = _lowest(getattr(listed, "input_mtok", None))
+    output, _ = _lowest(getattr(listed, "output_mtok", None))
+    if plain is None or output is None:
+        return None, None
+    read, _ = _lowest(getattr(listed, "cache_read_mtok", None))
+    write, _ = _lowest(getattr(listed, "cache_write_mtok", None))
+    write = plain if write is None else write
+    hour, _ = _lowest(getattr(listed, "cache_write_1h_mtok", None))
+    prices = ModelPrices(plain, output, plain if read is None else read, write, write if hour is None else hour)
+    return prices, step
+
+
+def _lowest(price: Any) -> tuple[float | None, int | None]:
+    """The price of the first step, and where the second begins."""
+    if price is None:
+        return None, None
+    tiers = getattr(price, "tiers", None)
+    if tiers is None:
+        return float(price), None
+    return float(price.base), min((tier.start for tier in tiers), default=None)
+
+
+def _stepped_cost(model: str, endpoint: Endpoint, usage: Usage) -> float:
+    import genai_prices  # noqa: PLC0415 - optional, and slow to load
+
+    calculated = genai_prices.calc_price(
+        genai_prices.Usage(
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        ),
+        model,
+        provider_id=endpoint.catalogue,
+    )
+    return float(calculated.total_price)

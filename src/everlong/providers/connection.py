@@ -1,0 +1,113 @@
+"""From a name to a provider that can be called: endpoint, key, client, retries, and what is known of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from everlong.errors import ProviderError
+from everlong.providers.base import Provider
+from everlong.providers.catalogue import Catalogue, ModelInfo
+from everlong.providers.keys import NO_KEY, find_key
+from everlong.providers.names import ENDPOINTS, Endpoint, ModelName, endpoint_for, parse_model_name
+from everlong.providers.retry import Retrying, RetryPolicy
+
+if TYPE_CHECKING:
+    from everlong.config import ProviderSettings, Settings
+
+__all__ = ["Connection", "connect"]
+
+_CLAUDE = re.compile(r"claude", re.IGNORECASE)
+
+
+class Connection(Retrying):
+    """A provider with retries that knows its own name, endpoint, window and prices."""
+
+    def __init__(
+        self,
+        inner: Provider,
+        model_name: ModelName,
+        endpoint: Endpoint,
+        catalogue: Catalogue,
+        policy: RetryPolicy | None = None,
+        on_retry: Callable[[ProviderError, int, float], None] | None = None,
+    ) -> None:
+        super().__init__(inner, policy, on_retry=on_retry)
+        self.model_name = model_name
+        self.endpoint = endpoint
+        self.catalogue = catalogue
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known of the model now; its server may be asked, once."""
+        return self.catalogue.info(self.model_name, self.endpoint, self.served_context_length)
+
+
+def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise
+    name: str,
+    settings: Settings | None = None,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    catalogue: Catalogue | None = None,
+    policy: RetryPolicy | None = None,
+    timeout: float = 600.0,
+    env: Mapping[str, str] | None = None,
+    on_retry: Callable[[ProviderError, int, float], None] | None = None,
+) -> Connection:
+    """The model of that name (``provider:model``), ready to be called.
+
+    Args:
+        name: ``anthropic:claude-…``, ``openai:gpt-…``, ``openrouter:vendor/model``, or of an endpoint of your own.
+        settings: the configuration, for ``providers`` and ``models``.
+        base_url: another address for the provider; with a bare model name, an OpenAI-compatible endpoint.
+        api_key: the key, where it does not come from the environment or the keyring.
+        catalogue: what is known of models, where it is to be shared.
+        policy: how often and how patiently calls are tried again.
+        timeout: seconds of silence after which a call has failed.
+        env: environment variables, instead of the process's own.
+        on_retry: told the error, the number of the attempt and the wait before each retry.
+
+    Raises:
+        ConfigError: the name cannot be understood, or the client's package is not installed.
+        AuthenticationFailed: a key is needed and there is none.
+    """
+    own = settings.providers if settings is not None else {}
+    if catalogue is None:
+        catalogue = Catalogue(settings.models if settings is not None else None)
+    endpoint, parsed = _resolved(name, base_url, own)
+    key = api_key or find_key(endpoint, env)
+    return Connection(_provider(endpoint, parsed.model, key, timeout), parsed, endpoint, catalogue, policy, on_retry)
+
+
+def _resolved(name: str, base_url: str | None, own: Mapping[str, ProviderSettings]) -> tuple[Endpoint, ModelName]:
+    provider = name.partition(":")[0]
+    if base_url is None or provider in {*ENDPOINTS, *own}:
+        parsed = parse_model_name(name, own)
+        known = endpoint_for(parsed.provider, own)
+    else:
+        parsed, known = ModelName("custom", name), Endpoint("custom")
+    if base_url is None:
+        return known, parsed
+    # A key goes only to the address that it is for: whoever names another has to say which key to send there.
+    return replace(known, base_url=base_url, catalogue=None, key_variables=(), needs_key=False, keyring=False), parsed
+
+
+def _provider(endpoint: Endpoint, model: str, key: str, timeout: float) -> Provider:
+    if endpoint.api == "anthropic":
+        from everlong.providers.anthropic_api import AnthropicProvider  # noqa: PLC0415 - only what is used is loaded
+
+        return AnthropicProvider(model, api_key=key, base_url=endpoint.base_url, name=endpoint.name, timeout=timeout)
+    from everlong.providers.openai_api import OpenAIProvider  # noqa: PLC0415 - as above
+
+    return OpenAIProvider(
+        model,
+        api_key=key or NO_KEY,
+        base_url=endpoint.base_url,
+        name=endpoint.name,
+        strict=endpoint.name == "openai",
+        takes_markers=endpoint.name == "openrouter" and bool(_CLAUDE.search(model)),
+        timeout=timeout,
+    )

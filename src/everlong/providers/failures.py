@@ -1,0 +1,156 @@
+"""Every way in which a model's API fails, told apart once and for all providers.
+
+Reads exceptions of the official clients by what they carry (status, body, headers), so that no client has to be
+imported. What an error means for retrying, falling back and compacting is said by its class in `everlong.errors`.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from everlong.errors import (
+    AuthenticationFailed,
+    ContextOverflow,
+    MalformedReply,
+    NetworkFailure,
+    Overloaded,
+    ProviderError,
+    QuotaExhausted,
+    RateLimited,
+    RequestRefused,
+    RequestTooLarge,
+)
+from everlong.providers.overflow import overflow_numbers
+
+__all__ = ["classify", "retry_after_of"]
+
+_NETWORK_NAMES = frozenset({"APIConnectionError", "TransportError", "StreamError", "ConnectionError", "TimeoutError"})
+_QUOTA = re.compile(r"insufficient_quota|credit balance|billing|your current quota|payment required", re.IGNORECASE)
+_TOO_LARGE_FOR_LIMIT = re.compile(r"request too large|tokens per min.*requested \d+", re.IGNORECASE)
+_OVERLOADED_TYPES = frozenset({"overloaded_error", "api_error", "server_error", "timeout_error"})
+
+
+def classify(error: BaseException, provider: str = "", model: str = "") -> ProviderError:
+    """The error of this package that an exception of a client stands for."""
+    if isinstance(error, ProviderError):
+        return error
+    status = getattr(error, "status_code", None)
+    body = _body_of(error)
+    if status is None and not body:
+        return _without_answer(error, provider, model)
+    return _from_answer(_message_of(body, error), _kinds_of(body), body, status, error, provider, model)
+
+
+def _without_answer(error: BaseException, provider: str, model: str) -> ProviderError:
+    names = {base.__name__ for base in type(error).__mro__}
+    cause = error.__cause__ or error.__context__
+    reason = str(error) or type(error).__name__
+    if cause is not None and str(cause) and str(cause) not in reason:
+        reason = f"{reason} ({cause})"
+    if names & _NETWORK_NAMES:
+        return NetworkFailure(
+            f"{_name(provider, model)} could not be reached or broke off: {reason}; check the connection and the "
+            "address, then try again",
+            provider=provider,
+            model=model,
+        )
+    return MalformedReply(
+        f"{_name(provider, model)} sent an answer that cannot be read: {reason}", provider=provider, model=model
+    )
+
+
+def _from_answer(
+    message: str,
+    kinds: frozenset[str],
+    body: Mapping[str, Any],
+    status: int | None,
+    error: BaseException,
+    provider: str,
+    model: str,
+) -> ProviderError:
+    name = _name(provider, model)
+    wait = retry_after_of(error)
+    numbers = overflow_numbers(message, body, kinds)
+    if numbers is not None and status not in {401, 403, 429}:
+        return ContextOverflow(
+            f"{name}: the prompt does not fit the window: {message}",
+            provider=provider,
+            model=model,
+            status=status,
+            prompt_tokens=numbers[0],
+            limit=numbers[1],
+        )
+    found: type[ProviderError]
+    advice = ""
+    if status == 413 or "request_too_large" in kinds or _TOO_LARGE_FOR_LIMIT.search(message):
+        found, advice = RequestTooLarge, "; send less at once"
+    elif status == 402 or kinds & {"insufficient_quota", "billing_error"} or _QUOTA.search(message):
+        found, advice = QuotaExhausted, "; add credit, or choose another provider"
+    elif status in {401, 403} or kinds & {"authentication_error", "permission_error", "invalid_api_key"}:
+        found, advice = AuthenticationFailed, f"; check the key (everlong auth set {provider or 'PROVIDER'})"
+    elif status == 429 or kinds & {"rate_limit_error", "rate_limit_exceeded"}:
+        found = RateLimited
+    elif (status or 0) >= 500 or status in {408, 409} or kinds & _OVERLOADED_TYPES:
+        found = Overloaded
+    else:
+        found = RequestRefused
+    said = message or f"HTTP status {status}"
+    return found(f"{name}: {said}{advice}", provider=provider, model=model, status=status, retry_after=wait)
+
+
+def _name(provider: str, model: str) -> str:
+    return ":".join(filter(None, (provider, model))) or "the provider"
+
+
+def _body_of(error: BaseException) -> dict[str, Any]:
+    """The ``error`` object of the answer: clients hand on the whole body, or only this part of it."""
+    body = getattr(error, "body", None)
+    if isinstance(body, str):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return {"message": body[:500]} if body else {}
+    if not isinstance(body, dict):
+        return {}
+    inner = body.get("error")
+    return inner if isinstance(inner, dict) else {"message": inner} if isinstance(inner, str) else body
+
+
+def _message_of(body: Mapping[str, Any], error: BaseException) -> str:
+    message = body.get("message")
+    text = message if isinstance(message, str) and message else str(error)
+    return text if len(text) <= 600 else f"{text[:600]}…"
+
+
+def _kinds_of(body: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(str(body[name]) for name in ("type", "code") if body.get(name) is not None)
+
+
+def retry_after_of(error: BaseException, now: float | None = None) -> float | None:
+    """The seconds that an API asks to wait; None where it does not say, or says something that is no time."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if headers is None:
+        return None
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return max(0.0, milliseconds / 1000)
+    text = headers.get("retry-after")
+    seconds = _number(text)
+    if seconds is None and text:
+        moment = email.utils.parsedate_tz(text)
+        if moment is not None:
+            seconds = email.utils.mktime_tz(moment) - (time.time() if now is None else now)
+    return None if seconds is None else max(0.0, seconds)
+
+
+def _number(text: Any) -> float | None:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if 0 <= value < float("inf") else None

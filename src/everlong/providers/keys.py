@@ -1,0 +1,97 @@
+"""Keys of providers: from the usual environment variables, else from the system's keyring.
+
+Never from the command line, a configuration file or any other file. This module does not know what a key is used for,
+and never puts one into an error or a log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from everlong.errors import AuthenticationFailed, ConfigError
+
+if TYPE_CHECKING:
+    from everlong.providers.names import Endpoint
+
+__all__ = ["find_key", "key_source", "remove_key", "store_key"]
+
+_SERVICE = "everlong"
+NO_KEY = "no-key"
+"""What is sent to a server that wants none, since the clients insist on something."""
+
+
+def find_key(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str:
+    """The key for an endpoint; raises where one is needed and there is none."""
+    key = _from_environment(endpoint, env) or (_from_keyring(endpoint.name) if endpoint.keyring else None)
+    if key:
+        return key
+    if not endpoint.needs_key:
+        return NO_KEY
+    variable = endpoint.key_variables[0] if endpoint.key_variables else "its environment variable"
+    raise AuthenticationFailed(
+        f"there is no key for {endpoint.name}; set {variable}, or store one with: everlong auth set {endpoint.name}",
+        provider=endpoint.name,
+    )
+
+
+def key_source(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str | None:
+    """Where the key for an endpoint would come from: ``env NAME`` or ``keyring``; None where there is none."""
+    values = os.environ if env is None else env
+    for variable in endpoint.key_variables:
+        if values.get(variable, "").strip():
+            return f"env {variable}"
+    return "keyring" if endpoint.keyring and _from_keyring(endpoint.name) else None
+
+
+def store_key(provider: str, key: str) -> None:
+    """Put a key into the system's keyring."""
+    keyring = _keyring()
+    if keyring is None:
+        raise ConfigError(
+            "the package keyring is missing; install it with: pip install keyring, or use the provider's environment "
+            "variable",
+            key="auth",
+        )
+    try:
+        keyring.set_password(_SERVICE, provider, key)
+    except Exception as error:
+        raise ConfigError(
+            f"the system's keyring cannot be used ({type(error).__name__}); use the provider's environment variable "
+            "instead",
+            key="auth",
+        ) from error
+
+
+def remove_key(provider: str) -> bool:
+    """Take a key out of the system's keyring; says whether there was one."""
+    if _from_keyring(provider) is None:
+        return False
+    _keyring().delete_password(_SERVICE, provider)
+    return True
+
+
+def _from_environment(endpoint: Endpoint, env: Mapping[str, str] | None) -> str | None:
+    values = os.environ if env is None else env
+    return next((found for name in endpoint.key_variables if (found := values.get(name, "").strip())), None)
+
+
+def _from_keyring(provider: str) -> str | None:
+    keyring = _keyring()
+    if keyring is None:
+        return None
+    try:
+        found = keyring.get_password(_SERVICE, provider)
+    except keyring.errors.KeyringError:  # locked, or no keyring on this system: the same as none
+        return None
+    return found or None
+
+
+def _keyring() -> Any:
+    try:
+        import keyring  # noqa: PLC0415 - an optional package, and slow to load
+        import keyring.errors  # noqa: PLC0415 - as above
+    except ImportError:
+        return None
+    return keyring

@@ -1,0 +1,131 @@
+"""Names of models, ``provider:model``, and what is known of each provider: its format, address and key.
+
+Data and parsing only. An endpoint of the user's own comes from the ``providers`` section of the configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from everlong.errors import ConfigError
+
+if TYPE_CHECKING:
+    from everlong.config import ProviderSettings
+
+__all__ = ["ENDPOINTS", "Endpoint", "ModelName", "endpoint_for", "parse_model_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a provider is and how it is spoken to."""
+
+    name: str
+    api: Literal["openai", "anthropic"] = "openai"
+    base_url: str | None = None
+    """None for the address that the official client knows, or takes from its own environment variable."""
+    key_variables: tuple[str, ...] = ()
+    needs_key: bool = True
+    keyring: bool = True
+    """Whether a key that is stored under this name may be sent there."""
+    catalogue: str | None = None
+    """The provider's name in the catalogue of prices; None for one that serves what it likes."""
+
+
+ENDPOINTS: dict[str, Endpoint] = {
+    endpoint.name: endpoint
+    for endpoint in (
+        Endpoint("anthropic", "anthropic", None, ("ANTHROPIC_API_KEY",), catalogue="anthropic"),
+        Endpoint("openai", "openai", None, ("OPENAI_API_KEY",), catalogue="openai"),
+        Endpoint(
+            "openrouter", "openai", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), catalogue="openrouter"
+        ),
+        Endpoint("nous", "openai", "https://inference-api.nousresearch.com/v1", ("NOUS_API_KEY",)),
+        Endpoint("deepseek", "openai", "https://api.deepseek.com", ("DEEPSEEK_API_KEY",), catalogue="deepseek"),
+        Endpoint("groq", "openai", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), catalogue="groq"),
+        Endpoint("mistral", "openai", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), catalogue="mistral"),
+        Endpoint("xai", "openai", "https://api.x.ai/v1", ("XAI_API_KEY",), catalogue="x-ai"),
+        Endpoint(
+            "gemini",
+            "openai",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+            catalogue="google",
+        ),
+        Endpoint("ollama", "openai", "http://localhost:11434/v1", needs_key=False, keyring=False),
+        Endpoint("llamacpp", "openai", "http://localhost:8080/v1", needs_key=False, keyring=False),
+        Endpoint("lmstudio", "openai", "http://localhost:1234/v1", needs_key=False, keyring=False),
+        Endpoint("vllm", "openai", "http://localhost:8000/v1", needs_key=False, keyring=False),
+    )
+}
+
+_BARE = (
+    (re.compile(r"claude-", re.IGNORECASE), "anthropic"),
+    (re.compile(r"(gpt-|chatgpt-|o\d(-|$))", re.IGNORECASE), "openai"),
+    (re.compile(r"[\w.-]+/[\w.:-]+$"), "openrouter"),
+)
+
+
+class ModelName(NamedTuple):
+    """A model and who serves it."""
+
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+
+def parse_model_name(name: str, own: Mapping[str, ProviderSettings] | None = None) -> ModelName:
+    """The provider and the model that a name means; a bare name is understood where it says whose it is."""
+    known = {*ENDPOINTS, *(own or {})}
+    provider, colon, model = name.strip().partition(":")
+    if colon and provider in known:
+        if model:
+            return ModelName(provider, model)
+        raise ConfigError(f"{name!r} names no model; write {provider}:MODEL", key="model")
+    for pattern, whose in _BARE:
+        if pattern.match(name.strip()):
+            return ModelName(whose, name.strip())
+    raise ConfigError(
+        f"{name!r} does not say who serves it; write PROVIDER:MODEL with one of {', '.join(sorted(known))}, or add an "
+        "endpoint of your own (providers.NAME.base_url)",
+        key="model",
+    )
+
+
+def endpoint_for(provider: str, own: Mapping[str, ProviderSettings] | None = None) -> Endpoint:
+    """What is known of a provider, with the user's own settings above it."""
+    mine = (own or {}).get(provider)
+    known = ENDPOINTS.get(provider)
+    if mine is None:
+        if known is None:
+            names = ", ".join(sorted({*ENDPOINTS, *(own or {})}))
+            raise ConfigError(
+                f"{provider!r} is no known provider; known are {names}, or add it with providers.{provider}.base_url",
+                key="provider",
+            )
+        return known
+    if known is None and mine.base_url is None:
+        raise ConfigError(
+            f"providers.{provider} has no base_url; set providers.{provider}.base_url to its address",
+            key=f"providers.{provider}.base_url",
+        )
+    variables: tuple[str, ...] = ()
+    if mine.key_variable:
+        variables = (mine.key_variable,)
+    elif known is not None and mine.base_url is None:  # a known key goes to the known address only
+        variables = known.key_variables
+    base = known or Endpoint(provider)
+    return replace(
+        base,
+        api=mine.api or base.api,
+        base_url=mine.base_url or base.base_url,
+        key_variables=variables,
+        needs_key=bool(variables),
+        keyring=known is None or mine.base_url is None,
+        # At another address anything may be served under a known name.
+        catalogue=None if mine.base_url else base.catalogue,
+    )

@@ -1,0 +1,26 @@
+"""A model server on loopback that speaks both wire formats, checks every request and answers from a script.
+
+Written from the APIs' documentation and apart from the rest of the package: its counting, its protocol rules and its
+cache are second opinions, so nothing here imports what it is there to test.
+"""
+
+from __future__ import annotations
+
+from everlong.testing.server.clock import ManualClock
+from everlong.testing.server.faults import Fault, random_faults
+from everlong.testing.server.http import ModelServer
+from everlong.testing.server.record import Record
+from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, Turn
+
+__all__ = [
+    "Answer",
+    "Ask",
+    "Call",
+    "Fault",
+    "ManualClock",
+    "ModelServer",
+    "Record",
+    "ScriptedModel",
+    "Turn",
+    "random_faults",
+]

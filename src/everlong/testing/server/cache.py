@@ -1,0 +1,256 @@
+"""The prompt cache as the providers run it: what a request reads, what it writes, and until when that stays.
+
+Anthropic: an entry is written only at a marker and found by walking back from a marker over 20 positions, its own
+included, where a run of calls and a run of results count as one. OpenAI: every prefix of what was sent lately, in steps
+of 128 tokens. Time is a clock that a test may hold. Written from the documentation, apart from what plans markers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from everlong.testing.server.anthropic_blocks import check_marker
+from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.tokens import MESSAGE_TOKENS, count_value
+
+__all__ = ["Block", "Charge", "PromptCache", "anthropic_blocks_of", "openai_blocks_of"]
+
+LOOK_BACK = 20
+SECONDS = {"5m": 300.0, "1h": 3600.0}
+_MINIMUM = (
+    (re.compile(r"(opus|sonnet|haiku)-5-5|opus-5|fable-5|mythos-5"), 512),
+    (re.compile(r"opus-4-7"), 2_048),
+    (re.compile(r"opus-4-[56]|haiku-4-5"), 4_096),
+)
+_DEFAULT_MINIMUM = 1_024
+_OPENAI_STEP = 128
+_OPENAI_SECONDS = 600.0
+_OPENAI_LATER_SECONDS = 1_800.0
+_OPENAI_LATER = re.compile(r"gpt-(5\.([6-9]|\d\d)|[6-9])")
+"""Models that bill for writing, from GPT-5.6 on."""
+
+Ttl = Literal["5m", "1h"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One piece of a prompt: the hash of everything up to its end, its tokens, its position, its marker."""
+
+    prefix: str
+    tokens: int
+    position: int
+    ttl: Ttl | None = None
+    is_breakpoint: bool = False
+    """Where OpenAI's newer models write by themselves: the latest user message or tool result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """How the tokens of a prompt are billed; what is neither read nor written is plain input."""
+
+    total: int
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+
+    @property
+    def written(self) -> int:
+        """All tokens that were written to the cache."""
+        return self.write_5m + self.write_1h
+
+    @property
+    def plain(self) -> int:
+        """Tokens at the plain price."""
+        return self.total - self.read - self.written
+
+
+@dataclass(slots=True)
+class _Entry:
+    expires: float
+    seconds: float
+
+
+class PromptCache:
+    """What one organization has in the cache."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._lock = threading.Lock()
+
+    def anthropic(self, blocks: list[Block], model: str) -> Charge:
+        """Bill a request by its markers, and remember what they write."""
+        with self._lock:
+            now = self._clock()
+            ends = _ends(blocks)
+            markers = [at for at, block in enumerate(blocks) if block.ttl is not None]
+            hit = -1
+            for marker in markers:
+                found = self._found(blocks, marker, now)
+                if found is not None:
+                    entry = self._entries[blocks[found].prefix]
+                    entry.expires = now + entry.seconds
+                    hit = max(hit, found)
+            return self._written(blocks, ends, [at for at in markers if ends[at] >= minimum(model)], hit, now)
+
+    def _found(self, blocks: list[Block], marker: int, now: float) -> int | None:
+        for at in range(marker, -1, -1):
+            if blocks[marker].position - blocks[at].position >= LOOK_BACK:
+                return None
+            entry = self._entries.get(blocks[at].prefix)
+            if entry is not None and entry.expires > now:
+                return at
+        return None
+
+    def _written(self, blocks: list[Block], ends: list[int], markers: list[int], hit: int, now: float) -> Charge:
+        read = ends[hit] if hit >= 0 else 0
+        paid = {"5m": 0, "1h": 0}
+        upto = read
+        for at in markers:
+            ttl = blocks[at].ttl or "5m"
+            if at > hit:
+                paid[ttl] += ends[at] - upto
+                upto = ends[at]
+                self._entries[blocks[at].prefix] = _Entry(now + SECONDS[ttl], SECONDS[ttl])
+            elif blocks[at].prefix not in self._entries or self._entries[blocks[at].prefix].expires <= now:
+                # Inside what was read: the entry is there again at no cost.
+                self._entries[blocks[at].prefix] = _Entry(now + SECONDS[ttl], SECONDS[ttl])
+        return Charge(ends[-1] if ends else 0, read, paid["5m"], paid["1h"])
+
+    def openai(self, blocks: list[Block], model: str) -> Charge:
+        """Bill a request by the longest prefix that was sent lately."""
+        later = bool(_OPENAI_LATER.search(model))
+        seconds = _OPENAI_LATER_SECONDS if later else _OPENAI_SECONDS
+        with self._lock:
+            now = self._clock()
+            ends = _ends(blocks)
+            hit = max((at for at, block in enumerate(blocks) if self._is_live(block.prefix, now)), default=-1)
+            read = ends[hit] if hit >= 0 else 0
+            read = 0 if read < _DEFAULT_MINIMUM else read - (0 if later else read % _OPENAI_STEP)
+            if hit >= 0:
+                self._entries[blocks[hit].prefix].expires = now + seconds
+            written = 0
+            for at, block in enumerate(blocks):
+                if ends[at] >= _DEFAULT_MINIMUM and at > hit and (block.is_breakpoint or not later):
+                    self._entries[block.prefix] = _Entry(now + seconds, seconds)
+                    written = ends[at] - read if later else 0
+            return Charge(ends[-1] if ends else 0, read, written)
+
+    def _is_live(self, prefix: str, now: float) -> bool:
+        entry = self._entries.get(prefix)
+        return entry is not None and entry.expires > now
+
+
+def minimum(model: str) -> int:
+    """The least prefix that a model caches."""
+    return next((tokens for pattern, tokens in _MINIMUM if pattern.search(model)), _DEFAULT_MINIMUM)
+
+
+def _ends(blocks: list[Block]) -> list[int]:
+    total = 0
+    return [total := total + block.tokens for block in blocks]
+
+
+# -- cutting a prompt into blocks -------------------------------------------------------------------------------------
+
+
+class _Chain:
+    """Hashes a prompt block by block; a marker is no part of what is hashed."""
+
+    def __init__(self, *salt: Any) -> None:
+        self.blocks: list[Block] = []
+        self._hash = hashlib.sha256()
+        self._position = -1
+        self._kind = ""
+        self.salt(*salt)
+
+    def salt(self, *values: Any) -> None:
+        self._hash.update(json.dumps(values, sort_keys=True).encode() + b"\1")
+
+    def add(
+        self, value: Any, *, tokens: int = 0, kind: str = "", marker: Any = None, breakpoint_: bool = False
+    ) -> None:
+        bare = {name: item for name, item in value.items() if name != "cache_control"}
+        self._hash.update(json.dumps(bare, sort_keys=True).encode() + b"\2")
+        if kind not in {"tool_use", "tool_result"} or kind != self._kind:
+            self._position += 1
+        self._kind = kind
+        ttl = marker.get("ttl", "5m") if isinstance(marker, dict) else None
+        self.blocks.append(
+            Block(self._hash.copy().hexdigest(), tokens + count_value(bare), self._position, ttl, breakpoint_)
+        )
+
+
+def anthropic_blocks_of(body: Mapping[str, Any]) -> list[Block]:
+    """The blocks of an Anthropic prompt in the order of the cache; refuses markers that the API would refuse."""
+    chain = _Chain(body.get("model"))
+    for index, tool in enumerate(body.get("tools") or []):
+        marker = tool.get("cache_control")
+        if marker is not None:
+            check_marker(marker, f"tools.{index}.cache_control")
+            if tool.get("defer_loading"):
+                raise Refusal(f"tools.{index}.cache_control: cannot be set on a tool with `defer_loading`")
+        chain.add(tool, tokens=8, marker=marker)
+    chain.salt("system", body.get("speed"))
+    system = body.get("system")
+    for block in [{"type": "text", "text": system}] if isinstance(system, str) and system else system or []:
+        chain.add(block, marker=block.get("cache_control"))
+    messages = body.get("messages") or []
+    effort = (body.get("output_config") or {}).get("effort")
+    chain.salt("messages", body.get("tool_choice"), _has_image(messages), body.get("thinking"), effort)
+    for message in messages:
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        chain.salt(message["role"])
+        for index, block in enumerate(blocks):
+            overhead = MESSAGE_TOKENS if index == 0 else 0
+            chain.add(block, tokens=overhead, kind=block["type"], marker=block.get("cache_control"))
+    return _with_automatic(body, chain.blocks)
+
+
+def _with_automatic(body: Mapping[str, Any], blocks: list[Block]) -> list[Block]:
+    """The blocks with the automatic marker, after all marks were checked together."""
+    explicit = sum(block.ttl is not None for block in blocks)
+    automatic = body.get("cache_control")
+    if explicit + (automatic is not None) > 4:
+        raise Refusal(
+            f"A maximum of 4 blocks with cache_control may be provided. Found {explicit + (automatic is not None)}."
+        )
+    if automatic is not None:
+        check_marker(automatic, "cache_control")
+        ttl = automatic.get("ttl", "5m")
+        if blocks[-1].ttl not in {None, ttl}:
+            raise Refusal("cache_control: the last block is marked with another ttl than the automatic marker")
+        last = blocks[-1]
+        blocks = [*blocks[:-1], Block(last.prefix, last.tokens, last.position, ttl)]
+    ttls = [block.ttl for block in blocks if block.ttl is not None]
+    if "5m" in ttls and "1h" in ttls[ttls.index("5m") :]:
+        raise Refusal(
+            "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
+            "Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+        )
+    return blocks
+
+
+def _has_image(value: Any) -> bool:
+    if isinstance(value, dict):
+        return value.get("type") == "image" or any(map(_has_image, value.values()))
+    return isinstance(value, list) and any(map(_has_image, value))
+
+
+def openai_blocks_of(body: Mapping[str, Any]) -> list[Block]:
+    """The tools and messages of an OpenAI prompt, one block each."""
+    chain = _Chain(body.get("model"), body.get("prompt_cache_key"))
+    messages = body.get("messages") or []
+    spoken = [at for at, message in enumerate(messages) if message["role"] in {"user", "tool"}]
+    for tool in body.get("tools") or []:
+        chain.add(tool, tokens=8)
+    for at, message in enumerate(messages):
+        chain.add(message, tokens=MESSAGE_TOKENS, breakpoint_=bool(spoken) and at == spoken[-1])
+    return chain.blocks

@@ -1,0 +1,139 @@
+"""Faults made on purpose: which there are, when they come, and how each API words them.
+
+A fault takes the place of an answer, or damages it on its way. Whether it comes is decided by the number of the request
+alone, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from everlong.testing.server.record import Api
+from everlong.testing.server.refusal import Refusal
+
+__all__ = ["Fault", "FaultKind", "FaultPlan", "fault_refusal", "random_faults"]
+
+FaultKind = Literal[
+    "bad_request",
+    "unauthorized",
+    "quota",
+    "too_large",
+    "rate_limit",
+    "server_error",
+    "overloaded",
+    "overflow",
+    "stream_error",
+    "cut",
+    "garbage",
+    "slow",
+    "silent",
+]
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    ``stream_error`` is an error after the stream began; ``cut`` ends the connection in the middle; ``garbage`` is an
+    answer that is no JSON; ``slow`` waits ``seconds`` before every piece; ``silent`` says nothing for ``seconds`` and
+    hangs up.
+    """
+
+    kind: FaultKind
+    retry_after: float | None = None
+    """Seconds of the ``retry-after`` header of ``rate_limit`` and ``overloaded``."""
+    seconds: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"a fault is one of {', '.join(KINDS)}; got {self.kind!r}")
+
+
+FaultPlan: TypeAlias = Mapping[int, Fault] | Callable[[int], Fault | None]
+"""Which request (by its number, from 0) meets which fault."""
+
+
+def random_faults(seed: int, share: float, kinds: Sequence[FaultKind] = KINDS, seconds: float = 0.01) -> FaultPlan:
+    """A plan in which this share of requests fails, in kinds chosen at random; the same for the same seed."""
+
+    def plan(number: int) -> Fault | None:
+        dice = random.Random(f"{seed}/{number}")  # noqa: S311 - repeatable, not secret
+        if dice.random() >= share:
+            return None
+        kind = dice.choice(list(kinds))
+        return Fault(kind, retry_after=0.01 if kind in {"rate_limit", "overloaded"} else None, seconds=seconds)
+
+    return plan
+
+
+def fault_refusal(fault: Fault, api: Api) -> Refusal | None:
+    """The refusal that a fault is, in the words of an API; None for one that damages the answer instead."""
+    found = _WORDING.get((fault.kind, api))
+    if found is None:
+        return None
+    status, kind, code, message = found
+    headers = {}
+    if fault.retry_after is not None:
+        if fault.retry_after == int(fault.retry_after):
+            headers["retry-after"] = str(int(fault.retry_after))
+        else:
+            headers["retry-after-ms"] = str(round(fault.retry_after * 1000))
+    return Refusal(message, status=status, kind=kind, code=code, headers=headers)
+
+
+_WORDING: dict[tuple[FaultKind, Api], tuple[int, str, str | None, str]] = {
+    ("bad_request", "anthropic"): (400, "invalid_request_error", None, "messages: Input should be a valid list"),
+    ("bad_request", "openai"): (400, "invalid_request_error", "invalid_value", "Invalid value: 'messages'."),
+    ("unauthorized", "anthropic"): (401, "authentication_error", None, "invalid x-api-key"),
+    ("unauthorized", "openai"): (
+        401,
+        "invalid_request_error",
+        "invalid_api_key",
+        "Incorrect API key provided: sk-no***************here. You can find your API key in your account settings.",
+    ),
+    ("quota", "anthropic"): (
+        400,
+        "invalid_request_error",
+        None,
+        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or "
+        "purchase credits.",
+    ),
+    ("quota", "openai"): (
+        429,
+        "insufficient_quota",
+        "insufficient_quota",
+        "You exceeded your current quota, please check your plan and billing details.",
+    ),
+    ("too_large", "anthropic"): (413, "request_too_large", None, "Request exceeds the maximum size"),
+    ("too_large", "openai"): (413, "invalid_request_error", None, "Request Entity Too Large"),
+    ("rate_limit", "anthropic"): (
+        429,
+        "rate_limit_error",
+        None,
+        "This request would exceed your organization's rate limit of 50 requests per minute.",
+    ),
+    ("rate_limit", "openai"): (
+        429,
+        "requests",
+        "rate_limit_exceeded",
+        "Rate limit reached for requests per min (RPM): Limit 3, Used 3, Requested 1. Please try again in 20s.",
+    ),
+    ("server_error", "anthropic"): (500, "api_error", None, "Internal server error"),
+    ("server_error", "openai"): (
+        500,
+        "server_error",
+        None,
+        "The server had an error while processing your request. Sorry about that!",
+    ),
+    ("overloaded", "anthropic"): (529, "overloaded_error", None, "Overloaded"),
+    ("overloaded", "openai"): (
+        503,
+        "server_error",
+        None,
+        "The engine is currently overloaded, please try again later",
+    ),
+}

@@ -1,0 +1,181 @@
+"""What a scripted model is asked and what it answers, the same for both wire formats.
+
+A script is a function from an `Ask` to an `Answer` (or a plain text), or a list of answers. This module reads requests
+of both formats into turns; whether they keep the protocol is checked elsewhere, before a script sees them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from everlong.testing.server.record import Api
+
+__all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "Turn"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call; ``arguments`` may also be the text that a careless model would write."""
+
+    name: str
+    arguments: Mapping[str, Any] | str
+    id: str | None = None
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON text."""
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says: thinking, then words, then calls."""
+
+    text: str = ""
+    calls: Sequence[Call] = ()
+    thinking: str | None = None
+    redacted_thinking: str | None = None
+    """Data of a ``redacted_thinking`` block (Anthropic only)."""
+    refused: bool = False
+    """The model declines: ``refusal`` on Anthropic, a refusal text on OpenAI."""
+    stop: str | None = None
+    """The stop or finish reason, where the natural one is not wanted (``max_tokens``, ``content_filter`` …)."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message of a request, in words."""
+
+    role: str
+    text: str
+    calls: tuple[Call, ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
+    """Tool results: the id of the call, and the text."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request that kept every rule."""
+
+    api: Api
+    number: int
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+    prompt_tokens: int
+
+    @property
+    def model(self) -> str:
+        """The model that was asked for."""
+        return str(self.body.get("model"))
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens that the answer may have, if the client said so."""
+        value = self.body.get("max_completion_tokens", self.body.get("max_tokens"))
+        return value if isinstance(value, int) else None
+
+    @cached_property
+    def tools(self) -> list[str]:
+        """The names of the tools on offer."""
+        tools = self.body.get("tools") or []
+        return [str((tool.get("function") or tool).get("name")) for tool in tools]
+
+    @cached_property
+    def system(self) -> str:
+        """The words of the system prompt."""
+        own = _text(self.body.get("system"))
+        return "\n".join(filter(None, [own, *(turn.text for turn in self.turns if turn.role in _SYSTEM)]))
+
+    @cached_property
+    def turns(self) -> list[Turn]:
+        """The messages in order."""
+        return [_turn(message) for message in self.body.get("messages") or []]
+
+    @cached_property
+    def text(self) -> str:
+        """All words of the request: what the model can know."""
+        words = [_text(self.body.get("system"))]
+        for turn in self.turns:
+            words.append(turn.text)
+            words += [call.arguments_text for call in turn.calls]
+            words += [text for _, text in turn.results]
+        return "\n".join(filter(None, words))
+
+    @cached_property
+    def last_user(self) -> str:
+        """The words of the newest message of a person; tool results are none."""
+        return next((turn.text for turn in reversed(self.turns) if turn.role == "user" and turn.text), "")
+
+    @cached_property
+    def results(self) -> list[tuple[str, str]]:
+        """The tool results since the assistant last spoke, each with the id of its call."""
+        found: list[tuple[str, str]] = []
+        for turn in reversed(self.turns):
+            if turn.role == "assistant":
+                break
+            found[:0] = turn.results
+        return found
+
+
+Script: TypeAlias = Callable[[Ask], "Answer | str"] | Iterable["Answer | str"] | str
+
+
+class ScriptedModel:
+    """Answers from a list in order, from a function, or always the same text; remembers what it was asked."""
+
+    def __init__(self, script: Script, remember: int | None = None) -> None:
+        self.asked: deque[Ask] = deque(maxlen=remember)
+        """What it was asked, all of it or the last so many."""
+        self._say = script if callable(script) else None
+        self._always = script if isinstance(script, str) else None
+        self._left = [] if callable(script) or isinstance(script, str) else list(script)
+        self._given = 0
+
+    def __call__(self, ask: Ask) -> Answer:
+        """The next answer."""
+        self.asked.append(ask)
+        if self._say is not None:
+            said = self._say(ask)
+        elif self._always is not None:
+            said = self._always
+        else:
+            if not self._left:
+                raise LookupError(f"the script has {self._given} answers and was asked for one more; add it")
+            said = self._left.pop(0)
+            self._given += 1
+        return said if isinstance(said, Answer) else Answer(said)
+
+
+# -- reading requests -------------------------------------------------------------------------------------------------
+
+_SYSTEM = frozenset({"system", "developer"})
+
+
+def _turn(message: Mapping[str, Any]) -> Turn:
+    content = message.get("content")
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    calls = [
+        Call(str(entry["function"]["name"]), str(entry["function"]["arguments"]), entry.get("id"))
+        for entry in message.get("tool_calls") or []
+        if "function" in entry
+    ]
+    calls += [Call(str(b["name"]), b.get("input") or {}, b.get("id")) for b in blocks if b.get("type") == "tool_use"]
+    results = [(str(b["tool_use_id"]), _text(b.get("content"))) for b in blocks if b.get("type") == "tool_result"]
+    role = str(message.get("role"))
+    if role == "tool":
+        return Turn(role, "", results=((str(message.get("tool_call_id")), _text(content)),))
+    return Turn(role, _text(content), tuple(calls), tuple(results))
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = [block.get("text") for block in content if isinstance(block, dict) and block.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str))

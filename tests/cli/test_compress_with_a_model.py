@@ -1,0 +1,64 @@
+"""``everlong compress --summarizer``: a model on a local server writes the summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everlong.testing import Fault, ModelServer
+from tests.cli.conftest import Run
+from tests.context.scripted import GOOD
+
+SMALL = ("--context-length", "8000", "--json")
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring  # noqa: PLC0415 - optional
+    from keyring.backends import fail  # noqa: PLC0415 - as above
+
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())  # type: ignore[no-untyped-call]
+
+
+def test_the_model_that_is_named_writes_the_summary(
+    run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer(GOOD, dialect="llama.cpp") as server:
+        monkeypatch.setenv("EVERLONG_PROVIDERS__WORKSHOP__BASE_URL", server.openai_url)
+        ran = run("compress", str(session_file), *SMALL, "--summarizer", "workshop:tiny")
+    assert ran.code == 0
+    assert ran.json["conversations"][0]["summarizer"] == "workshop:tiny"
+    assert server.requests
+    assert server.rejections == []
+
+
+def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(
+    run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer(GOOD, dialect="llama.cpp", faults={0: Fault("unauthorized")}) as server:
+        monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__BASE_URL", server.openai_url)
+        monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__MODEL", "tiny")
+        failed = run("compress", str(session_file), *SMALL, "--summarizer", "auto")
+        worked = run("compress", str(session_file), *SMALL, "--summarizer", "auto")
+    assert failed.json["conversations"][0]["summarizer"] == "extractive"
+    assert "AuthenticationFailed" in failed.json["conversations"][0]["fallback_reason"]
+    assert worked.json["conversations"][0]["summarizer"] == "custom:tiny"
+
+
+@pytest.mark.parametrize(
+    ("name", "wording"),
+    [
+        ("auto", "--summarizer auto finds no model"),
+        ("anthropic:claude-haiku-5-5", "there is no key for anthropic; set ANTHROPIC_API_KEY"),
+        ("tiny", "write PROVIDER:MODEL"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_before_anything_is_done(
+    run: Run, session_file: Path, name: str, wording: str
+) -> None:
+    ran = run("compress", str(session_file), "--summarizer", name)
+    assert (ran.code, ran.out) == (1, "")
+    assert wording in ran.err

@@ -1,0 +1,71 @@
+"""Sections with a part per name of the user's: models and providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everlong.config import load_settings, set_value, user_config_path
+from everlong.errors import ConfigError
+
+
+def written(text: str) -> Path:
+    path = user_config_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.spec("9.4")
+def test_a_model_and_a_provider_are_read_with_their_origins() -> None:
+    path = written(
+        "models:\n  gpt-4.1:\n    context_length: 9000\nproviders:\n  workshop:\n    base_url: http://localhost:1/v1\n"
+    )
+    loaded = load_settings()
+    assert loaded.settings.models["gpt-4.1"].context_length == 9000
+    assert loaded.settings.providers["workshop"].base_url == "http://localhost:1/v1"
+    assert str(loaded.origins["models.gpt-4.1.context_length"]) == f"{path}:3"
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize(
+    ("text", "key", "wording"),
+    [
+        ("models: {gpt-4.1: {context_length: 0}}", "models.gpt-4.1.context_length", "is 0, but must be a whole number"),
+        ("models: {gpt-4.1: {context_lenght: 9}}", "models.gpt-4.1.context_lenght", "did you mean context_length?"),
+        ("models: {m: {input_price: -1}}", "models.m.input_price", "is -1, but must be a number from 0, or null"),
+        ("models: {m: 5}", "models.m", "is 5, but must be a section with settings of its own"),
+        ("providers: {p: {api: soap}}", "providers.p.api", 'is "soap", but must be openai, anthropic or null'),
+        ("providers: {p: {base_url: here}}", "providers.p.base_url", "must be an http:// or https:// address"),
+        ("models: 7", "models", "is 7, but must be a section"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key_and_what_is_allowed(text: str, key: str, wording: str) -> None:
+    written(text)
+    with pytest.raises(ConfigError) as raised:
+        load_settings()
+    assert raised.value.key == key
+    assert wording in str(raised.value)
+
+
+def test_a_name_with_dots_and_colons_can_be_set_from_the_command_line() -> None:
+    path = written("# mine\nmodels:\n  other: {context_length: 1}\n")
+    set_value(path, "models.ollama:qwen2.5:7b.context_length", "32768")
+    assert load_settings().settings.models["ollama:qwen2.5:7b"].context_length == 32768
+    assert path.read_text(encoding="utf-8").startswith("# mine\n")
+
+
+def test_a_named_section_itself_cannot_be_set_and_says_what_can() -> None:
+    with pytest.raises(ConfigError, match=r"models\.NAME\.context_length"):
+        set_value(user_config_path(), "models", "{}")
+
+
+def test_an_environment_variable_reaches_a_simple_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERLONG_PROVIDERS__WORKSHOP__BASE_URL", "http://localhost:2/v1")
+    assert load_settings().settings.providers["workshop"].base_url == "http://localhost:2/v1"
+
+
+def test_an_empty_named_section_is_fine() -> None:
+    written("models:\nproviders:\n")
+    assert load_settings().settings.models == {}

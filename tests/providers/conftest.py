@@ -1,0 +1,57 @@
+"""Providers of both formats, connected through the official clients to a server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from everlong.providers import AnthropicProvider, Done, OpenAIProvider, Provider, Reply
+from everlong.testing import ModelServer
+from tests.testing_server.conftest import KEY, serve
+
+__all__ = ["serve"]
+
+Connect = Callable[..., Provider]
+APIS = ("anthropic", "openai")
+
+
+@pytest.fixture(autouse=True)
+def _nobodys_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring  # noqa: PLC0415 - optional
+    from keyring.backends import fail  # noqa: PLC0415 - as above
+
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def connected() -> Iterator[Connect]:
+    """Makes the provider of an API for a server."""
+    providers: list[Provider] = []
+
+    def connect(api: str, server: ModelServer, model: str | None = None, **options: Any) -> Provider:
+        provider: Provider
+        if api == "anthropic":
+            provider = AnthropicProvider(
+                model or "claude-opus-5", api_key=KEY, base_url=server.url, timeout=5, **options
+            )
+        else:
+            provider = OpenAIProvider(model or "gpt-5", api_key=KEY, base_url=server.openai_url, timeout=5, **options)
+        providers.append(provider)
+        return provider
+
+    yield connect
+    for provider in providers:
+        provider.close()
+
+
+def asked(provider: Provider, messages: list[dict[str, Any]], *, streamed: bool, **options: Any) -> Reply:
+    """The reply, by either way."""
+    if not streamed:
+        return provider.complete(messages, **options)
+    last = list(provider.stream(messages, **options))[-1]
+    assert isinstance(last, Done)
+    return last.reply

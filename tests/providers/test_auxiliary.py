@@ -1,0 +1,155 @@
+"""Who writes summaries: what ``auxiliary.compression`` says, what ``auto`` picks, and what happens when they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everlong import ConfigError, ContextCompressor, Message, SummarizerChain
+from everlong.config import Settings
+from everlong.providers import Connection, RetryPolicy, completer, connect, summarizer_for
+from everlong.testing import Answer, Ask, Fault, ModelServer
+from tests.context.builders import long_session
+from tests.context.scripted import GOOD
+from tests.testing_server.conftest import KEY, Serve
+
+ONCE = RetryPolicy(attempts=1)
+
+
+def settings(**auxiliary: Any) -> Settings:
+    return Settings.model_validate({"auxiliary": {"compression": auxiliary}})
+
+
+def main_model(server: ModelServer, name: str = "anthropic:claude-opus-5") -> Connection:
+    url = server.url if name.startswith("anthropic") else server.openai_url
+    return connect(name, base_url=url, api_key=KEY, policy=ONCE)
+
+
+def compacted(summarizer: Any, messages: list[Message] | None = None) -> ContextCompressor:
+    engine = ContextCompressor(8_000, summarizer=summarizer)
+    engine.compress(messages or long_session(60))
+    assert engine.last_report is not None
+    return engine
+
+
+def members(chain: object) -> list[str]:
+    assert isinstance(chain, SummarizerChain)
+    return chain.name.split(" | ")
+
+
+@pytest.mark.spec("3.1")
+def test_a_model_at_an_address_writes_the_summary_and_the_report_names_it(serve: Serve) -> None:
+    server = serve(GOOD, dialect="llama.cpp", models=("tiny",))
+    chain = summarizer_for(settings(base_url=server.openai_url))
+    report = compacted(chain).last_report
+    assert report is not None
+    assert (report.summarizer, report.fallback_reason) == ("custom:tiny", None)
+    assert server.rejections == []
+
+
+def test_an_address_with_several_models_wants_a_name(serve: Serve) -> None:
+    server = serve(models=("one", "two"), dialect="vllm")
+    with pytest.raises(ConfigError, match="serves one, two; name one"):
+        summarizer_for(settings(base_url=server.openai_url))
+    assert members(summarizer_for(settings(base_url=server.openai_url, model="two"))) == ["custom:two"]
+
+
+@pytest.mark.spec("3.1")
+def test_main_means_the_conversations_own_model_first_warm_then_from_a_transcript(serve: Serve) -> None:
+    server = serve(GOOD)
+    chain = summarizer_for(settings(provider="main"), main_model(server))
+    assert members(chain) == ["anthropic:claude-opus-5 (warm)", "anthropic:claude-opus-5"]
+    messages = long_session(60)
+    report = compacted(chain, messages).last_report
+    assert report is not None
+    assert report.summarizer == "anthropic:claude-opus-5 (warm)"
+    assert len(server.requests[0].body["messages"]) > 20
+
+
+@pytest.mark.spec("3.1")
+def test_auto_picks_a_cheaper_model_of_a_provider_whose_key_exists(serve: Serve) -> None:
+    keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
+    main = connect("anthropic:claude-opus-5", api_key=KEY)
+    assert members(summarizer_for(settings(), main, env=keys))[0] == "anthropic:claude-haiku-5-5"
+    other = connect("openai:gpt-5", api_key=KEY)
+    assert members(summarizer_for(settings(), other, env=keys))[0] == "openai:gpt-6-luna"
+    only = {"OPENAI_API_KEY": KEY}
+    assert members(summarizer_for(settings(), main, env=only))[0] == "openai:gpt-6-luna"
+    assert members(summarizer_for(settings(), main, env={}))[0] == "anthropic:claude-opus-5 (warm)"
+    assert summarizer_for(settings(), env={}) is None
+    local = main_model(serve(dialect="vllm"), "tiny")
+    assert members(summarizer_for(settings(), local, env=keys))[0] == "custom:tiny (warm)"
+
+
+def test_auto_does_not_pick_what_is_no_cheaper() -> None:
+    main = connect("anthropic:claude-haiku-5-5", api_key=KEY)
+    chain = summarizer_for(settings(), main, env={"ANTHROPIC_API_KEY": KEY})
+    assert members(chain) == ["anthropic:claude-haiku-5-5 (warm)", "anthropic:claude-haiku-5-5"]
+
+
+def test_a_named_provider_has_its_usual_model_or_wants_one() -> None:
+    env = {"ANTHROPIC_API_KEY": KEY, "NOUS_API_KEY": KEY}
+    assert members(summarizer_for(settings(provider="anthropic"), env=env)) == ["anthropic:claude-haiku-5-5"]
+    named = settings(provider="nous", model="hermes-5")
+    assert members(summarizer_for(named, env=env)) == ["nous:hermes-5"]
+    with pytest.raises(ConfigError, match="there is no usual model of nous"):
+        summarizer_for(settings(provider="nous"), env=env)
+    with pytest.raises(ConfigError, match="'nonsense' is no known provider"):
+        summarizer_for(settings(provider="nonsense"), env=env)
+
+
+def test_a_model_without_a_provider_is_the_main_ones() -> None:
+    main = connect("openrouter:z-ai/glm-5", api_key=KEY)
+    chain = summarizer_for(settings(model="glm-air"), main, env={"OPENROUTER_API_KEY": KEY})
+    assert members(chain)[0] == "openrouter:glm-air"
+
+
+@pytest.mark.spec("5.7")
+def test_where_the_auxiliary_model_fails_the_main_one_writes_and_where_that_fails_the_extract(serve: Serve) -> None:
+    dead, alive = serve(faults=lambda _: Fault("unauthorized")), serve(GOOD)
+    aux = settings(base_url=dead.openai_url, model="tiny")
+    report = compacted(summarizer_for(aux, main_model(alive))).last_report
+    assert report is not None
+    assert (report.summarizer, report.fallback_reason) == ("anthropic:claude-opus-5 (warm)", None)
+
+    report = compacted(summarizer_for(aux, main_model(dead))).last_report
+    assert report is not None
+    assert report.summarizer == "extractive"
+    assert report.fallback_reason is not None
+    for who in ("custom:tiny", "anthropic:claude-opus-5 (warm)", "AuthenticationFailed"):
+        assert who in report.fallback_reason
+
+
+@pytest.mark.spec("5.7")
+def test_a_refusal_is_no_summary_and_the_next_is_asked(serve: Serve) -> None:
+    refusing, alive = serve(lambda _: Answer("I will not.", refused=True)), serve(GOOD)
+    aux = settings(base_url=refusing.openai_url, model="tiny")
+    report = compacted(summarizer_for(aux, main_model(alive))).last_report
+    assert report is not None
+    assert report.summarizer == "anthropic:claude-opus-5 (warm)"
+
+
+@pytest.mark.spec("5.6")
+def test_a_window_that_is_smaller_than_thought_is_learned_and_read_in_parts(serve: Serve) -> None:
+    server = serve(GOOD, window=6_000, models=("tiny",))  # the dialect of OpenAI does not tell the window
+    chain = summarizer_for(settings(base_url=server.openai_url, model="tiny"))
+    report = compacted(chain, long_session(120)).last_report
+    assert report is not None
+    assert (report.summarizer, report.fallback_reason) == ("custom:tiny", None)
+    overflows = [record for record in server.requests if record.status == 400]
+    assert len(overflows) >= 1
+    assert len(server.requests) > len(overflows) + 1
+
+
+def test_the_warm_summary_is_asked_with_the_conversations_own_tools(serve: Serve) -> None:
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+    seen: list[Ask] = []
+
+    def script(ask: Ask) -> str:
+        seen.append(ask)
+        return GOOD
+
+    main = main_model(serve(script))
+    compacted(summarizer_for(settings(provider="main"), main, main_complete=completer(main, tools)))
+    assert seen[0].tools == ["bash"]

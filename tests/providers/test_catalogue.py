@@ -1,0 +1,169 @@
+"""Windows and prices: settings, the offline catalogue, the server, a default, and what an overflow teaches."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from everlong import AuthenticationFailed, ConfigError, ContextOverflow, NetworkFailure
+from everlong.config import ModelSettings, ProviderSettings, Settings
+from everlong.providers import Catalogue, ModelName, Usage, connect, parse_model_name
+from everlong.providers.catalogue import DEFAULT_CONTEXT_LENGTH
+from everlong.providers.names import ENDPOINTS, Endpoint, endpoint_for
+from tests.testing_server.conftest import Serve
+
+OPUS = ModelName("anthropic", "claude-opus-5")
+LOCAL = ModelName("workshop", "tiny")
+WORKSHOP = Endpoint("workshop", needs_key=False)
+
+
+def test_a_known_model_has_the_window_and_the_prices_of_the_catalogue() -> None:
+    info = Catalogue().info(OPUS, ENDPOINTS["anthropic"])
+    assert (info.context_length, info.context_source) == (1_000_000, "catalogue")
+    assert info.prices is not None
+    assert (info.prices.input, info.prices.output, info.prices.cache_read) == (5.0, 25.0, 0.5)
+    assert info.prices.cost(Usage(1_000_000, 1_000_000)) == 30.0
+
+
+@pytest.mark.parametrize("key", ["claude-opus-5", "anthropic:claude-opus-5"])
+def test_settings_stand_above_the_catalogue(key: str) -> None:
+    mine = ModelSettings(context_length=9_000, input_price=1.0, output_price=2.0, cache_read_price=0.5)
+    catalogue = Catalogue({key: mine})
+    info = catalogue.info(OPUS, ENDPOINTS["anthropic"])
+    assert (info.context_length, info.context_source) == (9_000, "settings")
+    usage = Usage(1_000_000, 1_000_000, cache_read_tokens=1_000_000, cache_write_tokens=1_000_000)
+    assert catalogue.cost(OPUS, ENDPOINTS["anthropic"], usage) == 4.5
+
+
+def test_a_price_that_rises_with_the_prompt_is_known_with_its_step() -> None:
+    haiku, endpoint, catalogue = ModelName("anthropic", "claude-haiku-5-5"), ENDPOINTS["anthropic"], Catalogue()
+    assert catalogue.info(haiku, endpoint).price_step == 100_000
+    assert catalogue.cost(haiku, endpoint, Usage(100_000)) == pytest.approx(0.01)
+    assert catalogue.cost(haiku, endpoint, Usage(200_000)) == pytest.approx(0.10)
+
+
+def test_an_unknown_model_asks_its_server_once_and_else_has_the_default() -> None:
+    asked: list[int] = []
+
+    def ask() -> int:
+        asked.append(1)
+        return 5_000
+
+    def silent() -> int | None:
+        raise NetworkFailure("nobody there")
+
+    catalogue = Catalogue()
+    for _ in range(2):
+        info = catalogue.info(LOCAL, WORKSHOP, ask)
+        assert (info.context_length, info.context_source, info.prices) == (5_000, "server", None)
+    assert len(asked) == 1
+    info = Catalogue().info(LOCAL, WORKSHOP, silent)
+    assert (info.context_length, info.context_source) == (DEFAULT_CONTEXT_LENGTH, "default")
+
+
+def test_without_the_catalogues_package_everything_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
+    info = Catalogue().info(OPUS, ENDPOINTS["anthropic"])
+    assert (info.context_source, info.prices) == ("default", None)
+
+
+def test_an_overflow_teaches_the_real_window() -> None:
+    catalogue = Catalogue({"tiny": ModelSettings(context_length=32_000)})
+    assert catalogue.learn(LOCAL, ContextOverflow("too long", prompt_tokens=9_000, limit=8_192)) == 8_192
+    assert catalogue.learn(LOCAL, ContextOverflow("too long")) is None
+    info = catalogue.info(LOCAL, WORKSHOP)
+    assert (info.context_length, info.context_source) == (8_192, "learned")
+
+
+@pytest.mark.parametrize("dialect", ["openrouter", "vllm", "llama.cpp"])
+def test_servers_tell_their_window_under_different_names(serve: Serve, dialect: Any) -> None:
+    server = serve(window=12_345, dialect=dialect, models=("tiny",))
+    connection = connect("tiny", base_url=server.openai_url)
+    assert (connection.info.context_length, connection.info.context_source) == (12_345, "server")
+    connection.close()
+
+
+def test_claude_on_another_host_tells_its_window_too(serve: Serve) -> None:
+    server = serve(window=54_321, models=("claude-next",))
+    connection = connect("anthropic:claude-next", base_url=server.url)
+    assert connection.info.context_length == 54_321
+    connection.close()
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "model"),
+    [
+        ("anthropic:claude-opus-5", "anthropic", "claude-opus-5"),
+        ("ollama:qwen3:8b", "ollama", "qwen3:8b"),
+        ("openrouter:z-ai/glm-5:free", "openrouter", "z-ai/glm-5:free"),
+        ("claude-sonnet-5", "anthropic", "claude-sonnet-5"),
+        ("gpt-5.4-mini", "openai", "gpt-5.4-mini"),
+        ("o3", "openai", "o3"),
+        ("moonshotai/kimi-k3", "openrouter", "moonshotai/kimi-k3"),
+    ],
+)
+def test_a_name_says_the_provider_and_the_model(name: str, provider: str, model: str) -> None:
+    assert parse_model_name(name) == (provider, model)
+
+
+@pytest.mark.parametrize(("name", "wording"), [("qwen3", "write PROVIDER:MODEL"), ("openai:", "names no model")])
+def test_a_name_that_does_not_say_enough_is_an_error_that_says_what_is_missing(name: str, wording: str) -> None:
+    with pytest.raises(ConfigError, match=wording):
+        parse_model_name(name)
+
+
+def test_an_endpoint_of_ones_own_is_called_by_its_name(serve: Serve) -> None:
+    server = serve("From the workshop.", dialect="llama.cpp")
+    settings = Settings(providers={"workshop": ProviderSettings(base_url=server.openai_url)})
+    connection = connect("workshop:tiny", settings)
+    assert connection.complete([{"role": "user", "content": "Hi"}]).text == "From the workshop."
+    assert connection.complete([{"role": "user", "content": "Hi"}], max_tokens=9).provider == "workshop"
+    assert server.requests[-1].body["max_tokens"] == 9
+    connection.close()
+    with pytest.raises(ConfigError, match=r"providers\.nowhere\.base_url"):
+        endpoint_for("nowhere", {"nowhere": ProviderSettings(api="openai")})
+    with pytest.raises(ConfigError, match="is no known provider"):
+        endpoint_for("nowhere")
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_comes_from_the_environment_and_goes_to_its_own_provider_only(serve: Serve) -> None:
+    server = serve("ok", dialect="vllm")
+    env = {"OPENAI_API_KEY": "secret-of-mine"}
+    hello = [{"role": "user", "content": "Hi"}]
+    for name, settings in (
+        ("openai:gpt-5", Settings()),
+        ("gpt-5", Settings()),
+        ("openai:gpt-5", Settings(providers={"openai": ProviderSettings(base_url=server.openai_url)})),
+    ):
+        base_url = None if settings.providers else server.openai_url
+        connection = connect(name, settings, base_url=base_url, env=env)
+        connection.complete(hello)
+        connection.close()
+    chosen = {"openai": ProviderSettings(base_url=server.openai_url, key_variable="OPENAI_API_KEY")}
+    connection = connect("openai:gpt-5", Settings(providers=chosen), env=env)
+    connection.complete(hello)
+    connection.close()
+    sent = [record.headers["authorization"] for record in server.requests]
+    assert sent == ["Bearer no-key"] * 3 + ["Bearer secret-of-mine"]
+
+
+def test_without_a_key_the_error_says_how_to_get_one() -> None:
+    with pytest.raises(
+        AuthenticationFailed, match="set ANTHROPIC_API_KEY, or store one with: everlong auth set anthropic"
+    ):
+        connect("anthropic:claude-opus-5", env={})
+
+
+@pytest.mark.parametrize(("package", "name"), [("anthropic", "anthropic:claude-x"), ("openai", "openai:gpt-x")])
+def test_a_missing_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch, package: str, name: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"everlong\[{package}\]"):
+        connect(name, api_key="any")

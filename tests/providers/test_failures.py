@@ -1,0 +1,207 @@
+"""Every way to fail is told apart, on both formats, whole and streamed, and says what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import everlong
+from everlong import (
+    AuthenticationFailed,
+    ContextOverflow,
+    MalformedReply,
+    MessageError,
+    NetworkFailure,
+    Overloaded,
+    ProviderError,
+    QuotaExhausted,
+    RateLimited,
+    RequestRefused,
+    RequestTooLarge,
+)
+from everlong.providers.failures import classify, retry_after_of
+from everlong.providers.overflow import overflow_numbers
+from everlong.testing import Fault
+from tests.providers.conftest import APIS, Connect, asked
+from tests.testing_server.conftest import Serve
+
+HELLO = {"role": "user", "content": "Hello"}
+both_apis = pytest.mark.parametrize("api", APIS)
+both_ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+
+
+@both_apis
+@both_ways
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("bad_request", RequestRefused),
+        ("unauthorized", AuthenticationFailed),
+        ("quota", QuotaExhausted),
+        ("too_large", RequestTooLarge),
+        ("rate_limit", RateLimited),
+        ("server_error", Overloaded),
+        ("overloaded", Overloaded),
+        ("overflow", ContextOverflow),
+        ("stream_error", Overloaded),
+        ("cut", NetworkFailure),
+        ("garbage", MalformedReply),
+        ("silent", NetworkFailure),
+    ],
+)
+def test_a_fault_is_told_for_what_it_is(
+    serve: Serve, connected: Connect, api: str, streamed: bool, kind: Any, error: type[ProviderError]
+) -> None:
+    server = serve("A long answer. " * 30, faults={0: Fault(kind, retry_after=3)})
+    provider = connected(api, server)
+    with pytest.raises(ProviderError) as raised:
+        asked(provider, [HELLO], streamed=streamed)
+    assert type(raised.value) is error
+    assert (raised.value.provider, raised.value.model) == (api, provider.model)
+    assert f"{api}:{provider.model}" in str(raised.value)
+    if kind in {"rate_limit", "overloaded"}:
+        assert raised.value.retry_after == 3
+    if isinstance(raised.value, ContextOverflow):
+        assert (raised.value.prompt_tokens, raised.value.limit) == (200_001, 200_000)
+    assert asked(provider, [HELLO], streamed=streamed).text.startswith("A long answer.")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "limit"), [("openai", 100), ("openrouter", 100), ("vllm", 100), ("llama.cpp", 100)]
+)
+@both_ways
+def test_an_overflow_is_one_in_every_makers_words_with_its_numbers(
+    serve: Serve, connected: Connect, dialect: Any, limit: int, streamed: bool
+) -> None:
+    provider = connected("openai", serve("ok", window=100, dialect=dialect), "local", name="workshop")
+    with pytest.raises(ContextOverflow) as raised:
+        asked(provider, [{"role": "user", "content": "word " * 200}], streamed=streamed)
+    assert (raised.value.prompt_tokens, raised.value.limit) == (204, limit)
+
+
+def test_prompt_and_answer_together_can_overflow(serve: Serve, connected: Connect) -> None:
+    provider = connected("anthropic", serve("ok", window=1_000))
+    with pytest.raises(ContextOverflow) as raised:
+        provider.complete([HELLO], max_tokens=999)
+    assert (raised.value.prompt_tokens, raised.value.limit) == (1_005, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("message", "numbers"),
+    [
+        ("prompt is too long: 208310 tokens > 200000 maximum", (208_310, 200_000)),
+        (
+            "The input token count (1,048,600) exceeds the maximum number of tokens allowed (1,048,576).",
+            (1_048_600, 1_048_576),
+        ),
+        ("This model's maximum prompt length is 131072 but the request contains 140000 tokens.", (140_000, 131_072)),
+        (
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+            (40_000, 32_768),
+        ),
+        ("the request exceeds the available context size (4096 tokens), try increasing it", (None, 4_096)),
+        ("Input is too long for requested model.", (None, None)),
+        ("Too many tokens: your context length is 9000 of 8192", (9_000, 8_192)),
+        ("max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for this model", None),
+        ("Invalid value: 'robot'.", None),
+        ("messages.3: all messages must have non-empty content", None),
+    ],
+)
+def test_numbers_are_taken_from_the_words(message: str, numbers: tuple[int | None, int | None] | None) -> None:
+    assert overflow_numbers(message, {}, set()) == numbers
+
+
+class AnsweredError(Exception):
+    """What a client raises, by what it carries."""
+
+    def __init__(self, status: int | None, body: Any, headers: dict[str, str] | None = None) -> None:
+        super().__init__("said")
+        self.status_code = status
+        self.body = body
+        self.response = type("Response", (), {"headers": headers or {}})()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (402, {"error": {"message": "Payment Required"}}, QuotaExhausted),
+        (403, {"error": {"type": "permission_error", "message": "not yours"}}, AuthenticationFailed),
+        (404, {"error": {"message": "model: nonsense"}}, RequestRefused),
+        (408, {"error": {"message": "timeout"}}, Overloaded),
+        (502, "<html>Bad Gateway</html>", Overloaded),
+        (200, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, Overloaded),
+        (
+            429,
+            {"message": "Request too large for gpt-4o: tokens per min (TPM): Limit 30000, Requested 40000"},
+            RequestTooLarge,
+        ),
+        (400, {"error": "context length exceeded"}, ContextOverflow),
+        (429, {"error": {"message": "context window of tokens per minute reached"}}, RateLimited),
+        (400, None, RequestRefused),
+    ],
+)
+def test_what_an_answer_carries_decides(status: int, body: Any, error: type[ProviderError]) -> None:
+    assert type(classify(AnsweredError(status, body), "p", "m")) is error
+
+
+def test_an_error_of_ours_stays_what_it_is() -> None:
+    error = RateLimited("slow down")
+    assert classify(error) is error
+    assert isinstance(classify(MessageError("no list")), MalformedReply)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 60.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:10 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "inf"}, None),
+        ({}, None),
+    ],
+)
+def test_how_long_to_wait_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_of(AnsweredError(429, None, headers), now=40.0) == seconds
+
+
+def test_each_error_says_whether_to_retry_to_fall_back_and_to_compact() -> None:
+    meanings = {
+        name: (error.may_retry, error.may_fall_back, error.should_compact)
+        for name in everlong.__all__
+        if isinstance(error := getattr(everlong, name), type) and issubclass(error, ProviderError)
+    }
+    assert meanings == {
+        "AuthenticationFailed": (False, True, False),
+        "ContextOverflow": (False, True, True),
+        "MalformedReply": (True, True, False),
+        "NetworkFailure": (True, True, False),
+        "Overloaded": (True, True, False),
+        "ProviderError": (False, True, False),
+        "QuotaExhausted": (False, True, False),
+        "RateLimited": (True, True, False),
+        "RequestRefused": (False, True, False),
+        "RequestTooLarge": (False, True, True),
+    }
+
+
+def test_no_error_carries_a_key(serve: Serve, connected: Connect) -> None:
+    server = serve(api_key="another")
+    for api in APIS:
+        with pytest.raises(AuthenticationFailed) as raised:
+            connected(api, server).complete([HELLO])
+        assert "key-of-nobody" not in str(raised.value)
+        assert "everlong auth set" in str(raised.value)
+
+
+@both_apis
+def test_a_server_that_is_not_there_is_a_network_failure(serve: Serve, connected: Connect, api: str) -> None:
+    server = serve()
+    provider = connected(api, server)
+    server.__exit__(None, None, None)
+    with pytest.raises(NetworkFailure, match="check the connection"):
+        provider.complete([HELLO])
+    server.__enter__()

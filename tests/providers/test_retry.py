@@ -1,0 +1,93 @@
+"""Trying again: what is tried, how long is waited, and when it is given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everlong import AuthenticationFailed, ConfigError, NetworkFailure, Overloaded, ProviderError, RateLimited
+from everlong.providers import Retrying, RetryPolicy, TextDelta
+from everlong.testing import Fault, ManualClock
+from tests.providers.conftest import APIS, Connect, asked
+from tests.testing_server.conftest import Serve
+
+HELLO = {"role": "user", "content": "Hello"}
+both_apis = pytest.mark.parametrize("api", APIS)
+both_ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+
+
+@both_apis
+@both_ways
+@pytest.mark.parametrize("kind", ["rate_limit", "server_error", "overloaded", "silent"])
+def test_what_may_pass_is_tried_again_after_growing_waits(
+    serve: Serve, connected: Connect, api: str, streamed: bool, kind: Any
+) -> None:
+    server, clock = serve("Good day."), ManualClock()
+    server.fail_next(Fault(kind), Fault(kind))
+    provider = Retrying(connected(api, server), sleep=clock.sleep, dice=lambda: 1.0)
+    assert asked(provider, [HELLO], streamed=streamed).text == "Good day."
+    assert clock.slept == [0.5, 1.0]
+    assert len(server.requests) == 3
+
+
+@both_apis
+def test_the_wait_that_the_api_asks_for_is_obeyed_and_a_little_more(serve: Serve, connected: Connect, api: str) -> None:
+    server, clock = serve("ok"), ManualClock()
+    server.fail_next(Fault("rate_limit", retry_after=8), Fault("overloaded", retry_after=0.25))
+    Retrying(connected(api, server), sleep=clock.sleep).complete([HELLO])
+    assert 8 <= clock.slept[0] <= 10
+    assert 0.25 <= clock.slept[1] <= 0.5
+
+
+def test_an_api_that_asks_for_too_long_a_wait_is_not_waited_for(serve: Serve, connected: Connect) -> None:
+    server, clock = serve("ok"), ManualClock()
+    server.fail_next(Fault("rate_limit", retry_after=3_600))
+    with pytest.raises(RateLimited) as raised:
+        Retrying(connected("openai", server), sleep=clock.sleep).complete([HELLO])
+    assert raised.value.retry_after == 3_600
+    assert clock.slept == []
+
+
+def test_what_will_not_pass_is_raised_at_once(serve: Serve, connected: Connect) -> None:
+    server, clock = serve("ok"), ManualClock()
+    server.fail_next(Fault("unauthorized"))
+    with pytest.raises(AuthenticationFailed):
+        Retrying(connected("anthropic", server), sleep=clock.sleep).complete([HELLO])
+    assert (clock.slept, len(server.requests)) == ([], 1)
+
+
+def test_after_the_last_attempt_the_error_is_raised_and_every_retry_was_told(serve: Serve, connected: Connect) -> None:
+    server, clock = serve("ok", faults=lambda _: Fault("overloaded")), ManualClock()
+    told: list[tuple[str, int]] = []
+
+    def on_retry(error: ProviderError, attempt: int, delay: float) -> None:
+        del delay
+        told.append((type(error).__name__, attempt))
+
+    provider = Retrying(connected("openai", server), RetryPolicy(attempts=3), sleep=clock.sleep, on_retry=on_retry)
+    with pytest.raises(Overloaded):
+        provider.complete([HELLO])
+    assert told == [("Overloaded", 1), ("Overloaded", 2)]
+    assert len(server.requests) == 3
+
+
+def test_a_stream_that_has_begun_is_not_tried_again(serve: Serve, connected: Connect) -> None:
+    server, clock = serve("A long answer. " * 40), ManualClock()
+    server.fail_next(Fault("cut"))
+    events = Retrying(connected("anthropic", server), sleep=clock.sleep).stream([HELLO])
+    seen: list[Any] = []
+    with pytest.raises(NetworkFailure):
+        seen.extend(events)
+    assert all(isinstance(event, TextDelta) for event in seen)
+    assert (clock.slept, len(server.requests)) == ([], 1)
+
+
+def test_waits_are_scattered_and_bounded() -> None:
+    policy = RetryPolicy(attempts=20)
+    error = Overloaded("busy")
+    assert policy.delay(1, error, lambda: 0.0) == 0.25
+    assert policy.delay(1, error, lambda: 1.0) == 0.5
+    assert policy.delay(15, error, lambda: 1.0) == 20.0
+    with pytest.raises(ConfigError, match="attempts must be at least 1"):
+        RetryPolicy(attempts=0)

@@ -1,0 +1,233 @@
+"""Conversations go out and come back through the official clients, on both formats, whole and as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from everlong.model import Message
+from everlong.providers import (
+    Done,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallMade,
+    Usage,
+    UsageReported,
+)
+from everlong.providers.anthropic_request import anthropic_usage
+from everlong.providers.openai_request import openai_usage
+from everlong.testing import Answer, Ask, Call
+from tests.providers.conftest import APIS, Connect, asked
+from tests.testing_server.conftest import Serve
+
+SYSTEM: Message = {"role": "system", "content": "Be brief."}
+HELLO: Message = {"role": "user", "content": "Hello"}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "bash",
+            "description": "Run a command",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    }
+]
+both_apis = pytest.mark.parametrize("api", APIS)
+both_ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+
+
+@both_apis
+@both_ways
+def test_a_plain_answer_is_a_plain_message(serve: Serve, connected: Connect, api: str, streamed: bool) -> None:
+    server = serve("Good day.")
+    reply = asked(connected(api, server), [SYSTEM, HELLO], streamed=streamed)
+    assert reply.message == {"role": "assistant", "content": "Good day."}
+    assert (reply.text, reply.stop, reply.calls, reply.provider) == ("Good day.", "end", [], api)
+    assert reply.usage.prompt_tokens == server.requests[0].prompt_tokens
+    assert reply.usage.output_tokens == 3
+    assert server.model.asked[0].system == "Be brief."
+
+
+@both_apis
+@both_ways
+def test_parallel_calls_come_whole_and_their_results_go_back(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    def script(ask: Ask) -> Answer:
+        if ask.results:
+            return Answer(" and ".join(text for _, text in ask.results))
+        return Answer("Both.", [Call("bash", {"command": "ls ü"}), Call("bash", {"command": "pwd"})])
+
+    server = serve(script)
+    provider = connected(api, server)
+    reply = asked(provider, [HELLO], streamed=streamed, tools=TOOLS)
+    assert reply.stop == "tool_calls"
+    assert [(call.name, call.arguments) for call in reply.calls] == [
+        ("bash", '{"command": "ls ü"}'),
+        ("bash", '{"command": "pwd"}'),
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": call.id, "content": f"out {at}", "is_error": False}
+        for at, call in enumerate(reply.calls)
+    ]
+    second = asked(provider, [HELLO, reply.message, *results], streamed=streamed, tools=TOOLS)
+    assert second.text == "out 0 and out 1"
+    assert server.rejections == []
+
+
+@both_ways
+def test_thinking_comes_back_byte_for_byte_and_the_server_takes_it(
+    serve: Serve, connected: Connect, streamed: bool
+) -> None:
+    def script(ask: Ask) -> Answer:
+        if ask.results:
+            return Answer("Done.")
+        return Answer("So.", [Call("bash", {})], thinking="Where? „Hier“ 🙂\n", redacted_thinking="hidden")
+
+    server = serve(script)
+    provider = connected("anthropic", server)
+    options = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    reply = asked(provider, [HELLO], streamed=streamed, tools=TOOLS, max_tokens=4000, options=options)
+    thinking, redacted, words = reply.message["content"]
+    assert thinking["thinking"] == "Where? „Hier“ 🙂\n"
+    assert thinking.keys() == {"type", "thinking", "signature"}
+    assert redacted.keys() == {"type", "data"}
+    assert words == {"type": "text", "text": "So."}
+    assert reply.usage.reasoning_tokens > 0
+    history = [HELLO, reply.message, {"role": "tool", "tool_call_id": reply.calls[0].id, "content": "ok"}]
+    assert asked(provider, history, streamed=streamed, tools=TOOLS, max_tokens=4000, options=options).text == "Done."
+    assert server.requests[1].body["messages"][1]["content"][:2] == [thinking, redacted]
+    assert server.rejections == []
+
+
+@both_apis
+def test_a_stream_tells_what_comes_in_order_and_ends_with_the_whole(serve: Serve, connected: Connect, api: str) -> None:
+    server = serve([Answer("One two three.", [Call("bash", {"a": 1})], thinking="Hm." if api == "anthropic" else None)])
+    events = list(connected(api, server).stream([HELLO], tools=TOOLS))
+    kinds = [type(event) for event in events]
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "One two three."
+    assert [event.call.arguments for event in events if isinstance(event, ToolCallMade)] == ['{"a": 1}']
+    assert (ThinkingDelta in kinds) == (api == "anthropic")
+    assert kinds[-2:] == [UsageReported, Done]
+    assert kinds.count(TextDelta) > 1
+
+
+@both_apis
+def test_a_stream_that_is_closed_early_lets_go_of_its_connection(serve: Serve, connected: Connect, api: str) -> None:
+    provider = connected(api, serve("word " * 500))
+    events = provider.stream([HELLO])
+    assert isinstance(next(events), TextDelta)
+    events.close()  # type: ignore[attr-defined]
+    assert provider.complete([HELLO]).stop == "end"
+
+
+def test_reasoning_of_other_servers_is_thinking_and_goes_back_to_them_only(serve: Serve, connected: Connect) -> None:
+    script: Callable[[Ask], Answer] = lambda _: Answer("Yes.", thinking="Because.")  # noqa: E731 - it is used twice
+    for dialect, field in (("vllm", "reasoning_content"), ("openrouter", "reasoning")):
+        server = serve(script, dialect=dialect)
+        provider = connected("openai", server, "local", name="workshop")
+        streamed = asked(provider, [HELLO], streamed=True)
+        assert streamed.message == {"role": "assistant", "content": "Yes.", field: "Because."}
+        assert provider.complete([HELLO]).message == streamed.message
+        provider.complete([HELLO, streamed.message, HELLO])
+        assert server.requests[-1].body["messages"][1] == streamed.message
+    strict = serve("ok")
+    connected("openai", strict).complete([HELLO, streamed.message, HELLO])
+    assert strict.requests[0].body["messages"][1] == {"role": "assistant", "content": "Yes."}
+
+
+@both_apis
+@pytest.mark.parametrize(
+    ("answer", "stop"),
+    [(Answer("word " * 90), "length"), (Answer("No.", refused=True), "refusal"), (Answer("Fine."), "end")],
+)
+def test_why_a_model_stopped_is_told_in_one_vocabulary(
+    serve: Serve, connected: Connect, api: str, answer: Answer, stop: str
+) -> None:
+    provider = connected(api, serve(lambda _: answer))
+    assert provider.complete([HELLO], max_tokens=20).stop == stop
+    assert asked(provider, [HELLO], streamed=True, max_tokens=20).stop == stop
+
+
+MIXED: list[Message] = [
+    SYSTEM,
+    {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "text", "text": ""}], "name": "ada"},
+    {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": "of another provider"}, {"type": "text", "text": "ok"}],
+        "reasoning_content": "not for OpenAI",
+        "tool_calls": [
+            {"id": "functions.bash:0", "type": "function", "function": {"name": "bash", "arguments": "{broken"}}
+        ],
+        "_anthropic": {"extra": {"id": "msg_1"}},
+    },
+    {"role": "tool", "tool_call_id": "functions.bash:0", "content": "", "is_error": True},
+    {"role": "assistant", "content": ""},
+    {"role": "user", "content": [{"type": "text", "text": "And?", "cache_control": {"type": "ephemeral"}}]},
+]
+
+
+@both_apis
+@both_ways
+def test_a_conversation_with_traces_of_other_providers_is_taken_by_the_strictest_server(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    server = serve("ok", alternate_roles=True)
+    reply = asked(connected(api, server), MIXED, streamed=streamed, tools=TOOLS, max_tokens=99)
+    assert reply.text == "ok"
+    assert server.rejections == []
+
+
+def test_an_assistant_may_come_first_and_a_conversation_may_be_empty_on_anthropic(
+    serve: Serve, connected: Connect
+) -> None:
+    server = serve("ok")
+    provider = connected("anthropic", server)
+    provider.complete([SYSTEM, {"role": "assistant", "content": "Hi"}, HELLO])
+    provider.complete([SYSTEM])
+    assert server.rejections == []
+
+
+def test_markers_reach_anthropic_and_its_cache_is_told_in_the_usage(serve: Serve, connected: Connect) -> None:
+    marked: Message = {
+        "role": "system",
+        "content": [{"type": "text", "text": "word " * 2_000, "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+    }
+    provider = connected("anthropic", serve("ok"))
+    first = provider.complete([marked, HELLO]).usage
+    second = asked(provider, [marked, HELLO], streamed=True).usage
+    assert (first.cache_write_tokens, first.cache_write_1h_tokens, first.cache_read_tokens) == (2_000, 2_000, 0)
+    assert (second.cache_write_tokens, second.cache_read_tokens, second.input_tokens) == (0, 2_000, 6)
+    assert second.prompt_tokens == first.prompt_tokens
+    assert provider.takes_markers
+
+
+def test_what_openai_cached_is_told_apart_from_the_rest(serve: Serve, connected: Connect) -> None:
+    long: Message = {"role": "user", "content": "word " * 2_000}
+    provider = connected("openai", serve("ok"))
+    provider.complete([long])
+    usage = provider.complete([long]).usage
+    assert usage.cache_read_tokens == 1_920
+    assert usage.to_dict() == {
+        "prompt_tokens": 2_004,
+        "completion_tokens": 1,
+        "total_tokens": 2_005,
+        "input_tokens": 84,
+        "output_tokens": 1,
+        "cache_read_tokens": 1_920,
+        "cache_write_tokens": 0,
+        "reasoning_tokens": 0,
+    }
+
+
+@pytest.mark.spec("1.1")
+def test_usage_in_every_providers_words_is_one_vocabulary() -> None:
+    assert openai_usage({"prompt_tokens": 10, "completion_tokens": 2, "prompt_cache_hit_tokens": 6}) == Usage(4, 2, 6)
+    steps: dict[str, Any] = {
+        "iterations": [{"input_tokens": 5, "output_tokens": 1}, {"input_tokens": 7, "output_tokens": 2}]
+    }
+    assert anthropic_usage({**steps, "input_tokens": 7, "output_tokens": 2}) == Usage(12, 3)
+    assert openai_usage({}) == anthropic_usage({}) == Usage()
+    assert Usage(1, 2, 3, 4, 1, 1) + Usage(1, 1, 1, 1) == Usage(2, 3, 4, 5, 1, 1)
