@@ -210,7 +210,8 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
     if isinstance(part, str) or _is_plain_text(part):
         text = part if isinstance(part, str) else part["text"]
         is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
-        can_mark = bool(text.strip()) and not is_ephemeral and not _is_reminder(text)
+        is_loose = isinstance(part, str) and place >= 0  # a bare text in a list is no part of any API
+        can_mark = bool(text.strip()) and not (is_ephemeral or is_loose or _is_reminder(text))
         frontier = text.startswith(FRONTIER_STARTS)
         found = _hash(role, "text", text)
         return Block(tier, "text", found, count(text), at, place, can_mark, _ttl(part), is_ephemeral, frontier)
