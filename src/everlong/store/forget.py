@@ -142,6 +142,11 @@ class _Forgetting:
             spans = {part.branch: part for part in segments_to(self.connection, row.branch, row.saw_depth)}
             if any(b in spans and spans[b].low < depth <= spans[b].high for b, depth in places):
                 found.append(row.id)
+        repeating = found
+        while repeating:  # on forks to which one of them was carried over
+            again = select(view.c.id).where(view.c.origin.in_(repeating), view.c.state != "void")
+            repeating = [one for one in self.connection.execute(again).scalars() if one not in found]
+            found += repeating
         return found
 
     def _literals(self, views: list[int]) -> Sequence[Any]:
