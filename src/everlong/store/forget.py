@@ -180,7 +180,7 @@ class _Forgetting:
 
     def _drop_prompts(self, digests: set[bytes]) -> None:
         """Take out system prompts that an engine wrote with the forgotten words in sight, and nobody else was sent."""
-        users = (branch.c.preamble, view.c.preamble, turn.c.preamble, session.c.system_prompt)
+        users = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.system_prompt)
         for digest in sorted(digests):
             used = (
                 self.connection.execute(select(func.count()).where(column == digest)).scalar_one() for column in users
