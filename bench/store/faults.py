@@ -52,11 +52,12 @@ def work(url: str, writer: int, writes: int, prefix: str) -> None:
             text = f"{prefix} writer {writer} says {number} " + "word " * chance.randrange(200)
             role = "assistant" if number % 2 == 0 else "user"
             step = chance.random()
-            if step < 0.6:
-                own.append({"role": role, "content": text})
-                at = store.record(own)
-            else:  # all writers append to one branch, and become forks of one another
-                at = store.append(store.record(shared), [{"role": role, "content": text}])
+            with store.batch() if number % 5 == 0 else contextlib.nullcontext():
+                if step < 0.6:
+                    own.append({"role": role, "content": text})
+                    at = store.record(own)
+                else:  # all writers append to one branch, and become forks of one another
+                    at = store.append(store.record(shared), [{"role": role, "content": text}])
             print(text, flush=True)
             if step < 0.1:
                 store.compact(at, engine())
@@ -69,6 +70,9 @@ def work(url: str, writer: int, writes: int, prefix: str) -> None:
                 store.sessions.roll_over(made.id, at)
             elif step < 0.35:
                 store.searcher.index_pending(50)
+            elif step < 0.45:
+                turn = store.turns.begin(at)
+                store.turns.finish(turn.id, {"role": "assistant", "content": f"reply to {text}"}, usage={"n": number})
 
 
 def engine() -> ContextCompressor:

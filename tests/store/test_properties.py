@@ -56,7 +56,9 @@ def test_a_conversation_told_again_in_another_shape_adds_nothing(
     assert (again.id, again.head) == (at.id, at.head)
     assert stats(store)["messages"] == before
     more: list[Message] = [{"role": "user", "content": "and now something new"}]
-    assert store.record([*told, *more]).id == at.id
+    later = store.record([*told, *more])
+    # Where nothing was said yet there is nothing to be known by: several conversations may begin with the same silence.
+    assert later.id == at.id or at.depth == 0
 
 
 @given(conversations(4), st.integers(0, 30), st.sampled_from(["x", "completely different"]))

@@ -82,6 +82,18 @@ def test_garbage_is_what_no_session_leads_to_and_never_below_a_fork_that_one_nee
     assert store.verify().problems == []
 
 
+def test_removing_many_branches_clears_the_index_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        store.record([{"role": "user", "content": f"conversation {number}"}])
+    store.searcher.index_pending(100_000)
+    purges: list[object] = []
+    monkeypatch.setattr(store.searcher.index, "purge", purges.append)
+    assert collect_garbage(store, min_age=-1.0).branches == 5
+    assert len(purges) == 1
+    assert collect_garbage(store, min_age=-1.0).branches == 0
+    assert len(purges) == 1
+
+
 def test_retention_is_off_by_default_and_deletes_by_age(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store.db") as store:
         old = store.sessions.start(store.record(TALK), started=1_000.0, from_depth=0)

@@ -18,9 +18,10 @@ from everlong.errors import NotStored
 from everlong.model import Message
 from everlong.store import leases
 from everlong.store.database import TryAgain
-from everlong.store.history import MANUAL, Occasion, compaction_values
+from everlong.store.history import MANUAL, Occasion, compaction_values, state_after
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, compaction, view
+from everlong.store.thinking import without_stale_thinking
 from everlong.store.tree import Branch, inherited_view
 from everlong.store.viewing import (
     NewView,
@@ -54,6 +55,8 @@ class Compacted(NamedTuple):
     messages: list[Message]
     view_id: int | None = None
     compaction_id: int | None = None
+    is_degraded: bool = False
+    """Whether a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
 
 
 class Seen(NamedTuple):
@@ -78,11 +81,12 @@ def see(store: Store, at: Branch, profile: str | None = None) -> Seen:
         path = segments_to(connection, at.id, at.depth)
         pieces = pieces_of(connection, store.reader, path, shown, at.depth)
         system = system_of(connection, store.reader, at.id, shown)
-        messages = [piece.message for piece in pieces if piece.message is not None]
+        sent = without_stale_thinking(connection, path, pieces, shown)
+        messages = [piece.message for piece in sent if piece.message is not None]
         if shown is not None and (pins := pinned_in(connection, store.tenant, path)):
             depths = [depth for _, depth in pins if depth <= shown.cover_depth]
             entries = [e for d in depths for e in store.reader.entries(connection, path, d - 1, d) if e.id]
-            messages = with_pins(pieces, entries)
+            messages = with_pins(sent, entries)
         view_id = shown.id if shown is not None else None
     return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages])
 
@@ -133,7 +137,7 @@ def compact(
             derived.cover_depth if only_covered else at.depth,
             occasion.profile,
             engine.last_prompt_tokens or None,
-            "good",
+            state_after(engine),
         )
         facts = compaction_values(engine, before, plain, seconds, occasion)
 
@@ -150,7 +154,7 @@ def compact(
             ident, entry = store.database.write(work)
         except TryAgain:
             return Compacted("lost", see(store, at).messages)
-        return Compacted("compacted", see(store, at).messages, ident, entry)
+        return Compacted("compacted", see(store, at).messages, ident, entry, is_degraded=made.state == "degraded")
     finally:
         leases.release(store.database, held)
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, Row, delete, func, select, update
 
 from everlong.errors import NotStored
+from everlong.store.alike import contents_with
 from everlong.store.content import digest_of, value_of
 from everlong.store.forgotten import stub_of
 from everlong.store.maintenance import out_of_search
 from everlong.store.paths import segments_to
-from everlong.store.schema import annex, branch, content, node, pin, view, view_item
+from everlong.store.schema import annex, branch, content, node, pin, turn, view, view_item
+from everlong.store.schema import session as sessions
 from everlong.store.tree import inherited_view
 
 if TYPE_CHECKING:
@@ -32,15 +34,15 @@ class Forgotten(NamedTuple):
     views: int
 
 
-def forget(store: Store, nodes: Sequence[bytes], *, spare_shared: bool = False) -> Forgotten:
-    """Forget messages by their ids, and the same words wherever else they stand.
+def forget(store: Store, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
+    """Forget messages by their ids, and the same words wherever else they stand; and what a model said of them.
 
-    With ``spare_shared`` words that other messages use too (a bare "yes") stay with those.
+    Where they are those of a session, words that other messages use too (a bare "yes") stay with those.
     """
 
     def work(connection: Connection) -> Forgotten:
         chosen = [_node_row(store, connection, ident) for ident in nodes]
-        return _Forgetting(store, connection).run(chosen, spare_shared=spare_shared)
+        return _Forgetting(store, connection).run(chosen, session)
 
     return store.database.write(work)
 
@@ -59,8 +61,10 @@ class _Forgetting:
         self.store = store
         self.connection = connection
 
-    def run(self, chosen: Sequence[Row[Any]], *, spare_shared: bool) -> Forgotten:
-        digests = {bytes(row.digest) for row in chosen}
+    def run(self, chosen: Sequence[Row[Any]], session: str | None) -> Forgotten:
+        spare_shared = session is not None
+        replies = self._replies(chosen, session)
+        digests = {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
         numbers = {row.seq for row in chosen}
         shared = self._shared(digests, numbers) if spare_shared else set()
         whole = digests - shared
@@ -77,6 +81,8 @@ class _Forgetting:
         for row in chosen:
             if bytes(row.digest) in shared:
                 self._part_from_content(row)
+        for part in _parts([row.id for row in replies if bytes(row.reply) in shared]):
+            self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
         self._entomb(whole, remember=True)
         self._void(views, items)
         for part in _parts(sorted(bytes(row.id) for row in rows.values())):
@@ -93,18 +99,18 @@ class _Forgetting:
 
     def _alike(self, digests: set[bytes]) -> set[bytes]:
         """Other contents with one of the same blocks: the message in another shape, split, merged or marked."""
-        trace = self.store.chain.trace
-        blocks: set[bytes] = set()
-        for row in self._live(digests):
-            blocks.update(trace([value_of(row.bytes, row.codec)]).blocks)
-        alike: set[bytes] = set()
-        if blocks:
-            held = select(content).where(content.c.tenant == self.store.tenant, content.c.state == "live")
-            for row in self.connection.execute(held):
-                value = value_of(row.bytes, row.codec)
-                if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
-                    alike.add(bytes(row.digest))
-        return alike
+        messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
+        return contents_with(self.store, self.connection, messages)
+
+    def _replies(self, chosen: Sequence[Row[Any]], session: str | None) -> list[Any]:
+        """The replies that became these messages, and all that a session got, sent back or not."""
+        asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.store.tenant, turn.c.reply.is_not(None))
+        rows: list[Any] = []
+        for part in _parts([bytes(row.id) for row in chosen]):
+            rows += self.connection.execute(asked.where(turn.c.echo_node.in_(part))).all()
+        if session is not None:
+            rows += self.connection.execute(asked.where(turn.c.session == session)).all()
+        return rows
 
     def _live(self, digests: Iterable[bytes]) -> Iterator[Row[Any]]:
         for part in _parts(sorted(digests)):
@@ -142,6 +148,11 @@ class _Forgetting:
             spans = {part.branch: part for part in segments_to(self.connection, row.branch, row.saw_depth)}
             if any(b in spans and spans[b].low < depth <= spans[b].high for b, depth in places):
                 found.append(row.id)
+        repeating = found
+        while repeating:  # on forks to which one of them was carried over
+            again = select(view.c.id).where(view.c.origin.in_(repeating), view.c.state != "void")
+            repeating = [one for one in self.connection.execute(again).scalars() if one not in found]
+            found += repeating
         return found
 
     def _literals(self, views: list[int]) -> Sequence[Any]:
@@ -153,8 +164,11 @@ class _Forgetting:
     def _void(self, views: list[int], items: Sequence[Any]) -> None:
         if not views:
             return
-        values = {"state": "void", "system_suffix": None}
+        rewritten = select(view.c.preamble).where(view.c.id.in_(views), view.c.preamble.is_not(None))
+        prompts = {bytes(digest) for digest in self.connection.execute(rewritten).scalars()}
+        values = {"state": "void", "system_suffix": None, "preamble": None}
         self.connection.execute(update(view).where(view.c.id.in_(views)).values(values))
+        self._drop_prompts(prompts)
         alone = {bytes(item.digest) for item in items if not self._is_used(bytes(item.digest))}
         self._entomb(alone, remember=False)
         shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
@@ -164,13 +178,24 @@ class _Forgetting:
                 update(branch).where(branch.c.id == row.id).values(view_id=left, epoch=branch.c.epoch + 1)
             )
 
+    def _drop_prompts(self, digests: set[bytes]) -> None:
+        """Take out system prompts that an engine wrote with the forgotten words in sight, and nobody else was sent."""
+        users = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.system_prompt)
+        for digest in sorted(digests):
+            used = (
+                self.connection.execute(select(func.count()).where(column == digest)).scalar_one() for column in users
+            )
+            if not any(used):
+                self.connection.execute(delete(content).where(content.c.digest == digest))
+
     def _is_used(self, digest: bytes) -> bool:
         """Whether a message or a view that is not void still needs a literal."""
         others = select(func.count()).select_from(view_item.join(view, view.c.id == view_item.c.view))
         in_view = others.where(view_item.c.digest == digest, view.c.state != "void")
         said = select(func.count()).where(node.c.digest == digest)
         beside = select(func.count()).where(annex.c.digest == digest)
-        return any(self.connection.execute(query).scalar_one() for query in (in_view, said, beside))
+        replied = select(func.count()).where(turn.c.tenant == self.store.tenant, turn.c.reply == digest)
+        return any(self.connection.execute(query).scalar_one() for query in (in_view, said, beside, replied))
 
 
 def _parts(values: Sequence[Any], size: int = 500) -> Iterator[Sequence[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import Row, select
 
@@ -19,6 +19,10 @@ from everlong.store.schema import compaction
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
+
+
+WEAK_BELOW = 0.5
+"""A compaction of lower quality leaves a degraded view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,15 @@ class Compaction:
     fallback: str | None
     quality: float | None
     report: dict[str, Any] | None
+
+
+def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
+    """The state of the view that an engine just made: degraded by a fallback or by low quality."""
+    report = getattr(engine, "last_report", None)
+    if not isinstance(report, CompactionReport):
+        return "good"
+    is_weak = report.quality is not None and report.quality.score < WEAK_BELOW
+    return "degraded" if report.fallback_reason is not None or is_weak else "good"
 
 
 def compaction_values(

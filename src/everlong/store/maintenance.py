@@ -78,7 +78,22 @@ def _needed_depths(store: Store, connection: Connection, before: float) -> dict[
     for row in connection.execute(union_all(with_session, held.where(branch.c.ts >= before))).all():
         for part in segments_to(connection, row.id, row.head_depth):
             needed[part.branch] = max(part.high, needed.get(part.branch, 0))
+    _need_origins(store, connection, needed)
     return needed
+
+
+def _need_origins(store: Store, connection: Connection, needed: dict[int, int]) -> None:
+    """What a view saw is needed as long as a needed branch has a view that repeats it, so that it can be forgotten."""
+    source = view.alias()
+    repeated = select(view.c.branch, source.c.branch.label("source"), source.c.saw_depth).join(
+        source, source.c.id == view.c.origin
+    )
+    waiting = connection.execute(repeated.where(view.c.tenant == store.tenant)).all()
+    while due := [row for row in waiting if row.branch in needed]:
+        waiting = [row for row in waiting if row.branch not in needed]
+        for row in due:
+            for part in segments_to(connection, row.source, row.saw_depth):
+                needed[part.branch] = max(part.high, needed.get(part.branch, 0))
 
 
 def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> int:

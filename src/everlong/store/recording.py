@@ -15,11 +15,12 @@ from sqlalchemy import Connection, select
 
 from everlong.errors import StoreBusy
 from everlong.model import Message, leading_system_count
+from everlong.store.carrying import carry, view_to_carry
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.content import blob, encoded
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.schema import branch
-from everlong.store.tree import BATCH, Branch, Match, Request, find_deepest
+from everlong.store.tree import BATCH, Addition, Aside, Branch, Match, Request, find_deepest
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -94,15 +95,37 @@ class Recording:
                 match = find_deepest(connection, self._database, request)
         raise StoreBusy(f"{self._database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
 
-    def _written(self, request: Request, match: Match) -> Branch:
+    def _written(self, request: Request, match: Match, at_once: int | None = BATCH) -> Branch:
         now = time.time()
         waiting = request.additions(match.depth)
         while True:
-            batch = list(islice(waiting, BATCH))
-            done = self._database.write(partial(self._store.recorder.add, request, match, batch, now))
-            match = Match(done.id, done.head, done.depth)
-            if len(batch) < BATCH:
+            batch = list(islice(waiting, at_once))
+            try:
+                done = self._database.write(partial(self._step, request, match, batch, now))
+            except _TooLittle:
+                return self._written(request, match, None)
+            if at_once is None or len(batch) < at_once:
                 return done
+            match = Match(done.id, done.head, done.depth)
+
+    def _step(
+        self,
+        request: Request,
+        match: Match,
+        batch: list[tuple[Addition, list[Aside]]],
+        now: float,
+        connection: Connection,
+    ) -> Branch:
+        done = self._store.recorder.add(request, match, batch, now, connection)
+        if done.id != match.branch and (carried := view_to_carry(self._store, connection, request, match)):
+            if done.depth < carried.saw_depth:
+                raise _TooLittle
+            carry(self._store, connection, carried, done)
+        return done
+
+
+class _TooLittle(Exception):  # noqa: N818 - a signal inside this module
+    """A fork and the view that it is to have come together or not at all, so all messages have to."""
 
 
 def _nothing_new(connection: Connection, request: Request, match: Match) -> bool:

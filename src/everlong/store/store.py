@@ -223,7 +223,7 @@ class Store:
     def forget_session(self, ident: str) -> Forgotten:
         """Forget all messages of a session; words that other conversations use too stay there."""
         nodes = [entry.id for entry in self.sessions.entries(ident) if entry.id is not None]
-        return forget(self, nodes, spare_shared=True)
+        return forget(self, nodes, session=ident)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
         """Derive every hash anew and follow every reference; problems are told, nothing is changed."""

@@ -47,6 +47,8 @@ class NewView(NamedTuple):
     profile: str
     tokens: int | None
     state: str
+    origin: int | None = None
+    """The view of another branch that it repeats."""
 
 
 def pieces_of(
@@ -83,10 +85,11 @@ def raw_pieces(entries: Sequence[Entry], low: int) -> list[Piece]:
     for entry in entries:
         if entry.id is None:
             beside += 1
-            pieces.append(Piece("keep", entry.depth, entry.depth, entry.message, f"{tag}+{beside}", is_raw=True))
+            beside_tag = f"{tag}+{beside}"
+            pieces.append(Piece("keep", entry.depth, entry.depth, entry.message, beside_tag, is_raw=True, ts=entry.ts))
         else:
             tag, beside = entry.id.hex(), 0
-            pieces.append(Piece("keep", low, entry.depth, entry.message, tag, is_raw=True))
+            pieces.append(Piece("keep", low, entry.depth, entry.message, tag, is_raw=True, ts=entry.ts))
             low = entry.depth
     return pieces
 
@@ -182,6 +185,7 @@ def write_view(
             preamble=None if replaced is None else replaced.digest,
             state=made.state,
             ts=now,
+            origin=made.origin,
         )
     ).inserted_primary_key
     ident = int(key[0]) if key is not None else 0
@@ -193,14 +197,15 @@ def write_view(
                 for place, (item, held) in enumerate(items)
             ],
         )
-    # What the view before told already is indexed already.
+    # What the view before, or the one that it repeats, told already is indexed already.
+    told = made.origin if made.origin is not None else prev
     connection.exec_driver_sql(
         database.sql(
             "INSERT INTO pending (seq) SELECT -i.seq FROM view_item i WHERE i.view = ? AND i.kind = 'new'"
             " AND i.digest IS NOT NULL AND NOT EXISTS (SELECT 1 FROM view_item o WHERE o.view = ?"
             " AND o.digest = i.digest)"
         ),
-        (ident, prev if prev is not None else -1),
+        (ident, told if told is not None else -1),
     )
     return ident
 

@@ -32,6 +32,8 @@ class Piece(NamedTuple):
     tag: str = ""
     is_raw: bool = False
     """Whether it is a stored message as it was said, rather than a literal of a view."""
+    ts: float = 0.0
+    """Of a stored message, when it was said."""
 
 
 class Item(NamedTuple):

@@ -1,0 +1,200 @@
+"""A client that clears old tool results itself keeps the view; one that goes another way does not get it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from everlong.model import Message
+from everlong.store import Store, recording
+from everlong.store.database import Database
+from everlong.store.maintenance import collect_garbage
+from everlong.store.schema import view
+from tests.store.engines import ScriptedEngine, summarizing
+
+CLEARED = "[cleared]"
+
+
+def step(number: int) -> list[Message]:
+    """A question, a call, its result and an answer."""
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": f'{{"n": {number}}}'}}
+    return [
+        {"role": "user", "content": f"question {number}"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": f"a long result {number} " * 20},
+        {"role": "assistant", "content": f"answer {number}"},
+    ]
+
+
+TALK = [message for number in range(5) for message in step(number)]
+NEXT: Message = {"role": "user", "content": "and now?"}
+
+
+def cleared(talk: list[Message], *numbers: int) -> list[Message]:
+    names = {f"c{number}" for number in numbers}
+    return [{**m, "content": CLEARED} if m.get("tool_call_id") in names else m for m in talk]
+
+
+def without(talk: list[Message], *numbers: int) -> list[Message]:
+    """Without the calls and the results."""
+    names = {f"c{number}" for number in numbers}
+    return [m for m in talk if m.get("tool_call_id") not in names and not names & {c["id"] for c in calls(m)}]
+
+
+def calls(message: Message) -> list[Message]:
+    found: list[Message] = message.get("tool_calls") or []
+    return found
+
+
+def compacted(store: Store, first: int = 1, last: int = 12) -> list[Message]:
+    """Record the talk, have a stretch summarized, and give what is sent then."""
+    at = store.record(TALK)
+    store.compact(at, ScriptedEngine(summarizing(first, last, "the story so far")))
+    return store.context(at)
+
+
+def test_results_that_the_client_cleared_before_the_cover_keep_the_view(store: Store) -> None:
+    before = compacted(store)
+    fork = store.record([*cleared(TALK, 0, 1), NEXT])
+    assert store.context(fork) == [*before, NEXT]
+    assert store.verify().problems == []
+    assert store.record([*cleared(TALK, 0, 1), NEXT]) == fork
+    more = [*cleared(TALK, 0, 1), NEXT, {"role": "assistant", "content": "this"}]
+    assert store.context(store.record(more)) == [*before, *more[-2:]]
+
+
+def test_calls_that_the_client_removed_with_their_results_keep_the_view(store: Store) -> None:
+    before = compacted(store)
+    fork = store.record([*without(TALK, 0, 2), NEXT])
+    assert fork.depth == len(TALK) - 4 + 1
+    assert store.context(fork) == [*before, NEXT]
+    items, cover = store.view_items(fork)
+    assert (items[0].from_depth, items[-1].to_depth, cover) == (0, cover, 8)
+    assert store.verify().problems == []
+
+
+def test_what_the_view_kept_is_sent_as_the_client_left_it(store: Store) -> None:
+    compacted(store, 4, 12)
+    fork = store.record([*cleared(TALK, 0), NEXT])
+    assert store.context(fork)[:4] == cleared(TALK, 0)[:4]
+    gone = store.record([*without(TALK, 0), NEXT])
+    assert store.context(gone)[:3] == [TALK[0], TALK[3], store.context(fork)[4]]
+    assert store.verify().problems == []
+
+
+def test_old_messages_that_the_client_dropped_keep_the_view_if_all_that_is_new_is_there(store: Store) -> None:
+    before = compacted(store)
+    dropped = [TALK[0], *TALK[8:]]
+    assert store.context(store.record([*dropped, NEXT])) == [*before, NEXT]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [*TALK[:2], {**TALK[2], "content": "a longer result than it was before " * 20}, *TALK[3:]],
+        [*TALK[:2], {**TALK[2], "tool_call_id": "c9", "content": CLEARED}, *TALK[3:]],
+        [*TALK[:3], {"role": "assistant", "content": "another answer"}, *TALK[4:]],
+        [*TALK[:3], {"role": "user", "content": "wait"}, *TALK[3:]],
+        [*TALK[:4], NEXT],
+        [*cleared(TALK[:8], 0), NEXT],
+        [TALK[0], TALK[12], NEXT],
+    ],
+    ids=["grown", "other call", "reworded", "added", "rewound", "cleared and rewound", "cut and rewound"],
+)
+def test_a_conversation_that_went_another_way_is_sent_as_it_is(store: Store, sent: list[Message]) -> None:
+    compacted(store)
+    assert store.context(store.record(sent)) == sent
+
+
+def test_a_view_made_with_hindsight_is_carried_only_to_who_has_those_turns(store: Store) -> None:
+    before = compacted(store)  # a scripted engine sees everything, not only what it covers
+    short = cleared(TALK[:16], 0)
+    assert store.context(store.record([*short, NEXT])) == [*short, NEXT]
+    whole = cleared(TALK, 0)
+    assert store.context(store.record([*whole, NEXT])) == [*before, NEXT]
+
+
+def test_clearing_more_with_each_request_keeps_the_newest_view(store: Store) -> None:
+    before = compacted(store)
+    first = store.record([*cleared(TALK, 0), NEXT])
+    assert store.context(first) == [*before, NEXT]
+    grown = [*TALK, NEXT, *step(5)]
+    second = store.record(cleared(grown, 0, 1))
+    assert store.context(second) == [*before, NEXT, *step(5)]
+    store.compact(second, ScriptedEngine(summarizing(0, 4, "all of it")))
+    newest = store.context(second)
+    third = store.record([*cleared(grown, 0, 1, 2), {"role": "user", "content": "more"}])
+    assert store.context(third) == [*newest, {"role": "user", "content": "more"}]
+    assert store.verify().problems == []
+
+
+def test_undo_on_the_fork_leaves_the_other_as_it_was(store: Store) -> None:
+    before = compacted(store)
+    sent = [*cleared(TALK, 0), NEXT]
+    fork = store.record(sent)
+    assert store.undo(fork)
+    assert store.context(fork) == sent
+    assert store.context(store.record(TALK)) == before
+
+
+def test_forgetting_voids_the_carried_view_too(store: Store) -> None:
+    compacted(store)
+    fork = store.record([*cleared(TALK, 0), NEXT])
+    words = store.entries(store.record(TALK))[6].id  # covered, and gone from the fork's own words
+    assert words is not None
+    assert store.forget([words]).views == 2
+    assert "the story so far" not in str(store.context(fork))
+    with store.database.read() as connection:
+        assert set(connection.execute(select(view.c.state).where(view.c.tenant == store.tenant)).scalars()) == {"void"}
+    assert store.verify().problems == []
+
+
+def test_garbage_keeps_what_a_carried_view_was_made_of(store: Store) -> None:
+    before = compacted(store)
+    fork = store.record([*cleared(TALK, 0), NEXT])
+    store.sessions.start(fork, from_depth=0)
+    assert collect_garbage(store, min_age=-1.0).messages == 0
+    assert store.context(fork) == [*before, NEXT]
+    assert store.verify().problems == []
+
+
+def test_a_fork_longer_than_one_step_has_its_view_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = compacted(store)
+    monkeypatch.setattr(recording.Recording._written, "__defaults__", (4,))
+    assert store.context(store.record([*cleared(TALK, 0), NEXT])) == [*before, NEXT]
+
+
+def test_a_summary_that_was_carried_over_is_found_once(store: Store) -> None:
+    store.searcher.index_pending()  # from here on the index follows
+    compacted(store)
+    store.record([*cleared(TALK, 0), NEXT])
+    assert len([hit for hit in store.search("story so far").hits if hit.role == "summary"]) == 1
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.integers(0, 19), st.integers(0, 19), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.booleans())
+def test_whatever_was_cleared_the_literals_stay_and_what_is_kept_is_what_was_sent(
+    database: Database, one: int, other: int, shrunk: set[int], removed: set[int], in_blocks: bool
+) -> None:
+    store = Store(database, uuid.uuid4().hex)
+    first, last = sorted((one, other))
+    at = store.record(TALK)
+    store.compact(at, ScriptedEngine(summarizing(first, last, "the story so far")))
+    before = store.context(at)
+    sent = without(cleared(TALK, *shrunk), *removed)
+    if in_blocks:
+        sent = [{**m, "content": [{"type": "text", "text": m["content"]}]} if m["role"] == "user" else m for m in sent]
+    fork = store.record([*sent, NEXT])
+    shown = store.context(fork)
+    assert store.verify().problems == []
+    expected = without(cleared(before, *shrunk), *removed)
+    assert store.chain.trace(shown).ids == store.chain.trace([*expected, NEXT]).ids
