@@ -17,6 +17,8 @@ from everlong.model import Message, calls_of, is_reasoning, part_text, parts_of
 _SPEAKER = re.compile(
     r"\s*(?:[\[(][^\])\n]{0,60}[\])]\s*)?\[?([^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30})?)\]?(?:: | said[,:] )"
 )
+_LABEL = re.compile(r"[A-Z][A-Z_]{2,}|(?i:note|update|thought|summary|error|warning|todo|plan|edit|ps)")
+"""What stands before a colon and is no person: THOUGHT, ERROR, Note."""
 _MAX_DEPTH = 40
 
 
@@ -74,7 +76,7 @@ def speaker_of(message: Message, text: str) -> str:
     if isinstance(name, str) and name:
         return name if message.get("role") != "tool" else ""
     begun = _SPEAKER.match(text) if message.get("role") in {"user", "assistant"} else None
-    return begun[1] if begun else ""
+    return begun[1] if begun and not _LABEL.fullmatch(begun[1]) else ""
 
 
 def tools_of(message: Message) -> list[str]:
