@@ -17,7 +17,11 @@ from everlong import Message, Store
 from tests.cli.conftest import Run
 from tests.context.builders import assistant, system, user
 
-_RUN = "from everlong.cli.main import main; main()"
+_RUN = (
+    # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from everlong.cli.main import main; main()"
+)
 
 
 def write_lines(path: Path, values: list[Any]) -> str:
