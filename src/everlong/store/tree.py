@@ -288,13 +288,14 @@ class Recorder:
             return []
         there = select(annex.c.digest, annex.c.kind).where(annex.c.branch == number, annex.c.depth == depth)
         rows = connection.execute(there).all()
-        have = {bytes(row.digest) for row in rows}
+        same = Counter(bytes(row.digest) for row in rows)
         left = Counter(row.kind for row in rows)
         new: list[Aside] = []
         for aside in asides:
             # An instruction is another one if its words are; the rest are the same ones in whatever shape they come.
             left[aside.kind] -= 1
-            if aside.blob.digest not in have if aside.kind == "system" else left[aside.kind] < 0:
+            same[aside.blob.digest] -= 1
+            if (same[aside.blob.digest] if aside.kind == "system" else left[aside.kind]) < 0:
                 new.append(aside)
         return [aside._replace(ord=len(rows) + place) for place, aside in enumerate(new)]
 
