@@ -128,6 +128,13 @@ def test_messages_without_identity_come_back_in_their_places(store: Store) -> No
     assert store.context(more) == [*talk, ASK, note]
 
 
+def test_the_same_instruction_given_twice_stands_there_twice(store: Store) -> None:
+    note: Message = {"role": "developer", "content": "Be brief."}
+    for talk in ([ASK, note], [ASK, note, note], [ASK, note, note, ANSWER]):
+        assert store.context(store.record(talk)) == talk
+        assert store.context(store.record(talk)) == talk
+
+
 def test_a_fork_has_its_own_messages_without_identity(store: Store) -> None:
     note: Message = {"role": "developer", "content": "Be brief."}
     other: Message = {"role": "developer", "content": "Be long."}

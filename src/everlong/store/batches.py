@@ -12,18 +12,20 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import Connection, NestedTransaction, RootTransaction
+from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import StoreError
 
 if TYPE_CHECKING:
-    from everlong.store.database import Backend, Database
+    from everlong.store.database import Database
 
 T = TypeVar("T")
 
 STEP_SECONDS = 0.5
 """After this long, what a batch has written so far is committed."""
+
+_SAVEPOINT = "everlong_write"
 
 
 class Batch:
@@ -47,17 +49,17 @@ class Batch:
         while True:
             attempt += 1
             connection = self._opened()
-            savepoint = connection.begin_nested()
+            connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
             try:
                 result = work(connection)
-                savepoint.commit()
+                connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
             except DBAPIError as error:
-                self._back_to(savepoint, backend, error)
+                self._back_to_savepoint(connection, error)
                 if attempt >= attempts or not backend.is_passing(error):
                     raise backend.translated(error) from error
                 self.commit()  # lets go of the rows that another process may be waiting for
             except BaseException as error:
-                self._back_to(savepoint, backend, error)
+                self._back_to_savepoint(connection, error)
                 raise
             else:
                 if time.monotonic() - self._since > STEP_SECONDS:
@@ -99,15 +101,15 @@ class Batch:
             self._since = time.monotonic()
         return self._transaction.connection
 
-    def _back_to(self, savepoint: NestedTransaction, backend: Backend, error: BaseException) -> None:
+    def _back_to_savepoint(self, connection: Connection, error: BaseException) -> None:
         """Undo one write; where the database has undone more than that, what was in the step is lost."""
-        connection = savepoint.connection
         try:
             if _is_alive(connection):
-                savepoint.rollback()
+                connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
                 return
         except DBAPIError as worse:
             error = worse
+        backend = self._database.backend
         self._lost = backend.translated(error) if isinstance(error, DBAPIError) else StoreError(str(error))
         self._transaction = None
         connection.invalidate()

@@ -183,6 +183,11 @@ class Recorder:
         self._pending = sql(
             "INSERT INTO pending (seq) SELECT seq FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
         )
+        self._branch = sql(
+            "INSERT INTO branch (tenant, parent, fork_depth, head, head_depth, view_id, epoch, preamble, ext_id, ts)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
+        )
+        self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
 
     def add(
@@ -249,30 +254,20 @@ class Recorder:
         return row
 
     def _fork(self, connection: Connection, request: Request, match: Match, at: Row[Any] | None, now: float) -> int:
-        inserted = connection.execute(
-            branch.insert().values(
-                tenant=request.chain.tenant,
-                parent=match.branch,
-                fork_depth=match.depth,
-                head=match.id,
-                head_depth=match.depth,
-                view_id=inherited_view(connection, at.view_id, match.depth) if at is not None else None,
-                epoch=0,
-                preamble=at.preamble if at is not None else None,
-                ext_id=request.ext_id,
-                ts=now,
-            )
-        ).inserted_primary_key
-        if inserted is None:
-            raise TryAgain("the new branch has no number")
-        return int(inserted[0])
+        shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
+        values = (
+            *(request.chain.tenant, match.branch, match.depth, match.id, match.depth),
+            *(inherited_view(connection, shown, match.depth), 0, preamble, request.ext_id, now),
+        )
+        return int(connection.exec_driver_sql(self._branch, values).scalar_one())
 
     def add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
         """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""
         if not blobs:
             return
-        rows = forgotten_rows(connection, tenant, blobs)
-        if rows is None:
+        if connection.exec_driver_sql(self._tombstones, (tenant,)).first() is not None:
+            rows = forgotten_rows(connection, tenant, blobs)
+        else:  # nothing was ever forgotten, which is the rule
             rows = [(tenant, made.digest, made.bytes, made.codec, "live", None) for made, _ in blobs]
         rows.sort(key=lambda row: row[1])  # two writers of the same contents meet in one order, so neither deadlocks
         connection.exec_driver_sql(self._content, rows)
@@ -293,13 +288,14 @@ class Recorder:
             return []
         there = select(annex.c.digest, annex.c.kind).where(annex.c.branch == number, annex.c.depth == depth)
         rows = connection.execute(there).all()
-        have = {bytes(row.digest) for row in rows}
+        same = Counter(bytes(row.digest) for row in rows)
         left = Counter(row.kind for row in rows)
         new: list[Aside] = []
         for aside in asides:
             # An instruction is another one if its words are; the rest are the same ones in whatever shape they come.
             left[aside.kind] -= 1
-            if aside.blob.digest not in have if aside.kind == "system" else left[aside.kind] < 0:
+            same[aside.blob.digest] -= 1
+            if (same[aside.blob.digest] if aside.kind == "system" else left[aside.kind]) < 0:
                 new.append(aside)
         return [aside._replace(ord=len(rows) + place) for place, aside in enumerate(new)]
 
