@@ -20,7 +20,7 @@ from everlong.context.summary.trace import NO_TRACE, Trace
 
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 250
-_USERS_TOKENS = 900
+_USERS_TOKENS = 1_600
 _BEYOND = 0.15
 """Up to so many tokens shares are of the whole budget; of what is beyond, sections claim little: lines say more."""
 _FOCUS_SHARE = 0.65
