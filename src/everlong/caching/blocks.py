@@ -189,7 +189,9 @@ def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Bl
     marker = _ttl(message) or next((ttl for part in _list(content) if (ttl := _ttl(part))), None)
     can_mark = True
     if layout == "openrouter":  # there the last part carries it, so there must be one
-        can_mark = _can_carry(content[-1]) if isinstance(content, list) and content else bool(content)
+        can_mark = (
+            _can_carry(content[-1]) if isinstance(content, list) and content else bool(str(content or "").strip())
+        )
     return Block(
         "messages",
         "image"

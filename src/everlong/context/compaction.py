@@ -19,6 +19,7 @@ from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
+from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.trace import NO_TRACE
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
@@ -66,11 +67,25 @@ class Compaction:
         if share is not None:
             return Compaction(replace(request, tail_share=share, written=result.written)).run(current_tokens)
         if result.pruned.tokens > min(before - 1, self.known.limits.total):
-            result = min(result, self._cleared(), key=lambda candidate: candidate.pruned.tokens)
+            result = self._smallest(result)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
             least = min(self.known.least_tokens(), result.pruned.tokens)
             raise TargetUnreachable(request.target_tokens, math.ceil(least * request.scale))
         return self._finish(result, current_tokens)
+
+    def _smallest(self, result: _Result) -> _Result:
+        """Where nothing fits, the least there is: with a summary, with old results cleared, or with both.
+
+        Looking at both now, rather than when the same list comes again, makes the outcome one that stays.
+        """
+        cleared = self._cleared()
+        found = [cleared, result]  # of equal ones the one that says more
+        by_itself = result.written is not None and result.written.summarizer == ExtractiveSummarizer.name
+        if by_itself and cleared.outcome == "cleared":  # a model is not asked twice for this
+            again = Compaction(replace(self.request, messages=cleared.pruned.messages))
+            if again.has_new_turns:
+                found.append(again._summarized())
+        return min(found, key=lambda candidate: candidate.pruned.tokens)
 
     def _better_tail_share(self, result: _Result) -> float | None:
         """Under a target, the share that gives the tail what the summary had no use for; None where that is little."""
