@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from everlong.context.summary.takeback import TakenBack
@@ -61,8 +62,17 @@ class Closing(NamedTuple):
 
 def clauses_of(text: str) -> tuple[str, ...]:
     """The parts of a request that can be taken back by themselves."""
-    pieces = (one_line(piece).strip(" .-*•>") for piece in _CLAUSE.split(text[:4_000]))
-    return tuple(piece for piece in pieces if _words(piece))[:_MOST_CLAUSES]
+    pieces = (one_line(piece).strip(" .-*•>") for piece in _split(text[:4_000]))
+    return tuple(islice(filter(_words, pieces), _MOST_CLAUSES))
+
+
+def _split(text: str) -> Iterator[str]:
+    """The text between the ends of clauses, one by one, since only the first few are needed."""
+    start = 0
+    for end in _CLAUSE.finditer(text):
+        yield text[start : end.start()]
+        start = end.end()
+    yield text[start:]
 
 
 def closings(requests: Sequence[Asked]) -> list[Closing]:

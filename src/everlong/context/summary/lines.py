@@ -115,7 +115,9 @@ def structured(message: Message) -> list[Told]:
 def cut_lines(pieces: Iterable[str]) -> Iterator[Told]:
     """Lines of bounded length, cut between words, without indentation."""
     for piece in pieces:
-        text = _INDENTATION.sub(" ", piece.strip())
+        text = piece.strip()
+        if "   " in text or "\t" in text:
+            text = _INDENTATION.sub(" ", text)
         while len(text) > _LONGEST:
             start = clip(text, _LONGEST).removesuffix(" ...")
             yield Told(start, start)

@@ -122,6 +122,15 @@ _ZH_ANOTHER = re.compile(
 _ZH_PRONOUN = re.compile(r"(?:这个|那个|它|这些|那些|刚才的?|之前的?|上面的?|的|任务|请求|要求|想法|计划)*")
 
 
+_TRIGGER = re.compile(
+    r"\b(?:forget|never ?mind|nvm|scrap|scratch|ditch|abandon|changed|cancel|drop|skip|shelve|leave out|bother|no|nope"
+    r"|don'?t|do not|stop|hold|postpone|put off|park|pause|instead|rather|in place of|second thoughts?|actually|wait"
+    r"|sorry|you know what)\b|[算改忘不别取撤先停换打暂等还]",
+    re.IGNORECASE,
+)
+"""Without one of these no phrase above can match; most sentences have none."""
+
+
 def taken_back(text: str) -> tuple[TakenBack, ...]:
     """Everything that a message takes back, in its order."""
     found = [] if len(text) > 20_000 else list(_read(text))
@@ -132,6 +141,8 @@ def _read(text: str) -> Iterator[TakenBack]:
     plain = _FENCE.sub("\n", text)
     told = [s for s in sentences(plain)[:_LOOK_AT] if not s.endswith(("?", "？"))]
     for place, sentence in enumerate(told):
+        if not _TRIGGER.search(sentence[:_LONGEST]):
+            continue
         bare = _QUOTED.sub(lambda match: match[0] if match[0].startswith("`") else " ", sentence[:_LONGEST])
         following = " ".join(told[place + 1 : place + 3])
         yield from _english(bare, following)
