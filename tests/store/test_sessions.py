@@ -101,6 +101,54 @@ def test_a_failed_child_leaves_the_session_open(store: Store, monkeypatch: pytes
     assert store.sessions.get(old.id).ended is None
 
 
+@pytest.mark.spec("7.2")
+def test_a_compaction_and_the_child_session_come_together(store: Store) -> None:
+    at = store.record(TALK)
+    old = store.sessions.start(at, title="Harbour plan", from_depth=0)
+    engine = ContextCompressor(4_000, settings={"protect_last_n": 2})
+    done = store.compact(at, engine, Occasion("threshold", old.id), roll_over=old.id)
+    assert done.outcome == "compacted"
+    assert done.child is not None
+    assert done.warning is None
+    assert store.sessions.get(done.child).title == "Harbour plan #2"
+    assert store.sessions.get(old.id).end_reason == "compression"
+    assert [(one.session, one.child) for one in store.compactions()] == [(old.id, done.child)]
+
+
+@pytest.mark.spec("7.2")
+def test_a_session_that_cannot_go_on_does_not_cost_the_compaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = store.record(TALK)
+    old = store.sessions.start(at, from_depth=0)
+
+    def fail(*_: object) -> None:
+        raise StoreError("no room for a child")
+
+    monkeypatch.setattr(store.sessions, "_insert", fail)
+    done = store.compact(at, ContextCompressor(4_000, settings={"protect_last_n": 2}), roll_over=old.id)
+    assert done.outcome == "compacted"
+    assert done.messages == store.context(at)
+    assert len(done.messages) < len(TALK)
+    assert done.child is None
+    assert done.warning is not None
+    assert "no room for a child" in done.warning
+    assert store.sessions.get(old.id).ended is None
+    assert len(store.compactions()) == 1
+
+
+def test_a_session_is_opened_again_unless_it_goes_on_elsewhere(store: Store) -> None:
+    at = store.record(TALK)
+    old = store.sessions.start(at, from_depth=0, model="m-1")
+    store.sessions.end(old.id, "exit")
+    again = store.sessions.reopen(old.id)
+    assert (again.ended, again.end_reason, again.to_depth) == (None, None, None)
+    assert store.sessions.use_model(old.id, "m-2").model == "m-2"
+    store.sessions.roll_over(old.id, at)
+    with pytest.raises(StoreError, match="goes on in another one"):
+        store.sessions.reopen(old.id)
+
+
 def test_resuming_lands_at_the_newest_end_that_has_a_conversation(store: Store) -> None:
     at = store.record(TALK)
     first = store.sessions.start(at, started=1_000.0)

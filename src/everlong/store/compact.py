@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
 from everlong.context.engine import ContextEngine
-from everlong.errors import NotStored
+from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import leases
 from everlong.store.database import TryAgain
@@ -57,6 +58,10 @@ class Compacted(NamedTuple):
     compaction_id: int | None = None
     is_degraded: bool = False
     """Whether a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
+    child: str | None = None
+    """The session that goes on from here, where one was to be rolled over."""
+    warning: str | None = None
+    """Why no child was opened, where one was to be; the compaction holds all the same."""
 
 
 class Seen(NamedTuple):
@@ -108,11 +113,13 @@ def compact(
     occasion: Occasion = MANUAL,
     *,
     lease_seconds: float = LEASE_SECONDS,
+    roll_over: str | None = None,
     **options: Any,
 ) -> Compacted:
     """Have an engine compact a branch, and put the view that results in force.
 
-    ``options`` (``focus_topic``, ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
+    ``roll_over`` names the session that ends here and goes on in a child, in the same transaction. ``options``
+    (``focus_topic``, ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
     """
     held = leases.take(store.database, f"compact:{at.id}", lease_seconds)
     if held is None:
@@ -151,12 +158,32 @@ def compact(
             return ident, int(key[0]) if key is not None else 0
 
         try:
-            ident, entry = store.database.write(work)
+            written = _written(store, at, work, roll_over)
         except TryAgain:
             return Compacted("lost", see(store, at).messages)
-        return Compacted("compacted", see(store, at).messages, ident, entry, is_degraded=made.state == "degraded")
+        return Compacted("compacted", see(store, at).messages, *written[:2], made.state == "degraded", *written[2:])
     finally:
         leases.release(store.database, held)
+
+
+def _written(
+    store: Store, at: Branch, work: Callable[[Connection], tuple[int, int]], roll_over: str | None
+) -> tuple[int, int, str | None, str | None]:
+    """The view and its entry in the history, the child session, and what kept it from being opened."""
+    if roll_over is None:
+        return *store.database.write(work), None, None
+    made = (0, 0)
+
+    def both(connection: Connection, child: str) -> None:
+        nonlocal made
+        made = work(connection)
+        store.sessions.go_on(connection, roll_over, child, at, compaction_id=made[1])
+
+    try:
+        child = store.sessions.with_new_id(time.time(), both)
+    except StoreError as error:  # a session that cannot go on must not cost the turn its compaction
+        return *store.database.write(work), None, f"session {roll_over} was not continued: {error}"
+    return *made, child, None
 
 
 def undo(store: Store, at: Branch) -> bool:

@@ -84,31 +84,44 @@ class Sessions:
                 )
             self._insert(connection, ident, began, values)
 
-        return self.get(self._with_new_id(began, values["title"], work))
+        return self.get(self.with_new_id(began, work, values["title"]))
 
     def roll_over(
         self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
     ) -> Session:
         """End a session and open its child at the same place, in one transaction; the child takes over everything."""
         now = time.time()
+        return self.get(
+            self.with_new_id(
+                now, lambda connection, child: self.go_on(connection, ident, child, at, reason, compaction_id)
+            )
+        )
 
-        def work(connection: Connection, child: str) -> None:
-            old = self._row(connection, ident, lock=True)
-            if old.ended is not None:
-                raise StoreError(f"session {ident} has ended already ({old.end_reason}); resume its newest one instead")
-            number = at.id if at is not None else old.branch
-            depth = at.depth if at is not None else self._head_depth(connection, number)
-            self._end(connection, ident, reason, now, depth)
-            title = None if old.title is None else next_title(connection, self._store.tenant, old.title)
-            carried = {name: getattr(old, name) for name in _CARRIED}
-            values = {**carried, "parent": ident, "branch": number, "from_depth": depth, "title": title}
-            self._insert(connection, child, now, values)
-            if compaction_id is not None:
-                connection.execute(
-                    update(compaction).where(compaction.c.id == compaction_id).values(session=ident, child=child)
-                )
-
-        return self.get(self._with_new_id(now, None, work))
+    def go_on(
+        self,
+        connection: Connection,
+        ident: str,
+        child: str,
+        at: Branch | None = None,
+        reason: str = "compression",
+        compaction_id: int | None = None,
+    ) -> None:
+        """End a session and open its child in a transaction that is under way."""
+        now = time.time()
+        old = self._row(connection, ident, lock=True)
+        if old.ended is not None:
+            raise StoreError(f"session {ident} has ended already ({old.end_reason}); resume its newest one instead")
+        number = at.id if at is not None else old.branch
+        depth = at.depth if at is not None else self._head_depth(connection, number)
+        self._end(connection, ident, reason, now, depth)
+        title = None if old.title is None else next_title(connection, self._store.tenant, old.title)
+        carried = {name: getattr(old, name) for name in _CARRIED}
+        values = {**carried, "parent": ident, "branch": number, "from_depth": depth, "title": title}
+        self._insert(connection, child, now, values)
+        if compaction_id is not None:
+            connection.execute(
+                update(compaction).where(compaction.c.id == compaction_id).values(session=ident, child=child)
+            )
 
     def end(self, ident: str, reason: str) -> Session:
         """End a session; one that has ended keeps its first end."""
@@ -117,6 +130,29 @@ class Sessions:
             row = self._row(connection, ident, lock=True)
             if row.ended is None:
                 self._end(connection, ident, reason, time.time(), self._head_depth(connection, row.branch))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    def reopen(self, ident: str) -> Session:
+        """Go on with a session that has ended; one that a compaction ended goes on in its child instead."""
+
+        def work(connection: Connection) -> None:
+            row = self._row(connection, ident, lock=True)
+            if row.end_reason == "compression":
+                raise StoreError(f"session {ident} goes on in another one; resume its newest one instead")
+            values = {"ended": None, "end_reason": None, "to_depth": None}
+            connection.execute(update(session).where(session.c.id == ident).values(values))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    def use_model(self, ident: str, model: str) -> Session:
+        """Note that a session goes on with another model."""
+
+        def work(connection: Connection) -> None:
+            self._row(connection, ident)
+            connection.execute(update(session).where(session.c.id == ident).values(model=model))
 
         self._database.write(work)
         return self.get(ident)
@@ -284,7 +320,7 @@ class Sessions:
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
 
-    def _with_new_id(self, when: float, title: str | None, work: Callable[[Connection, str], None]) -> str:
+    def with_new_id(self, when: float, work: Callable[[Connection, str], None], title: str | None = None) -> str:
         """Run work with an id until one is free; a title that the caller chose must be free at once."""
         for _ in range(_ATTEMPTS):
             ident = new_session_id(when)
