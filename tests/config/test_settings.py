@@ -34,6 +34,18 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "minimum_context_length": 64_000,
             "failure_cooldown_seconds": 600,
         },
+        "agent": {
+            "model": None,
+            "max_output_tokens": None,
+            "max_steps": 200,
+            "max_tokens": None,
+            "max_cost": None,
+            "max_seconds": None,
+            "command_seconds": 120,
+            "tool_output_chars": 12_000,
+            "instructions_tokens": 4_000,
+            "idle_compaction": False,
+        },
         "auxiliary": {"compression": {"model": None, "provider": "auto", "base_url": None}},
         "prompt_caching": {
             "cache_ttl": "5m",

@@ -18,6 +18,7 @@ from everlong.config.paths import (
 from everlong.config.values import CachingValues, CompressionValues, caching_values, compression_values
 
 if TYPE_CHECKING:
+    from everlong.config.agent_settings import AgentSettings
     from everlong.config.edit import set_value
     from everlong.config.listing import SettingInfo, catalog
     from everlong.config.load import LoadedSettings, Origin, load_settings
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AgentSettings",
     "AuxiliaryCompressionSettings",
     "AuxiliarySettings",
     "CachingValues",
@@ -63,6 +65,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "AgentSettings": "agent_settings",
     "AuxiliaryCompressionSettings": "settings",
     "AuxiliarySettings": "settings",
     "CompressionSettings": "settings",

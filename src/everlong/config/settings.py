@@ -7,12 +7,12 @@ environment and flags are the business of `everlong.config.load`.
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-
+from everlong.config.agent_settings import AgentSettings
+from everlong.config.fields import DatabaseUrl, Flag, Name, Price, Ratio, Threshold, WebAddress, Whole
+from everlong.config.fields import Section as _Section
+from everlong.config.fields import setting as _setting
 from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
 
 __all__ = [
@@ -27,62 +27,6 @@ __all__ = [
     "Settings",
     "StoreSettings",
 ]
-
-
-def _not_bool(value: object) -> object:
-    # Python counts True as 1, so without this "protect_last_n: true" would protect one message.
-    if isinstance(value, bool):
-        raise ValueError("a number is wanted, not true or false")  # noqa: TRY004 - pydantic collects ValueError only
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a finite number is wanted")
-    return value
-
-
-def _not_number(value: object) -> object:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        raise ValueError("true or false is wanted, not a number")  # noqa: TRY004 - as above
-    return value
-
-
-def _name(value: str) -> str:
-    if not value.strip():
-        raise ValueError("a name is wanted, not an empty text")
-    return value.strip()
-
-
-def _web_address(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in value):
-        raise ValueError("an http or https address is wanted")
-    _ = parts.port  # raises ValueError for a port that is none
-    return value
-
-
-def _database_url(value: str) -> str:
-    kind = value.partition("://")[0].partition("+")[0]
-    if "://" not in value or kind not in {"sqlite", "postgresql", "postgres"}:
-        raise ValueError("a sqlite:/// or postgresql:// address is wanted")
-    return value
-
-
-Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
-Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000_000)]
-Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
-Name: TypeAlias = Annotated[str, AfterValidator(_name)]
-WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
-DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
-Threshold: TypeAlias = Annotated[
-    Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | Literal["auto"], BeforeValidator(_not_bool)
-]
-
-
-def _setting(default: Any, allowed: str, description: str, **limits: Any) -> Any:
-    """A field that can say in words what it allows, for error messages and for ``config show``."""
-    return Field(default, description=description, json_schema_extra={"allowed": allowed}, **limits)
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class CompressionSettings(_Section):
@@ -262,9 +206,6 @@ class StoreSettings(_Section):
     )
 
 
-Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
-
-
 class ModelSettings(_Section):
     """What is known of one model, where the catalogue is wrong or knows nothing."""
 
@@ -303,6 +244,7 @@ class Settings(_Section):
     """The whole of ``config.yaml``."""
 
     compression: CompressionSettings = CompressionSettings()
+    agent: AgentSettings = AgentSettings()
     auxiliary: AuxiliarySettings = AuxiliarySettings()
     prompt_caching: PromptCachingSettings = PromptCachingSettings()
     context: ContextSettings = ContextSettings()
