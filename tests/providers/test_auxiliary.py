@@ -151,5 +151,5 @@ def test_the_warm_summary_is_asked_with_the_conversations_own_tools(serve: Serve
         return GOOD
 
     main = main_model(serve(script))
-    compacted(summarizer_for(settings(provider="main"), main, main_complete=completer(main, tools)))
+    compacted(summarizer_for(settings(provider="main"), main, main_complete=completer(main, tools=tools)))
     assert seen[0].tools == ["bash"]

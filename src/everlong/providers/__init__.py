@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from everlong.providers.anthropic_api import AnthropicProvider
     from everlong.providers.auxiliary import ProviderSummarizer, completer, summarizer_for
     from everlong.providers.base import (
+        CallOptions,
         Done,
         Event,
         Provider,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnthropicProvider",
+    "CallOptions",
     "Catalogue",
     "Connection",
     "Done",

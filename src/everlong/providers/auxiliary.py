@@ -7,7 +7,7 @@ are those of `everlong.context`; this module only puts providers behind them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from everlong.context import (
     Complete,
@@ -22,7 +22,7 @@ from everlong.context import (
 from everlong.context.summary.completion import LEAST_WINDOW
 from everlong.errors import ConfigError, ContextOverflow, ProviderError, SummarizerError
 from everlong.model import Message
-from everlong.providers.base import Provider
+from everlong.providers.base import CallOptions, Provider
 from everlong.providers.catalogue import Catalogue, ModelPrices
 from everlong.providers.connection import Connection, connect
 from everlong.providers.keys import key_source
@@ -41,16 +41,16 @@ CHEAPER: dict[str, str] = {
 """The model that ``auto`` picks of each provider, in the order in which providers are tried. As of November 2026."""
 
 
-def completer(
-    provider: Provider, tools: Sequence[Mapping[str, Any]] = (), options: Mapping[str, Any] | None = None
-) -> Complete:
+def completer(provider: Provider, **call: Unpack[CallOptions]) -> Complete:
     """A function that completes a chat with a provider, as summarizers want it.
 
-    For `WarmPrefixSummarizer` give the conversation's own ``tools`` and ``options``, or its cache is cold.
+    For `WarmPrefixSummarizer` give what the conversation's own calls are given (``tools``, ``options``, ``prepare``),
+    or its cache is cold.
     """
 
     def complete(messages: Sequence[Message], max_tokens: int) -> str:
-        reply = provider.complete(messages, tools=tools, max_tokens=max_tokens, options=options)
+        own: CallOptions = {**call, "max_tokens": max_tokens}
+        reply = provider.complete(messages, **own)
         if reply.stop == "refusal":
             raise SummarizerError(f"{provider.name}:{provider.model} declined to write the summary")
         return reply.text

@@ -6,14 +6,15 @@ Nothing here talks to anybody. Conversations go in and come out as messages of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from everlong.model import Message, calls_of, text_of
 from everlong.model.message import ToolCall
 
 __all__ = [
+    "CallOptions",
     "Done",
     "Event",
     "Provider",
@@ -135,6 +136,23 @@ class Done:
 Event: TypeAlias = TextDelta | ThinkingDelta | ToolCallMade | UsageReported | Done
 
 
+class CallOptions(TypedDict, total=False):
+    """What a call may say besides its messages; each may be left out."""
+
+    tools: Sequence[Mapping[str, Any]]
+    """Tools on offer, in the OpenAI format."""
+    max_tokens: int | None
+    """The most tokens that the answer may have."""
+    options: Mapping[str, Any] | None
+    """Further fields of the API's own request body; they stand above what is made here."""
+    prepare: Callable[[dict[str, Any]], Mapping[str, Any]] | None
+    """Is given the whole body just before it is sent, and returns the one to send; `PromptCache.apply` fits here.
+
+    Each attempt of a call asks it anew. What it raises is raised as it is."""
+    headers: Mapping[str, str] | None
+    """HTTP headers to send along; `PromptCache.headers` fits here."""
+
+
 class Provider(Protocol):
     """One model behind one API. Every failure is raised as a `ProviderError`."""
 
@@ -153,25 +171,11 @@ class Provider(Protocol):
         """Whether ``cache_control`` markers in the messages reach the model's cache."""
         ...
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Reply:
-        """The model's answer; ``options`` are further fields of the API's own request body."""
+    def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
+        """The model's answer."""
         ...
 
-    def stream(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Iterator[Event]:
+    def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
         """The model's answer as it comes; closing the iterator ends the call."""
         ...
 

@@ -1,22 +1,21 @@
 """OpenAI, and every endpoint that speaks its chat completions, through the official client.
 
 The client is imported when the first provider is made, and its own retries are off. What a request looks like is the
-business of `openai_request`, what a failure means that of `failures`.
+business of `openai_request`; how a call goes is the same for all and stands in `client`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from everlong.errors import ConfigError, MalformedReply
 from everlong.model import Message, calls_of
-from everlong.providers.base import Done, Event, Reply, TextDelta, ThinkingDelta, ToolCallMade, UsageReported
-from everlong.providers.failures import classify
+from everlong.providers.base import CallOptions, Event, Reply, TextDelta, ThinkingDelta, ToolCallMade
+from everlong.providers.client import ClientProvider, Gathering, needed
 from everlong.providers.openai_request import openai_body, openai_reply
 
 if TYPE_CHECKING:
-    import openai
+    from openai import OpenAI
 
 __all__ = ["OpenAIProvider"]
 
@@ -24,12 +23,16 @@ _WINDOW_NAMES = ("context_length", "max_model_len", "context_window", "max_conte
 """Where servers of different makers list a model's window."""
 
 
-class OpenAIProvider:
+class OpenAIProvider(ClientProvider):
     """One model of the chat completions API.
 
     ``strict`` sends only what OpenAI itself takes; it is off for other servers by default, which read cache markers
     and reasoning too.
     """
+
+    _client: OpenAI
+    _required = ("model", "messages")
+    _streaming: ClassVar[dict[str, Any]] = {"stream_options": {"include_usage": True}}
 
     def __init__(
         self,
@@ -42,89 +45,17 @@ class OpenAIProvider:
         takes_markers: bool = False,
         timeout: float = 600.0,
     ) -> None:
-        self.name = name
-        self.model = model
+        with needed("openai", "this provider"):
+            import openai  # noqa: PLC0415 - an optional package, and slow to load
+        client = openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+        super().__init__(model, name, client)
         self.takes_markers = takes_markers
         self._strict = name == "openai" if strict is None else strict
-        self._client = _client(api_key, base_url, timeout)
-
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Reply:
-        """The model's answer."""
-        body = self._body(messages, tools, max_tokens, options)
-        try:
-            answer = self._create(body, stream=False)
-            whole = answer.to_dict(mode="json") if hasattr(answer, "to_dict") else {}
-        except Exception as error:
-            raise classify(error, self.name, self.model) from error
-        return self._reply(whole)
-
-    def stream(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Iterator[Event]:
-        """The model's answer as it comes."""
-        whole = _Whole()
-        body = {"stream_options": {"include_usage": True}, **self._body(messages, tools, max_tokens, options)}
-        try:
-            with self._create(body, stream=True) as chunks:
-                for chunk in chunks:
-                    yield from whole.take(chunk.to_dict(mode="json"))
-        except Exception as error:
-            raise classify(error, self.name, self.model) from error
-        if whole.finish is None:
-            raise self._malformed("the stream ended before the answer did")
-        reply = self._reply(whole.completion())
-        for call in calls_of(reply.message):
-            yield ToolCallMade(call)
-        yield UsageReported(reply.usage)
-        yield Done(reply)
-
-    def _body(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        max_tokens: int | None,
-        options: Mapping[str, Any] | None,
-    ) -> dict[str, Any]:
-        return openai_body(
-            messages, self.model, tools=tools, max_tokens=max_tokens, strict=self._strict, options=options
-        )
-
-    def _create(self, body: dict[str, Any], *, stream: bool) -> Any:
-        first = {name: body.pop(name) for name in ("model", "messages")}
-        # The rest goes past the client's own types, so that a field newer than the client is sent as it is.
-        create: Any = self._client.chat.completions.create
-        return create(**first, stream=stream, extra_body=body)
-
-    def _reply(self, whole: Any) -> Reply:
-        reply = openai_reply(whole, self.name) if isinstance(whole, dict) else None
-        if reply is None:
-            raise self._malformed("no message")
-        return reply
-
-    def _malformed(self, what: str) -> MalformedReply:
-        return MalformedReply(
-            f"{self.name}:{self.model} sent an answer that cannot be read: {what}", provider=self.name, model=self.model
-        )
 
     def served_models(self) -> list[dict[str, Any]]:
         """The models that the server lists, as it lists them."""
-        try:
-            listed = self._client.models.list()
-            return [model.to_dict(mode="json") for model in listed.data]
-        except Exception as error:
-            raise classify(error, self.name, self.model) from error
+        with self._failures():
+            return [model.to_dict(mode="json") for model in self._client.models.list().data]
 
     def served_context_length(self) -> int | None:
         """The model's window as the server lists it, under whichever name."""
@@ -141,16 +72,35 @@ class OpenAIProvider:
                         return value
         return None
 
-    def close(self) -> None:
-        """Let go of connections."""
-        self._client.close()
+    def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
+        return openai_body(
+            messages,
+            self.model,
+            tools=call.get("tools", ()),
+            max_tokens=call.get("max_tokens"),
+            strict=self._strict,
+            options=call.get("options"),
+        )
+
+    @property
+    def _create(self) -> Any:
+        return self._client.chat.completions.create
+
+    def _reply(self, whole: Any) -> Reply:
+        reply = openai_reply(whole, self.name) if isinstance(whole, dict) else None
+        if reply is None:
+            raise self._malformed("no message")
+        return reply
+
+    def _gathering(self) -> Gathering:
+        return _Whole()
 
 
-class _Whole:
+class _Whole(Gathering):
     """Adds up the chunks of a stream to the completion they make, and tells what is new in each."""
 
     def __init__(self) -> None:
-        self.finish: str | None = None
+        self._finish: str | None = None
         self._frame: dict[str, Any] = {}
         self._message: dict[str, Any] = {"role": "assistant", "content": None}
         self._calls: dict[int, dict[str, Any]] = {}
@@ -161,7 +111,7 @@ class _Whole:
         if chunk.get("usage"):
             self._usage = chunk["usage"]
         for choice in chunk.get("choices") or []:
-            self.finish = choice.get("finish_reason") or self.finish
+            self._finish = choice.get("finish_reason") or self._finish
             yield from self._add(choice.get("delta") or {})
 
     def _add(self, delta: Mapping[str, Any]) -> Iterator[Event]:
@@ -181,20 +131,17 @@ class _Whole:
             call["function"]["name"] = call["function"]["name"] or function.get("name") or ""
             call["function"]["arguments"] += function.get("arguments") or ""
 
-    def completion(self) -> dict[str, Any]:
-        """The whole answer."""
-        message = {**self._message}
-        if self._calls:
-            message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
-        choice = {"index": 0, "message": message, "finish_reason": self.finish}
+    def end(self) -> Iterator[Event]:
+        # A call's pieces may come in any order, so none is known to be complete before all are.
+        for call in calls_of(self._whole_message()):
+            yield ToolCallMade(call)
+
+    def whole(self) -> dict[str, Any] | None:
+        if self._finish is None:
+            return None
+        choice = {"index": 0, "message": self._whole_message(), "finish_reason": self._finish}
         return {**self._frame, "choices": [choice], "usage": self._usage}
 
-
-def _client(api_key: str, base_url: str | None, timeout: float) -> openai.OpenAI:
-    try:
-        import openai  # noqa: PLC0415 - an optional package, and slow to load
-    except ImportError as error:
-        raise ConfigError(
-            "this provider needs the package openai; install it with: pip install 'everlong[openai]'", key="provider"
-        ) from error
-    return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+    def _whole_message(self) -> Message:
+        calls = [self._calls[index] for index in sorted(self._calls)]
+        return {**self._message, "tool_calls": calls} if calls else {**self._message}

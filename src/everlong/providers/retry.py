@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 from everlong.errors import ConfigError, ProviderError
 from everlong.model import Message
-from everlong.providers.base import Event, Provider, Reply
+from everlong.providers.base import CallOptions, Event, Provider, Reply
 
 __all__ = ["RetryPolicy", "Retrying"]
 
@@ -81,37 +81,23 @@ class Retrying:
         """Whether cache markers reach the model's cache."""
         return self.inner.takes_markers
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
         """The model's answer, after as many attempts as the policy allows."""
         attempt = 1
         while True:
             try:
-                return self.inner.complete(messages, tools=tools, max_tokens=max_tokens, options=options)
+                return self.inner.complete(messages, **call)
             except ProviderError as error:
                 self._wait(attempt, error)
             attempt += 1
 
-    def stream(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Iterator[Event]:
+    def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
         """The model's answer as it comes; once something came, a failure is raised, not tried again."""
         attempt = 1
         while True:
             begun = False
             try:
-                for event in self.inner.stream(messages, tools=tools, max_tokens=max_tokens, options=options):
+                for event in self.inner.stream(messages, **call):
                     begun = True
                     yield event
             except ProviderError as error:

@@ -1,0 +1,137 @@
+"""What the providers of both APIs share: body, call, stream and failures in their order, around an official client.
+
+What a body, an answer and the pieces of a stream look like is said by each API's own class; nothing here knows a wire
+format. Retries are the business of `retry`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Unpack
+
+from everlong.errors import ConfigError, MalformedReply
+from everlong.model import Message
+from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
+from everlong.providers.failures import classify
+
+__all__ = ["ClientProvider", "Gathering", "needed"]
+
+
+class Gathering(ABC):
+    """Adds up the pieces of a stream to the answer that they make."""
+
+    @abstractmethod
+    def take(self, piece: Mapping[str, Any]) -> Iterator[Event]:
+        """Add a piece; gives what is new in it."""
+
+    def end(self) -> Iterator[Event]:
+        """What can only be told when all pieces have come."""
+        return iter(())
+
+    @abstractmethod
+    def whole(self) -> dict[str, Any] | None:
+        """The answer; None where the stream ended before it did."""
+
+
+class ClientProvider(ABC):
+    """One model behind an official client."""
+
+    _required: ClassVar[tuple[str, ...]]
+    """The fields that the client wants as arguments of their own."""
+    _streaming: ClassVar[dict[str, Any]] = {}
+    """What a body has besides when its answer is streamed."""
+
+    def __init__(self, model: str, name: str, client: Any) -> None:
+        self.name = name
+        self.model = model
+        self._client: Any = client
+
+    def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
+        """The model's answer."""
+        body = self._prepared(messages, call)
+        with self._failures():
+            answer = self._send(body, call, stream=False)
+            whole = answer.to_dict(mode="json") if hasattr(answer, "to_dict") else None
+        return self._reply(whole)
+
+    def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
+        """The model's answer as it comes."""
+        body = self._prepared(messages, call)
+        answer = self._gathering()
+        with self._failures(), self._send({**self._streaming, **body}, call, stream=True) as pieces:
+            for piece in pieces:
+                yield from answer.take(piece.to_dict(mode="json"))
+        whole = answer.whole()
+        if whole is None:
+            raise self._malformed("the stream ended before the answer did")
+        reply = self._reply(whole)
+        yield from answer.end()
+        yield UsageReported(reply.usage)
+        yield Done(reply)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
+    def _prepared(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
+        """The body to send; what a ``prepare`` raises is no failure of the API, so it is asked outside of the call."""
+        body = self._body(messages, call)
+        prepare = call.get("prepare")
+        if prepare is None:
+            return body
+        prepared = dict(prepare(body))
+        missing = [name for name in self._required if name not in prepared]
+        if missing:
+            raise ValueError(f"prepare returned a body without {', '.join(missing)}; return the whole body to send")
+        return prepared
+
+    def _send(self, body: dict[str, Any], call: CallOptions, *, stream: bool) -> Any:
+        required = {name: body[name] for name in self._required}
+        # The rest goes past the client's own types, so that a field newer than the client is sent as it is.
+        rest = {name: value for name, value in body.items() if name not in required}
+        return self._create(**required, stream=stream, extra_body=rest, extra_headers=call.get("headers"))
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Whatever goes wrong with the API is raised as an error of this package."""
+        try:
+            yield
+        except Exception as error:
+            raise classify(error, self.name, self.model) from error
+
+    def _malformed(self, what: str) -> MalformedReply:
+        return MalformedReply(
+            f"{self.name}:{self.model} sent an answer that cannot be read: {what}", provider=self.name, model=self.model
+        )
+
+    # -- what each API says for itself -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
+        """The body of a request."""
+
+    @property
+    @abstractmethod
+    def _create(self) -> Any:
+        """The client's function that sends a body."""
+
+    @abstractmethod
+    def _reply(self, whole: Any) -> Reply:
+        """The reply that an answer stands for."""
+
+    @abstractmethod
+    def _gathering(self) -> Gathering:
+        """A new one for each stream."""
+
+
+@contextmanager
+def needed(package: str, who: str) -> Iterator[None]:
+    """Stands around the import of a client's package, and says how to get it where it is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"{who} needs the package {package}; install it with: pip install 'everlong[{package}]'", key="provider"
+        ) from error

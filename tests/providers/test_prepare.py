@@ -1,0 +1,220 @@
+"""What a call may say about the body and the headers that go out: the last word of a host, and cache markers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from everlong import ContextCompressor, Message, Overloaded, PromptCache
+from everlong.providers import Retrying, completer, connect, summarizer_for
+from everlong.testing import Answer, Ask, Fault, ManualClock
+from tests.context.builders import long_session
+from tests.context.scripted import GOOD
+from tests.providers.conftest import APIS, Connect, asked
+from tests.providers.test_auxiliary import main_model, settings
+from tests.testing_server.conftest import KEY, Serve
+
+SYSTEM: Message = {"role": "system", "content": "Keep the harbour's books. " * 200}
+HELLO: Message = {"role": "user", "content": "Which berths are free?"}
+SCHEMA = {"type": "object", "properties": {}}
+TOOLS = [{"type": "function", "function": {"name": "berths", "description": "List berths", "parameters": SCHEMA}}]
+both_apis = pytest.mark.parametrize("api", APIS)
+both_ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+Body = dict[str, Any]
+
+
+def markers_of(value: Any) -> list[Any]:
+    """Every cache marker of a body, in its order."""
+    if isinstance(value, dict):
+        own = [value["cache_control"]] if "cache_control" in value else []
+        return own + [marker for item in value.values() for marker in markers_of(item)]
+    return [marker for item in value for marker in markers_of(item)] if isinstance(value, list) else []
+
+
+@both_apis
+@both_ways
+def test_prepare_sees_the_whole_body_and_what_it_returns_is_sent(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    seen: list[Body] = []
+
+    def prepare(body: Body) -> Body:
+        seen.append(body)
+        return {**body, "metadata": {"user_id": "ada"}}
+
+    server = serve("All of them.")
+    options = {"temperature": 0.5}
+    provider = connected(api, server)
+    asked(provider, [SYSTEM, HELLO], streamed=streamed, tools=TOOLS, max_tokens=50, options=options, prepare=prepare)
+    names = {"model", "messages", "tools", "temperature"}
+    own = {"system", "max_tokens"} if api == "anthropic" else {"max_completion_tokens"}
+    assert [body.keys() for body in seen] == [names | own]
+    sent = server.requests[0].body
+    assert sent["metadata"] == {"user_id": "ada"}
+    assert {name: sent[name] for name in seen[0]} == seen[0]
+
+
+@both_apis
+@both_ways
+def test_without_a_prepare_the_same_is_sent_as_with_one_that_changes_nothing(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    server = serve("All of them.")
+    provider = connected(api, server)
+    same: Callable[[Body], Body] = lambda body: body  # noqa: E731 - it has no name worth a line
+    for prepare in (None, same):
+        asked(provider, [SYSTEM, HELLO], streamed=streamed, tools=TOOLS, prepare=prepare)
+    plain, prepared = server.requests
+    assert plain.body == prepared.body
+
+
+@both_apis
+@both_ways
+def test_what_a_prepare_raises_is_raised_as_it_is_and_nothing_is_sent(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    server, clock = serve(), ManualClock()
+
+    def prepare(body: Body) -> Body:
+        raise LookupError(f"no place in {len(body)} fields")
+
+    with pytest.raises(LookupError, match="no place in"):
+        asked(Retrying(connected(api, server), sleep=clock.sleep), [HELLO], streamed=streamed, prepare=prepare)
+    assert (server.requests, clock.slept) == ([], [])
+
+
+@both_apis
+def test_a_prepare_that_returns_half_a_body_is_told_what_is_missing(serve: Serve, connected: Connect, api: str) -> None:
+    server = serve()
+    with pytest.raises(ValueError, match="prepare returned a body without messages; return the whole body to send"):
+        connected(api, server).complete(
+            [HELLO], prepare=lambda body: {name: value for name, value in body.items() if name != "messages"}
+        )
+    assert server.requests == []
+
+
+@both_apis
+@both_ways
+def test_every_attempt_asks_anew_with_the_same_body_and_a_cache_places_the_same(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    server, clock = serve("All of them."), ManualClock()
+    server.fail_next(Fault("overloaded"), Fault("rate_limit"))
+    provider = Retrying(connected(api, server), sleep=clock.sleep)
+    cache = PromptCache(provider.model, provider.name, session_id="harbour-7", clock=clock)
+    seen: list[Body] = []
+
+    def prepare(body: Body) -> Body:
+        seen.append(body)
+        return cache.apply(body)
+
+    asked(provider, [SYSTEM, HELLO], streamed=streamed, tools=TOOLS, prepare=prepare)
+    assert len(server.requests) == 3
+    assert seen[0] == seen[1] == seen[2]
+    first, second, third = (record.body for record in server.requests)
+    assert first == second == third
+    assert bool(markers_of(first)) == (api == "anthropic")
+
+
+@both_apis
+@both_ways
+def test_headers_of_a_call_go_with_every_attempt_of_it_and_with_no_other(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    server, clock = serve("All of them."), ManualClock()
+    server.fail_next(Fault("overloaded"))
+    provider = Retrying(connected(api, server), sleep=clock.sleep)
+    cache = PromptCache("grok-5", "xai", session_id="harbour-7")
+    asked(provider, [HELLO], streamed=streamed, headers=cache.headers)
+    asked(provider, [HELLO], streamed=streamed)
+    assert [record.headers.get("x-grok-conv-id") for record in server.requests] == ["harbour-7", "harbour-7", None]
+
+
+@pytest.mark.spec("6.3")
+@both_ways
+def test_markers_of_the_messages_stay_beside_those_that_a_cache_places(
+    serve: Serve, connected: Connect, streamed: bool
+) -> None:
+    marker = {"type": "ephemeral", "ttl": "1h"}
+    marked: Message = {
+        "role": "system",
+        "content": [{"type": "text", "text": SYSTEM["content"], "cache_control": marker}],
+    }
+    server = serve("All of them.")
+    provider = connected("anthropic", server)
+    cache = PromptCache(provider.model, provider.name, clock=ManualClock())
+    reply = asked(provider, [marked, HELLO], streamed=streamed, tools=TOOLS, prepare=cache.apply)
+    sent = server.requests[0].body
+    assert sent["system"][0]["cache_control"] == marker
+    assert markers_of(sent["messages"]) == [{"type": "ephemeral"}]
+    assert reply.usage.cache_write_1h_tokens > 0
+    assert reply.usage.cache_write_tokens > reply.usage.cache_write_1h_tokens
+
+
+@pytest.mark.spec("6.3")
+@both_ways
+def test_markers_for_claude_at_openrouter_arrive_on_parts_with_the_sessions_name(serve: Serve, streamed: bool) -> None:
+    server = serve("All of them.", dialect="openrouter")
+    provider = connect("openrouter:anthropic/claude-sonnet-5", base_url=server.openai_url, api_key=KEY)
+    cache = PromptCache(provider.model, provider.name, session_id="harbour-7", clock=ManualClock())
+    call: Message = {"role": "assistant", "content": None}
+    call["tool_calls"] = [{"id": "call_1", "type": "function", "function": {"name": "berths", "arguments": "{}"}}]
+    result: Message = {"role": "tool", "tool_call_id": "call_1", "content": "seven and nine"}
+    asked(provider, [SYSTEM, HELLO, call, result], streamed=streamed, tools=TOOLS, prepare=cache.apply)
+    provider.close()
+    assert provider.takes_markers
+    sent = server.requests[0].body
+    assert sent["session_id"] == "harbour-7"
+    assert sent["messages"][0]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert sent["messages"][-1]["content"] == [
+        {"type": "text", "text": "seven and nine", "cache_control": {"type": "ephemeral"}}
+    ]
+    assert not any("cache_control" in message for message in sent["messages"])
+    assert server.rejections == []
+
+
+@both_ways
+def test_the_key_that_keeps_a_session_on_one_machine_arrives_at_openai(
+    serve: Serve, connected: Connect, streamed: bool
+) -> None:
+    server = serve("All of them.")
+    provider = connected("openai", server)
+    cache = PromptCache(provider.model, provider.name, session_id="harbour-7")
+    asked(provider, [SYSTEM, HELLO], streamed=streamed, tools=TOOLS, prepare=cache.apply)
+    sent = server.requests[0].body
+    assert sent["prompt_cache_key"] == "harbour-7"
+    assert markers_of(sent) == []
+
+
+def test_a_call_that_failed_and_is_forgotten_costs_the_next_one_nothing(serve: Serve, connected: Connect) -> None:
+    server = serve("All of them.")
+    provider = connected("anthropic", server)
+    cache = PromptCache(provider.model, provider.name, clock=ManualClock())
+    server.fail_next(Fault("overloaded"))
+    with pytest.raises(Overloaded):
+        provider.complete([SYSTEM, HELLO], tools=TOOLS, prepare=cache.apply)
+    cache.forget()
+    first = provider.complete([SYSTEM, HELLO], tools=TOOLS, prepare=cache.apply).usage
+    second = provider.complete([SYSTEM, HELLO], tools=TOOLS, prepare=cache.apply).usage
+    assert (first.cache_read_tokens, first.cache_write_tokens) == (0, second.cache_read_tokens)
+    assert second.cache_write_tokens == 0
+
+
+def test_a_warm_summary_reads_the_conversation_from_the_cache(serve: Serve) -> None:
+    def script(ask: Ask) -> Answer:
+        return Answer(GOOD if "CONTEXT" in ask.last_user or "## Goal" in ask.last_user else "Understood.")
+
+    server = serve(script)
+    main = main_model(server)
+    cache = PromptCache(main.model, "anthropic", clock=ManualClock())
+    messages = long_session(60)
+    main.complete(messages, tools=TOOLS, prepare=cache.apply)
+    warm = completer(main, tools=TOOLS, prepare=cache.apply)
+    engine = ContextCompressor(8_000, summarizer=summarizer_for(settings(provider="main"), main, main_complete=warm))
+    engine.compress(messages)
+    assert engine.last_report is not None
+    assert engine.last_report.summarizer == "anthropic:claude-opus-5 (warm)"
+    asked_again = server.requests[1]
+    assert asked_again.usage["cache_read_input_tokens"] > 0.5 * asked_again.prompt_tokens
