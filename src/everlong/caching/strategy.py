@@ -152,6 +152,7 @@ class PromptCache:
         session_id: names the session to providers that route by it.
         count: counts a text's tokens; only the least size of a cached prompt depends on it.
         clock: seconds; any clock that all requests share.
+        warn: told once about prompts that are too short to be cached; a Python warning by default.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class PromptCache:
         session_id: str = "",
         count: Count = rough_count,
         clock: Callable[[], float] = time.time,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.settings = caching_values(settings)
         self.session_id = session_id
@@ -171,6 +173,7 @@ class PromptCache:
         self._where = (provider, base_url)
         self._count = count
         self._clock = clock
+        self._tell = warn or (lambda text: warnings.warn(text, stacklevel=5))
         self._sessions: dict[tuple[Provider, str], _Session] = {}
         self._warned: set[str] = set()
         self.choice = self._choose(model)
@@ -273,10 +276,9 @@ class PromptCache:
     def _warn(self, tokens: int, least: int) -> None:
         if self._model not in self._warned:
             self._warned.add(self._model)
-            warnings.warn(
+            self._tell(
                 f"the request has about {tokens:,} tokens, but {self._model} caches prompts from {least:,} tokens on; "
-                "until it is that long, it is paid in full",
-                stacklevel=4,
+                "until it is that long, it is paid in full"
             )
 
     def _plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:

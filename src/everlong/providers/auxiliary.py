@@ -7,7 +7,7 @@ are those of `everlong.context`; this module only puts providers behind them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from everlong.context import (
     Complete,
@@ -22,7 +22,7 @@ from everlong.context import (
 from everlong.context.summary.completion import LEAST_WINDOW
 from everlong.errors import ConfigError, ContextOverflow, ProviderError, SummarizerError
 from everlong.model import Message
-from everlong.providers.base import CallOptions, Provider
+from everlong.providers.base import CallOptions, Provider, Reply
 from everlong.providers.catalogue import Catalogue, ModelPrices
 from everlong.providers.connection import Connection, connect
 from everlong.providers.keys import key_source
@@ -31,7 +31,7 @@ from everlong.providers.names import ModelName, endpoint_for, parse_model_name
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["CHEAPER", "ProviderSummarizer", "completer", "summarizer_for"]
+__all__ = ["CHEAPER", "AskModel", "ProviderSummarizer", "completer", "summarizer_for"]
 
 CHEAPER: dict[str, str] = {
     "anthropic": "claude-haiku-5-5",
@@ -41,7 +41,15 @@ CHEAPER: dict[str, str] = {
 """The model that ``auto`` picks of each provider, in the order in which providers are tried. As of November 2026."""
 
 
-def completer(provider: Provider, **call: Unpack[CallOptions]) -> Complete:
+AskModel: TypeAlias = Callable[[Provider, Sequence[Message], CallOptions], Reply]
+"""How a provider is asked; whoever wants to count, watch or stop calls hands in one of their own."""
+
+
+def _plainly(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+    return provider.complete(messages, **call)
+
+
+def completer(provider: Provider, ask: AskModel = _plainly, **call: Unpack[CallOptions]) -> Complete:
     """A function that completes a chat with a provider, as summarizers want it.
 
     For `WarmPrefixSummarizer` give what the conversation's own calls are given (``tools``, ``options``, ``prepare``),
@@ -49,8 +57,7 @@ def completer(provider: Provider, **call: Unpack[CallOptions]) -> Complete:
     """
 
     def complete(messages: Sequence[Message], max_tokens: int) -> str:
-        own: CallOptions = {**call, "max_tokens": max_tokens}
-        reply = provider.complete(messages, **own)
+        reply = ask(provider, messages, {**call, "max_tokens": max_tokens})
         if reply.stop == "refusal":
             raise SummarizerError(f"{provider.name}:{provider.model} declined to write the summary")
         return reply.text
@@ -61,9 +68,15 @@ def completer(provider: Provider, **call: Unpack[CallOptions]) -> Complete:
 class ProviderSummarizer:
     """A model of a provider that writes summaries from a transcript; learns its real window from overflow errors."""
 
-    def __init__(self, connection: Connection, progress: Callable[[SummaryProgress], None] | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        progress: Callable[[SummaryProgress], None] | None = None,
+        ask: AskModel = _plainly,
+    ) -> None:
         self._connection = connection
         self._progress = progress
+        self._ask = ask
         self._share = 1.0
         self._made: tuple[int, CompletionSummarizer] | None = None
 
@@ -100,7 +113,7 @@ class ProviderSummarizer:
         window = min(info.context_length, info.price_step or info.context_length)
         window = max(LEAST_WINDOW, int(window * self._share))
         if self._made is None or self._made[0] != window:
-            complete = completer(self._connection)
+            complete = completer(self._connection, self._ask)
             made = CompletionSummarizer(complete, window=window, name=self.name, progress=self._progress)
             self._made = (window, made)
         return self._made[1]
@@ -114,11 +127,12 @@ def summarizer_for(
     catalogue: Catalogue | None = None,
     env: Mapping[str, str] | None = None,
     progress: Callable[[SummaryProgress], None] | None = None,
+    ask: AskModel = _plainly,
 ) -> Summarizer | None:
     """Who writes summaries by these settings: the auxiliary model, then the main one; None where there is neither.
 
     ``main_complete`` sends what the conversation itself sends (same tools and settings), so that the main model reads
-    from its cache; see `completer`.
+    from its cache; see `completer`. ``ask`` is how the models are asked.
 
     Raises:
         ConfigError: the settings name a provider or a model that cannot be found.
@@ -128,10 +142,10 @@ def summarizer_for(
     catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
     members: list[Summarizer] = []
     if chosen.base_url is not None:
-        members.append(ProviderSummarizer(_at_address(settings, chosen.base_url, catalogue, env), progress))
+        members.append(ProviderSummarizer(_at_address(settings, chosen.base_url, catalogue, env), progress, ask))
     elif chosen.provider == "auto":
         picked = _picked(settings, main, catalogue, env)
-        members += [] if picked is None else [ProviderSummarizer(picked, progress)]
+        members += [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
     elif chosen.provider != "main":
         model = chosen.model or CHEAPER.get(chosen.provider)
         if model is None:
@@ -141,12 +155,12 @@ def summarizer_for(
                 key="auxiliary.compression.model",
             )
         name = str(ModelName(chosen.provider, model))
-        members.append(ProviderSummarizer(connect(name, settings, catalogue=catalogue, env=env), progress))
+        members.append(ProviderSummarizer(connect(name, settings, catalogue=catalogue, env=env), progress, ask))
     if main is not None:
         warm = WarmPrefixSummarizer(
-            main_complete or completer(main), window=main.info.context_length, name=f"{main.model_name} (warm)"
+            main_complete or completer(main, ask), window=main.info.context_length, name=f"{main.model_name} (warm)"
         )
-        members += [warm, ProviderSummarizer(main, progress)]
+        members += [warm, ProviderSummarizer(main, progress, ask)]
     cooldown = settings.compression.failure_cooldown_seconds
     return SummarizerChain(members, cooldown_seconds=cooldown) if members else None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from everlong.errors import ProviderError
-from everlong.providers.base import Provider
+from everlong.providers.base import Provider, Usage
 from everlong.providers.catalogue import Catalogue, ModelInfo
 from everlong.providers.keys import NO_KEY, find_key
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName, endpoint_for, parse_model_name
@@ -43,6 +43,10 @@ class Connection(Retrying):
     def info(self) -> ModelInfo:
         """What is known of the model now; its server may be asked, once."""
         return self.catalogue.info(self.model_name, self.endpoint, self.served_context_length)
+
+    def cost(self, usage: Usage) -> float | None:
+        """What a call costs in US dollars; None where prices are not known."""
+        return self.catalogue.cost(self.model_name, self.endpoint, usage)
 
 
 def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise

@@ -114,12 +114,14 @@ def compact(
     *,
     lease_seconds: float = LEASE_SECONDS,
     roll_over: str | None = None,
+    spent: Callable[[], float | None] = lambda: None,
     **options: Any,
 ) -> Compacted:
     """Have an engine compact a branch, and put the view that results in force.
 
-    ``roll_over`` names the session that ends here and goes on in a child, in the same transaction. ``options``
-    (``focus_topic``, ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
+    ``roll_over`` names the session that ends here and goes on in a child, in the same transaction; ``spent`` is asked
+    what the engine's work has cost. ``options`` (``focus_topic``, ``current_tokens``, ``force``, …) go to the engine as
+    far as it takes them.
     """
     held = leases.take(store.database, f"compact:{at.id}", lease_seconds)
     if held is None:
@@ -146,7 +148,7 @@ def compact(
             engine.last_prompt_tokens or None,
             state_after(engine),
         )
-        facts = compaction_values(engine, before, plain, seconds, occasion)
+        facts = {**compaction_values(engine, before, plain, seconds, occasion), "cost": spent()}
 
         def work(connection: Connection) -> tuple[int, int]:
             now = time.time()

@@ -33,6 +33,7 @@ _ATTEMPTS = 20
 class About(TypedDict, total=False):
     """What may be said about a session when it begins."""
 
+    ident: str | None
     title: str | None
     platform: str | None
     user: str | None
@@ -55,7 +56,7 @@ class Sessions:
     def start(self, at: Branch | None = None, **about: Unpack[About]) -> Session:
         """Begin a session, at a place in the tree or before the first message; its source follows from the platform.
 
-        What may be said about it: ``title``, ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the
+        What may be said about it: ``ident`` (an id of `new_session_id`, where it was chosen before), ``title``, ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the
         platform wants to know again), ``started``, and ``from_depth`` where it begins before the place.
         """
         began = about.get("started", time.time())
@@ -84,7 +85,7 @@ class Sessions:
                 )
             self._insert(connection, ident, began, values)
 
-        return self.get(self.with_new_id(began, work, values["title"]))
+        return self.get(self.with_new_id(began, work, values["title"], about.get("ident")))
 
     def roll_over(
         self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
@@ -320,10 +321,12 @@ class Sessions:
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
 
-    def with_new_id(self, when: float, work: Callable[[Connection, str], None], title: str | None = None) -> str:
+    def with_new_id(
+        self, when: float, work: Callable[[Connection, str], None], title: str | None = None, wanted: str | None = None
+    ) -> str:
         """Run work with an id until one is free; a title that the caller chose must be free at once."""
-        for _ in range(_ATTEMPTS):
-            ident = new_session_id(when)
+        for attempt in range(_ATTEMPTS):
+            ident = wanted if wanted is not None and attempt == 0 else new_session_id(when)
             try:
                 self._database.write(lambda connection, ident=ident: work(connection, ident))  # type: ignore[misc]
             except StoreError as error:

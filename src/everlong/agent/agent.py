@@ -1,0 +1,225 @@
+"""The agent: the loop with a life around it. Sessions begin and end, models change, pauses are used, lists survive.
+
+Made by `everlong.agent.open_agent`. What happens inside a prompt is the loop's business; this module knows what happens
+before, after and between prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent.events import Notice, SessionStarted, TurnFinished
+from everlong.agent.loop import Loop
+from everlong.agent.tools.todo import NAME as UPDATE_TODO
+from everlong.context import ContextCompressor
+from everlong.errors import ContextOverflow, ProviderError, StoreError
+from everlong.model import Message, ToolCall, text_of
+
+if TYPE_CHECKING:
+    from everlong.agent.asking import Asker
+    from everlong.agent.conversation import Conversation
+    from everlong.agent.tools.toolbox import ToolResult
+    from everlong.context import ContextEngine, Summarizer
+    from everlong.memory import MemoryManager
+    from everlong.providers.connection import Connection
+    from everlong.store import Compacted
+
+__all__ = ["Agent"]
+
+_IDLE_MARGIN = 30.0
+"""Seconds before the provider forgets the conversation in which a pause is used."""
+
+
+class Agent(Loop):
+    """A model with tools, a memory and a conversation that does not end at the window."""
+
+    memory: MemoryManager | None = None
+    asker_for: Callable[[Connection], Asker]
+    """Makes the asker for another model; set by `open_agent`."""
+    summarizer_for: Callable[[Connection], Summarizer | None] = staticmethod(lambda connection: None)
+    """Who writes summaries while a model is in force."""
+    idle_seconds: float | None = None
+    """How long the provider holds the conversation, where pauses are to be used for compacting."""
+    flush_min_turns = 6
+    _todo_node: bytes | None = None
+    _pinned_node: bytes | None = None
+
+    @property
+    def engine(self) -> ContextEngine:
+        """Keeps the conversation inside the window."""
+        return self.compactor.engine
+
+    @property
+    def connection(self) -> Connection:
+        """The model that is talked to."""
+        return self.asker.connection
+
+    # -- a session's life ----------------------------------------------------------------------------------------------
+
+    def begin(self, *, is_resumed: bool = False) -> None:
+        """Tell everybody that the session begins, or goes on; a full one is compacted before the model sees it."""
+        self.compactor.before = self._pin_todo
+        self.compactor.went_on = self._goes_on
+        session_id = self.conversation.session_id
+        self.engine.on_session_start(
+            session_id, model=self.connection.model, context_length=self.engine.context_length, platform="cli"
+        )
+        self.listen(SessionStarted(session_id, self.asker.model, is_resumed))
+        if is_resumed:
+            self._restore_todo()
+            self.compactor.on_resume(self._last_reported())
+
+    def run(self, prompt: str | Sequence[Mapping[str, Any]] | None = None) -> TurnFinished:
+        """Work on a prompt until the model is done; memories hear of it. See `Loop.run`."""
+        finished = super().run(prompt)
+        if self.memory is not None and prompt is not None and finished.text:
+            said = prompt if isinstance(prompt, str) else text_of({"role": "user", "content": list(prompt)})
+            self.memory.sync_turn(said, finished.text)
+        return finished
+
+    def end(self, reason: str = "exit") -> None:
+        """End the session for good: engine and memory are told, the log is written."""
+        messages, session_id = self.conversation.messages, self.conversation.session_id
+        if self.conversation.branch is not None:
+            self.engine.on_session_end(session_id, list(messages))
+            if self.memory is not None:
+                self.memory.flush(messages, self.compactor.ask, min_turns=self.flush_min_turns)
+                self.memory.end(messages)
+        self.conversation.end(reason)
+        self.compactor.write_log(session_id if self.conversation.branch is not None else "")
+
+    def reset(self, conversation: Conversation, reason: str = "reset") -> None:
+        """End the session, and begin another one with nothing said."""
+        self.end(reason)
+        self.engine.on_session_reset()
+        self.conversation = self.compactor.conversation = conversation
+        self.context.session_id = conversation.session_id
+        self.context.todo.replace([])
+        self.approvals.remembered.clear()
+        self._todo_node = self._pinned_node = None
+        if self.memory is not None:
+            self.memory.switch(conversation.session_id, reason=reason)
+        self.begin()
+
+    def close(self) -> None:
+        """Let go of connections and of memory providers; the session can be resumed."""
+        self.conversation.flush()
+        if self.memory is not None:
+            self.memory.close()
+        self.connection.close()
+
+    def _goes_on(self, child: str) -> None:
+        self.context.session_id = child
+
+    def _last_reported(self) -> int | None:
+        """The prompt and answer tokens that the provider reported last for this session."""
+        turns = self.conversation.store.turns.of_session(self.conversation.session_id)
+        for turn in reversed(turns):
+            if turn.usage and turn.status == "done":
+                return int(turn.usage.get("total_tokens") or 0) or None
+        return None
+
+    # -- compacting by hand, in pauses, and for another model ----------------------------------------------------------
+
+    def compress(self, focus_topic: str | None = None) -> Compacted:
+        """Compact the conversation now, whatever its size."""
+        return self.compactor.compress_context("manual", focus_topic=focus_topic, force=True)
+
+    def rest(self, idle: float) -> float | None:
+        """Use a pause: compact what would soon be due, shortly before the provider forgets the conversation.
+
+        Args:
+            idle: seconds since the last answer.
+
+        Returns:
+            Seconds after which to call again; None where this pause is of no more use.
+        """
+        if self.idle_seconds is None or self.conversation.branch is None:
+            return None
+        wait = self.idle_seconds - _IDLE_MARGIN - idle
+        if wait > 0:
+            return wait
+        if idle < self.idle_seconds:
+            self.compactor.in_a_pause()
+        return None
+
+    def switch_model(self, connection: Connection) -> None:
+        """Go on with another model; if its window is smaller, the old model first compacts for it."""
+        engine = self.engine
+        old = self.asker
+        self._use_window(connection, connection.info.context_length)
+        if self.conversation.branch is not None:
+            self.compactor.on_smaller_window()
+        self.asker = self.asker_for(connection)
+        if isinstance(engine, ContextCompressor):
+            engine.summarizer = self.summarizer_for(connection)
+        self.conversation.model = self.asker.model
+        if self.conversation.session is not None:
+            try:
+                self.conversation.store.sessions.use_model(self.conversation.session_id, self.asker.model)
+            except StoreError as error:
+                self.listen(Notice(f"the session's model could not be noted: {error}"))
+        if old.connection is not connection:
+            old.connection.close()
+
+    def learn(self, error: ProviderError) -> None:
+        """Believe what a refusal says about the window."""
+        if not isinstance(error, ContextOverflow):
+            return
+        connection = self.connection
+        connection.catalogue.learn(connection.model_name, error)
+        window = connection.info.context_length
+        if window < self.engine.context_length:
+            self.listen(Notice(f"{connection.model_name} has a window of {window:,} tokens, less than was thought"))
+            self._use_window(connection, window)
+
+    def _use_window(self, connection: Connection, window: int) -> None:
+        address = connection.endpoint.base_url or ""
+        self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)
+
+    # -- the todo list -------------------------------------------------------------------------------------------------
+
+    def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
+        """Remember where the newest todo list stands."""
+        if call.name == UPDATE_TODO and result.outcome == "done" and nodes:
+            self._todo_node = nodes[-1]
+
+    def _pin_todo(self) -> None:
+        """Have the todo list told in its own words behind the summary that is about to be made.
+
+        Only now: a pin that moved between compactions would change what the provider has cached.
+        """
+        node, store = self._todo_node, self.conversation.store
+        if node is None or node == self._pinned_node:
+            return
+        try:
+            if self._pinned_node is not None:
+                store.unpin(self._pinned_node)
+            store.pin(node)
+        except StoreError as error:
+            self.listen(Notice(f"the todo list could not be pinned: {error}"))
+            return
+        self._pinned_node = node
+
+    def _restore_todo(self) -> None:
+        """Find the newest todo list of a stored conversation: in this session's messages, else among what is pinned."""
+        conversation = self.conversation
+        if conversation.branch is None:
+            return
+        entries = conversation.store.pinned(conversation.branch)
+        entries += conversation.store.sessions.entries(conversation.session_id)
+        waiting: set[str] = set()
+        for entry in entries:
+            found = self.context.todo.read(entry.message, waiting)
+            if found and entry.id is not None:
+                self._todo_node = entry.id
+        pinned = {entry.id for entry in conversation.store.pinned(conversation.branch)}
+        self._pinned_node = self._todo_node if self._todo_node in pinned else None
+
+
+def user_message(text: str, images: Sequence[Mapping[str, Any]] = ()) -> Message:
+    """What a user says, with pictures where there are some."""
+    if not images:
+        return {"role": "user", "content": text}
+    return {"role": "user", "content": [{"type": "text", "text": text}, *images]}

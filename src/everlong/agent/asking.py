@@ -1,0 +1,102 @@
+"""Asking one model: what is sent with a conversation, the answer as it comes, and asking again where it breaks off.
+
+Knows a connection and a cache, no store and no engine. What a failure means for the conversation, the caller decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta
+from everlong.errors import ProviderError
+from everlong.providers.base import CallOptions, Done
+
+if TYPE_CHECKING:
+    from everlong.agent.watch import Watch
+    from everlong.caching import PromptCache
+    from everlong.model import Message
+    from everlong.providers.base import Reply
+    from everlong.providers.connection import Connection
+
+__all__ = ["Asker"]
+
+_RESTARTS = 3
+"""So often an answer that broke off half-way is asked for again."""
+_MOST_ANSWER_TOKENS = 16_384
+_LEAST_ANSWER_TOKENS = 256
+
+
+class Asker:
+    """Asks one model, always with the same tools.
+
+    Args:
+        connection: the model.
+        tools: the schemas of the tools on offer.
+        cache: places cache markers; None for none.
+        max_answer_tokens: the most tokens of one answer, where the window has room for them.
+        listen: told words as they come.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        cache: PromptCache | None = None,
+        max_answer_tokens: int | None = None,
+        listen: Callable[[AgentEvent], None] = lambda event: None,
+    ) -> None:
+        self.connection = connection
+        self.tools = tools
+        self.cache = cache
+        self.partial = ""
+        """The words of an answer that has not come to its end."""
+        self._most = max_answer_tokens or _MOST_ANSWER_TOKENS
+        self._listen = listen
+
+    @property
+    def model(self) -> str:
+        """The model as ``provider:model``."""
+        return str(self.connection.model_name)
+
+    def answer_tokens(self, prompt_tokens: int, window: int) -> int:
+        """The most tokens that an answer may have: what is wanted, as far as the window has room behind the prompt."""
+        most = min(self._most, max(_LEAST_ANSWER_TOKENS, window // 4))
+        room = window - int(prompt_tokens * 1.02) - 64
+        return max(1, min(most, max(_LEAST_ANSWER_TOKENS, room)))
+
+    def ask(self, messages: Sequence[Message], answer_tokens: int, watch: Watch) -> Reply:
+        """The model's answer; one that breaks off is asked for again, and what was told of it is taken back.
+
+        Raises:
+            ProviderError: there is no answer.
+            Interrupted: whoever watches was told to stop; `partial` has what was said so far.
+            OutOfTime: as above, because the time is up.
+        """
+        for left in reversed(range(_RESTARTS + 1)):
+            self.partial = ""
+            has_begun = False
+            try:
+                for event in watch.each(lambda: self._stream(messages, answer_tokens)):
+                    has_begun = True
+                    if isinstance(event, Done):
+                        self.partial = ""
+                        return event.reply
+                    if isinstance(event, TextDelta | ThinkingDelta):
+                        self.partial += event.text if isinstance(event, TextDelta) else ""
+                        self._listen(event)
+            except ProviderError as error:
+                if not has_begun and self.cache is not None:
+                    self.cache.forget()
+                if not (has_begun and error.may_retry and left):
+                    self.partial = ""
+                    raise
+                self._listen(Restarted(str(error)))
+        raise AssertionError("a stream ends with Done or an error")
+
+    def _stream(self, messages: Sequence[Message], answer_tokens: int) -> Any:
+        options: CallOptions = {"tools": self.tools, "max_tokens": answer_tokens}
+        if self.cache is not None:
+            options |= {"prepare": self.cache.apply, "headers": self.cache.headers}
+        return self.connection.stream(messages, **options)

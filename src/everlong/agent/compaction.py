@@ -1,0 +1,223 @@
+"""When a conversation is compacted, and all that belongs to it: memories, the view, the child session, the log.
+
+Every trigger ends in `compress_context`. The engine decides what becomes of the messages and the store keeps them; this
+module knows when to ask, what to do first, and whom to tell. It never runs between a call and its results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent.events import AgentEvent, CompactionFinished, CompactionReason, CompactionStarted, Notice
+from everlong.caching import estimate_messages_tokens_rough
+from everlong.context import CompactionReport
+from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUnreachable
+
+if TYPE_CHECKING:
+    from everlong.agent.conversation import Conversation
+    from everlong.context import ContextEngine
+    from everlong.memory import MemoryManager
+    from everlong.memory.flush import Ask
+    from everlong.store import Compacted
+
+__all__ = ["OVERFLOW_TRIES", "Compactor"]
+
+OVERFLOW_TRIES = 3
+"""So often a request that does not fit is made shorter and sent again."""
+
+_HYGIENE_SHARE = 0.85
+_HYGIENE_MESSAGES = 4
+_SHARES = (0.7, 0.45, 0.25)
+"""What a request that did not fit is cut to, try by try, where the provider does not say by how much it was too long."""
+_MARGIN = 0.9
+_IDLE_SHARE = 0.7
+"""In a pause a conversation is compacted if it has filled this much of its threshold."""
+
+
+class Compactor:
+    """Keeps one conversation inside a window with one engine."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        engine: ContextEngine,
+        tell: Callable[[AgentEvent], None],
+        *,
+        memory: MemoryManager | None = None,
+        ask: Ask | None = None,
+        log_folder: Path | None = None,
+    ) -> None:
+        self.conversation = conversation
+        self.engine = engine
+        self.memory = memory
+        self.count = 0
+        """Compactions that shortened the conversation."""
+        self.is_enabled = True
+        """Whether thresholds count; an overflow, another model and the user's wish count always."""
+        self.before: Callable[[], None] = lambda: None
+        """Called before each compaction, while everything still stands."""
+        self.spent: Callable[[], float | None] = lambda: None
+        """What the summarizer has cost since this was last asked."""
+        self._tell = tell
+        self._ask = ask
+        self._log_folder = log_folder
+
+    # -- triggers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """The prompt tokens of the conversation as it stands, as well as the engine knows them."""
+        estimate = getattr(self.engine, "estimate_tokens", None)
+        messages = self.conversation.messages
+        return int(estimate(messages)) if estimate is not None else estimate_messages_tokens_rough(messages)
+
+    def before_request(self) -> None:
+        """Compact if the request that is about to be sent is too large."""
+        messages = self.conversation.messages
+        if self.is_enabled and self.engine.should_compress_preflight(messages):
+            self._if_there_is_something("preflight")
+
+    def after_answer(self) -> None:
+        """Compact if what the provider reported is over the threshold."""
+        if self.is_enabled and self.engine.should_compress():
+            self._if_there_is_something("threshold")
+
+    def on_resume(self, reported: int | None) -> None:
+        """Compact a stored conversation that has come close to the end of the window, before the model sees it."""
+        said = [message for message in self.conversation.messages if message.get("role") != "system"]
+        tokens = reported or self.tokens
+        full = tokens >= _HYGIENE_SHARE * self.engine.context_length
+        if self.is_enabled and full and len(said) >= _HYGIENE_MESSAGES:
+            self.compress_context("hygiene", force=True)
+
+    def on_smaller_window(self) -> None:
+        """Compact for a model with a smaller window, which the engine has been told about already."""
+        if self.tokens >= self.engine.threshold_tokens:
+            self.compress_context("model switch", force=True)
+
+    def in_a_pause(self) -> bool:
+        """Compact now, while the provider still holds the conversation, if it would soon be due; whether it was."""
+        if not self.is_enabled or self.tokens < _IDLE_SHARE * self.engine.threshold_tokens:
+            return False
+        if not self.engine.has_content_to_compress(self.conversation.messages):
+            return False
+        return self.compress_context("idle").outcome == "compacted"
+
+    def after_overflow(self, error: ProviderError, attempt: int, answer_tokens: int) -> None:
+        """Make a request that was refused as too long shorter.
+
+        Args:
+            error: what the provider said.
+            attempt: how often this request was refused before.
+            answer_tokens: the room that its answer needs.
+
+        Raises:
+            ProviderError: the same error, where nothing makes the conversation shorter.
+        """
+        before = self.tokens
+        if attempt == 0 and before >= self.engine.threshold_tokens // 2:
+            self.compress_context("overflow", force=True)
+            if self.tokens < _MARGIN * before:
+                return
+        target = self._target(error, attempt, before, answer_tokens)
+        try:
+            self.compress_context("overflow", force=True, target_tokens=target)
+        except TargetUnreachable as unreachable:
+            if unreachable.least >= before:
+                raise error from unreachable
+            self.compress_context("overflow", force=True, target_tokens=unreachable.least)
+        if self.tokens >= before:
+            raise error
+
+    def _target(self, error: ProviderError, attempt: int, tokens: int, answer_tokens: int) -> int:
+        """What to cut to, in the engine's own count, which may differ from the provider's."""
+        target = tokens * _SHARES[min(attempt, len(_SHARES) - 1)]
+        if isinstance(error, ContextOverflow) and error.limit and error.prompt_tokens:
+            room = max(1, error.limit - answer_tokens)
+            target = min(target, _MARGIN * room * tokens / error.prompt_tokens)
+        return max(1, int(target))
+
+    def _if_there_is_something(self, reason: CompactionReason) -> None:
+        if self.engine.has_content_to_compress(self.conversation.messages):
+            self.compress_context(reason)
+
+    # -- the one way ---------------------------------------------------------------------------------------------------
+
+    def compress_context(
+        self,
+        reason: CompactionReason,
+        *,
+        focus_topic: str | None = None,
+        force: bool = False,
+        target_tokens: int | None = None,
+    ) -> Compacted:
+        """Flush memories, compact, go on in a child session, and tell everybody.
+
+        Raises:
+            StoreError: the conversation is not stored, so it must not be compacted.
+            TargetUnreachable: ``target_tokens`` is less than the least possible.
+        """
+        conversation, engine = self.conversation, self.engine
+        tokens, parent = self.tokens, conversation.session_id
+        messages = len(conversation.messages)
+        self._tell(CompactionStarted(reason, tokens))
+        started = time.perf_counter()
+        options: dict[str, Any] = {"focus_topic": focus_topic, "force": force, "current_tokens": tokens}
+        if target_tokens is not None:
+            options["target_tokens"] = target_tokens
+        if context := self._memories():
+            options["memory_context"] = context
+        self.before()
+        done = conversation.compact(engine, reason, str(engine.context_length), spent=self.spent, **options)
+        if done.outcome == "compacted":
+            self.count += 1
+        if conversation.session_id != parent:
+            self._went_on(parent)
+        report = getattr(engine, "last_report", None) if done.outcome == "compacted" else None
+        self._tell(
+            CompactionFinished(
+                reason,
+                done.outcome,
+                conversation.session_id,
+                tokens,
+                self.tokens,
+                messages,
+                len(conversation.messages),
+                time.perf_counter() - started,
+                **(_told(report) if isinstance(report, CompactionReport) else {}),
+            )
+        )
+        return done
+
+    def _memories(self) -> str | None:
+        """Have memories flushed and hear what should be kept; whatever goes wrong there cannot stop a compaction."""
+        if self.memory is None:
+            return None
+        self.memory.flush(self.conversation.messages, self._ask, min_turns=0)
+        return self.memory.before_compaction(self.conversation.messages)
+
+    def _went_on(self, parent: str) -> None:
+        child = self.conversation.session_id
+        self.engine.on_session_start(child, parent_session_id=parent, reason="compression")
+        if self.memory is not None:
+            self.memory.switch(child, parent_session_id=parent, reason="compression")
+        self.write_log(parent)
+
+    def write_log(self, session_id: str) -> None:
+        """Write the JSON log of a session, where a folder for logs is set."""
+        if self._log_folder is None or not session_id:
+            return
+        from everlong.store.logs import write_session_log  # noqa: PLC0415 - once per session
+
+        try:
+            write_session_log(self.conversation.store, session_id, self._log_folder)
+        except (OSError, StoreError) as error:
+            self._tell(Notice(f"the log of session {session_id} could not be written: {error}"))
+
+
+def _told(report: CompactionReport) -> dict[str, Any]:
+    quality = report.quality.score if report.quality is not None else None
+    return {"summarizer": report.summarizer, "fallback": report.fallback_reason, "quality": quality}

@@ -1,0 +1,250 @@
+"""One conversation: the messages that are sent now, and their place in the store.
+
+What is said is stored before anything else happens to it. Where the store fails, the conversation goes on in memory,
+says so, and stores what is missing as soon as it can; until then it is not compacted. Knows no model and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everlong.errors import NotStored, StoreError, TitleTaken
+from everlong.model import Message, find_groups, text_of
+from everlong.store.history import Occasion
+
+if TYPE_CHECKING:
+    from everlong.context import ContextEngine
+    from everlong.providers.base import Reply
+    from everlong.store import Branch, Compacted, Session, Store
+
+__all__ = ["Conversation", "Said"]
+
+_LOST_RESULT = "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
+_TITLE_CHARS = 60
+
+
+class Said(NamedTuple):
+    """A message, and the whole output behind it where it tells a part only."""
+
+    message: Message
+    whole: str | None = None
+
+
+class Conversation:
+    """A conversation in a store, or about to be in it; nothing is stored before the first message.
+
+    Args:
+        store: where it is kept.
+        system_prompt: what it is sent with.
+        tools: the schemas that it is sent with.
+        model: who it is with.
+        warn: told about trouble with the store.
+        about: more about its session, as `Sessions.start` takes it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        system_prompt: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        model: str = "",
+        warn: Callable[[str], None] = lambda text: None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.store = store
+        self.system_prompt = system_prompt
+        """What it began with; what a compaction notes beside it is in the messages only."""
+        self.messages: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self.tools = list(tools)
+        self.model = model
+        self.session: Session | None = None
+        self.warn = warn
+        self._about = dict(about or {})
+        self._branch: Branch | None = None
+        self._waiting: list[Said] = []
+        self._is_troubled = False
+
+    @classmethod
+    def resume(cls, store: Store, name: str, *, model: str = "", warn: Callable[[str], None]) -> Conversation:
+        """Go on with a stored conversation, at the newest end of its lineage.
+
+        Calls that were under way when the program ended get a result that says so.
+        """
+        session = store.sessions.resume(store.sessions.find(name).id)
+        if session.branch is None:
+            raise NotStored(f"session {session.id} has no messages; begin a new one")
+        if session.ended is not None:
+            session = store.sessions.reopen(session.id)
+        found = cls(store, model=model or session.model or "", warn=warn)
+        found.session = session
+        found.system_prompt = store.sessions.system_prompt(session.id) or ""
+        found._branch = store.branch(session.branch)
+        found.messages = store.context(found._branch)
+        for turn in store.turns.of_session(session.id):
+            if turn.status == "open":
+                store.turns.finish(turn.id, status="cancelled", error="the program ended before the answer came")
+        found.answer_what_is_open(_LOST_RESULT)
+        return found
+
+    # -- saying --------------------------------------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session; empty before the first message."""
+        return self.session.id if self.session is not None else ""
+
+    @property
+    def branch(self) -> Branch | None:
+        """The place in the store; None before the first message."""
+        return self._branch
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether everything that was said is in the store."""
+        return not self._waiting
+
+    def add(self, *said: Said) -> list[bytes]:
+        """Say something; the ids of what was stored, none where the store failed."""
+        self.messages += [one.message for one in said]
+        self._waiting += said
+        return self.flush()
+
+    def flush(self, also: Callable[[], None] = lambda: None) -> list[bytes]:
+        """Store what is not stored yet, and do what else belongs to it at once; the ids of what was stored."""
+        if not self._waiting:
+            return []
+        try:
+            nodes = self._store_waiting(also)
+        except StoreError as error:
+            if not self._is_troubled:
+                self.warn(f"the conversation could not be stored and goes on in memory for now: {error}")
+            self._is_troubled = True
+            return []
+        if self._is_troubled:
+            self.warn("the conversation is stored again, with everything that was said meanwhile")
+        self._is_troubled = False
+        return nodes
+
+    def _store_waiting(self, also: Callable[[], None]) -> list[bytes]:
+        nodes: list[bytes] = []
+        session, at = self.session, self._branch
+        with self.store.batch():
+            also()
+            if session is None:
+                session = self._begun()
+            for said in self._waiting:
+                if at is None:
+                    lead = self.messages[: len(self.messages) - len(self._waiting)]
+                    at = self.store.record([*lead, said.message], tools=self.tools)
+                else:
+                    at = self.store.append(at, [said.message])
+                nodes.append(at.head)
+                if said.whole is not None:
+                    self.store.outputs.keep(at.head, said.whole)
+            if at is not None and (self._branch is None or at.id != self._branch.id):
+                session = self._attached(session, at)
+        # Only now, because it is the end of the batch that makes it durable.
+        self.session, self._branch, self._waiting = session, at, []
+        return nodes
+
+    def _begun(self) -> Session:
+        said = next((text_of(one.message) for one in self._waiting if one.message.get("role") == "user"), "")
+        about = {"title": _title(said), "model": self.model, "system_prompt": self.system_prompt, **self._about}
+        try:
+            return self.store.sessions.start(**about)
+        except TitleTaken:
+            return self.store.sessions.start(**{**about, "title": None})
+
+    def _attached(self, session: Session, at: Branch) -> Session:
+        if self._branch is None:
+            return self.store.sessions.attach(session.id, at)
+        # Somebody else went on from the same place: from here on these are two conversations.
+        other = self.store.sessions.start(at, model=self.model, system_prompt=self.system_prompt)
+        self.warn(f"this conversation was continued elsewhere too; here it goes on as session {other.id}")
+        return other
+
+    def answer_what_is_open(self, text: str) -> None:
+        """Give every call at the end that has no result this one, so that the conversation can go on."""
+        groups = find_groups(self.messages).groups
+        missing = groups[-1].missing if groups else []
+        if missing:
+            self.add(*(Said({"role": "tool", "tool_call_id": call.id, "content": text}) for call in missing))
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def begin_turn(self, model: str) -> int | None:
+        """Note that a request goes out; its number, None where the store fails."""
+        if self._branch is None or self._waiting:
+            return None
+        return self._noted(lambda branch: self.store.turns.begin(branch, model=model, session=self.session_id).id)
+
+    def finish_turn(self, number: int | None, reply: Reply, cost: float | None) -> None:
+        """Store an answer, as what became of its request and as a message, at once."""
+        usage = reply.usage.to_dict()
+
+        def noted() -> None:
+            if number is not None:
+                self._noted(lambda _: self.store.turns.finish(number, reply.message, usage=usage, cost=cost or 0.0).id)
+
+        self.messages.append(reply.message)
+        self._waiting.append(Said(reply.message))
+        self.flush(noted)
+
+    def fail_turn(self, number: int | None, error: BaseException | str, *, is_cancelled: bool = False) -> None:
+        """Note that a request brought no answer."""
+        if number is not None:
+            status: Any = "cancelled" if is_cancelled else "failed"
+            self._noted(lambda _: self.store.turns.finish(number, status=status, error=str(error)).id)
+
+    def _noted(self, work: Callable[[Branch], int]) -> int | None:
+        """What is only noted about a turn; without it the conversation is still whole."""
+        assert self._branch is not None  # noqa: S101 - a turn has a place
+        try:
+            return work(self._branch)
+        except StoreError as error:
+            if not self._is_troubled:
+                self.warn(f"a request could not be noted in the store: {error}")
+            return None
+
+    # -- compacting ----------------------------------------------------------------------------------------------------
+
+    def compact(self, engine: ContextEngine, reason: str, profile: str, **options: Any) -> Compacted:
+        """Have an engine compact what is stored, and go on with the result in a child session.
+
+        Raises:
+            StoreError: something is not stored yet; nothing is compacted away before it is.
+        """
+        self.flush()
+        if self._waiting or self._branch is None:
+            raise StoreError(
+                "the conversation is not in the store, so it is not compacted; make room or repair the store "
+                "(`everlong sessions verify`), then go on"
+            )
+        occasion = Occasion(reason, self.session_id, self.model, profile)
+        done = self.store.compact(self._branch, engine, occasion, roll_over=self.session_id, **options)
+        if done.outcome != "unchanged":
+            self.messages = done.messages
+        if done.child is not None:
+            self.session = self.store.sessions.get(done.child)
+        if done.warning is not None:
+            self.warn(done.warning)
+        return done
+
+    def end(self, reason: str) -> None:
+        """End the session."""
+        self.flush()
+        if self.session is not None:
+            try:
+                self.session = self.store.sessions.end(self.session.id, reason)
+            except StoreError as error:
+                self.warn(f"session {self.session.id} could not be ended: {error}")
+
+
+def _title(text: str) -> str | None:
+    """The beginning of the first request, cut between words."""
+    line = " ".join(text.split())
+    if len(line) > _TITLE_CHARS:
+        line = line[:_TITLE_CHARS].rsplit(" ", 1)[0] + " …"
+    return line or None

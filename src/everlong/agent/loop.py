@@ -1,0 +1,224 @@
+"""The loop: ask the model, run the tools it asks for, until it is done.
+
+Four small verbs, each to be overridden: `run` a prompt to its end, `step` from one answer to the next, `query` the model,
+`execute` its calls. What a conversation, a compaction and a tool are, other modules know; this one knows the order.
+Whatever stops it, it leaves a conversation that can go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
+from everlong.agent.conversation import Conversation, Said
+from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished
+from everlong.agent.limits import Limits, Spent
+from everlong.agent.watch import Interrupted, OutOfTime, Watch
+from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
+from everlong.model import Message, ToolCall
+
+if TYPE_CHECKING:
+    from everlong.agent.approval import Approvals
+    from everlong.agent.asking import Asker
+    from everlong.agent.tools.context import ToolContext
+    from everlong.agent.tools.toolbox import Toolbox
+    from everlong.providers.base import Reply
+
+__all__ = ["Loop"]
+
+_STOPPED = "[Stopped by the user before it was done.]"
+_NOT_RUN = "[Not run: the user stopped the work first.]"
+_TIME_IS_UP = "[Stopped: the time that was given for this is up.]"
+
+
+class Loop:
+    """A model with tools on one conversation.
+
+    Args:
+        asker: asks the model.
+        conversation: what was said so far, in its store.
+        compactor: keeps it inside the window.
+        toolbox: what the model may call.
+        context: what the tools work with.
+        approvals: asks before anything is written or run.
+        limits: what one prompt may take.
+        listen: told everything that happens.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        conversation: Conversation,
+        compactor: Compactor,
+        toolbox: Toolbox,
+        context: ToolContext,
+        approvals: Approvals,
+        *,
+        limits: Limits | None = None,
+        listen: Callable[[AgentEvent], None] = lambda event: None,
+    ) -> None:
+        self.asker = asker
+        self.conversation = conversation
+        self.compactor = compactor
+        self.toolbox = toolbox
+        self.context = context
+        self.approvals = approvals
+        self.limits = limits or Limits()
+        self.listen = listen
+        self.spent = Spent()
+        self._watch = Watch(context.interrupted)
+
+    # -- the four verbs ------------------------------------------------------------------------------------------------
+
+    def run(self, prompt: str | Sequence[Mapping[str, Any]] | None = None) -> TurnFinished:
+        """Work on a prompt until the model is done, a limit is reached, or somebody stops it.
+
+        Args:
+            prompt: what the user says: a text, or parts with images; None to go on where the conversation stands.
+
+        Raises:
+            ProviderError: the model cannot be reached or will not answer; what was said is kept, and can go on.
+            StoreError: the conversation outgrew the window and could not be stored.
+        """
+        started = self._begin()
+        text, detail = "", ""
+        stop: Stop | None = None
+        try:
+            if prompt is not None:
+                self.say({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
+            while stop is None:
+                if detail := self.spent.reached(self.limits) or "":
+                    stop = "limit"
+                    break
+                reply = self.step()
+                text = reply.text or text
+                stop = _stop_of(reply)
+        except OutOfTime:
+            stop, detail = "limit", f"{self.limits.seconds:g} seconds (agent.max_seconds)"
+            self._settle(_TIME_IS_UP)
+        except (Interrupted, KeyboardInterrupt):
+            self.interrupt()  # for tools that are still at it
+            stop = "interrupted"
+            self._settle(_STOPPED)
+        return self._finished(text, stop or "end", detail, started)
+
+    def step(self) -> Reply:
+        """One answer of the model, the tools that it asks for, and a compaction where that made one due."""
+        reply = self.query()
+        if reply.calls:
+            self.execute(reply.calls)
+        self.compactor.after_answer()
+        return reply
+
+    def query(self) -> Reply:
+        """The model's answer to the conversation as it stands, which is made to fit the window first."""
+        self.compactor.before_request()
+        attempt = 0
+        while True:
+            tokens, window = self.compactor.tokens, self.compactor.engine.context_length
+            room = self.asker.answer_tokens(tokens, window)
+            try:
+                return self._asked(room)
+            except (ContextOverflow, RequestTooLarge) as error:
+                if attempt >= OVERFLOW_TRIES:
+                    raise _does_not_fit(error) from error
+                self.learn(error)
+                self.compactor.after_overflow(error, attempt, room)
+            attempt += 1
+
+    def execute(self, calls: Sequence[ToolCall]) -> None:
+        """Run the tools that the model asked for, one after the other; every call gets a result."""
+        answered = 0
+        try:
+            for call in calls:
+                self._watch.check()
+                self.conversation.add(self._called(call))
+                answered += 1
+        finally:
+            left = calls[answered:]
+            texts = [_STOPPED, *[_NOT_RUN] * len(left)][: len(left)]
+            if left:
+                self.conversation.add(*(Said(_result(call, text)) for call, text in zip(left, texts, strict=True)))
+
+    # -- what the verbs are made of ------------------------------------------------------------------------------------
+
+    def say(self, message: Message) -> None:
+        """Put a message at the end of the conversation."""
+        self.conversation.add(Said(message))
+
+    def interrupt(self) -> None:
+        """Stop what is under way, from any thread; the conversation stays whole."""
+        self.context.interrupted.set()
+
+    def learn(self, error: ProviderError) -> None:
+        """Take in what a refusal says about the model."""
+
+    def _asked(self, answer_tokens: int) -> Reply:
+        conversation = self.conversation
+        number = conversation.begin_turn(self.asker.model)
+        try:
+            reply = self.asker.ask(list(conversation.messages), answer_tokens, self._watch)
+        except ProviderError as error:
+            conversation.fail_turn(number, error)
+            raise
+        except (Interrupted, OutOfTime, KeyboardInterrupt) as stopped:
+            conversation.fail_turn(number, type(stopped).__name__, is_cancelled=True)
+            raise
+        cost = self.asker.connection.cost(reply.usage)
+        conversation.finish_turn(number, reply, cost)
+        self.spent.add(reply.usage, cost)
+        self.compactor.engine.update_from_response(reply.usage.to_dict())
+        self.listen(Answered(reply.text, reply.usage, reply.stop, cost))
+        return reply
+
+    def _called(self, call: ToolCall) -> Said:
+        summary = self.toolbox.describe(call)
+        self.listen(ToolStarted(call, summary))
+        run = self.toolbox.ready(call, self.context, self.approvals)
+        result = self._watch.call(run)
+        self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
+        return Said(result.message, result.whole)
+
+    def _begin(self) -> float:
+        self.context.interrupted.clear()
+        self.spent = Spent()
+        now = time.monotonic()
+        deadline = None if self.limits.seconds is None else now + self.limits.seconds
+        self._watch = Watch(self.context.interrupted, deadline)
+        return now
+
+    def _settle(self, note: str) -> None:
+        """Leave a conversation that can go on: what was said of an answer is kept, every call has a result."""
+        self.conversation.answer_what_is_open(note)
+        said, self.asker.partial = self.asker.partial.strip(), ""
+        if said:
+            self.conversation.add(Said({"role": "assistant", "content": f"{said}\n\n{note}"}))
+
+    def _finished(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
+        spent, seconds = self.spent, time.monotonic() - started
+        session_id = self.conversation.session_id
+        finished = TurnFinished(text, stop, detail, spent.steps, spent.usage, spent.cost, seconds, session_id)
+        self.listen(finished)
+        return finished
+
+
+def _stop_of(reply: Reply) -> Stop | None:
+    """Why a turn ends with an answer; None where it goes on."""
+    if reply.calls or reply.stop == "pause":
+        return None
+    if reply.stop == "refusal":
+        return "refusal"
+    return "length" if reply.stop in {"length", "window"} else "end"
+
+
+def _result(call: ToolCall, text: str) -> Message:
+    return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _does_not_fit(error: ProviderError) -> ProviderError:
+    """The same kind of error, saying what was tried and what would help."""
+    tried = f"it was compacted {OVERFLOW_TRIES} times and still does not fit"
+    advice = "use a model with a larger window, fewer tools, or a shorter prompt"
+    return type(error)(f"{error}; {tried}: {advice}", provider=error.provider, model=error.model, status=error.status)
