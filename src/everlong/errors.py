@@ -15,6 +15,8 @@
     │   ├── NotStored           a session, branch, node or view that is not there
     │   ├── TitleTaken          another session has that title
     │   └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
+    ├── ToolError           a tool cannot do what the model asked; the model is told, and the turn goes on
+    │   └── ToolInterrupted     it was stopped by the user before it was done
     └── ProviderError       a model's API that gave no usable answer
         ├── ContextOverflow        the prompt is longer than the window
         ├── RequestTooLarge        the request is larger than the API takes, whatever the window
@@ -59,6 +61,8 @@ __all__ = [
     "SummarizerError",
     "TargetUnreachable",
     "TitleTaken",
+    "ToolError",
+    "ToolInterrupted",
     "TranscriptError",
 ]
 
@@ -138,6 +142,14 @@ class TitleTaken(StoreError):  # noqa: N818 - as above
 
 class QueryError(StoreError):
     """A search cannot be run: its pattern is none, or its mode, order, filter or cursor is not one that is known."""
+
+
+class ToolError(EverlongError):
+    """A tool cannot do what a model asked of it; the message is for the model, and says what it can do instead."""
+
+
+class ToolInterrupted(ToolError):  # noqa: N818 - reads as the fact that it states
+    """A tool was stopped by the user; the message is what it has to show so far."""
 
 
 class ProviderError(EverlongError):

@@ -18,6 +18,7 @@ from everlong.store.alike import contents_with
 from everlong.store.content import digest_of, value_of
 from everlong.store.forgotten import stub_of
 from everlong.store.maintenance import out_of_search
+from everlong.store.outputs import drop_outputs
 from everlong.store.paths import segments_to
 from everlong.store.schema import annex, branch, content, node, pin, turn, view, view_item
 from everlong.store.schema import session as sessions
@@ -87,6 +88,7 @@ class _Forgetting:
         self._void(views, items)
         for part in _parts(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
+            drop_outputs(self.connection, self.store.tenant, list(part))
         return Forgotten(len(rows), len(views))
 
     def _shared(self, digests: set[bytes], numbers: set[int]) -> set[bytes]:

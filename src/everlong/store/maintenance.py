@@ -23,6 +23,7 @@ from everlong.store.schema import (
     compaction,
     content,
     node,
+    output,
     pending,
     pin,
     session,
@@ -104,7 +105,8 @@ def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> in
     gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
     items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
     out_of_search(store, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
-    connection.execute(delete(pin).where(pin.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
+    for table in (pin, output):
+        connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
     connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
     shown = select(branch.c.id, branch.c.view_id).where(branch.c.view_id.in_(gone_views))
     for user in connection.execute(shown).all():
@@ -137,6 +139,7 @@ def _unused_contents(store: Store, connection: Connection) -> int:
     used = union_all(
         select(node.c.digest),
         select(annex.c.digest),
+        select(output.c.digest),
         select(view_item.c.digest).where(view_item.c.digest.is_not(None)),
         select(branch.c.preamble).where(branch.c.preamble.is_not(None)),
         select(view.c.preamble).where(view.c.preamble.is_not(None)),
@@ -239,7 +242,7 @@ def stats(store: Store) -> dict[str, int]:
             name: connection.execute(
                 select(func.count()).select_from(table).where(table.c.tenant == store.tenant)
             ).scalar_one()
-            for name, table in (tables | {"compactions": compaction}).items()
+            for name, table in (tables | {"compactions": compaction, "outputs": output}).items()
         }
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
     return {**found, "bytes": size_of(store)}

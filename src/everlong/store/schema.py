@@ -32,6 +32,7 @@ __all__ = [
     "lease",
     "metadata",
     "node",
+    "output",
     "pending",
     "pin",
     "session",
@@ -257,6 +258,18 @@ tombstone = Table(  # blocks that were forgotten: a message that carries one is 
     Column("tenant", String, nullable=False),
     Column("ts", Float(53), nullable=False),
     Index("ix_tombstone_tenant", "tenant"),
+)
+
+output = Table(  # the whole output of a tool, of which a message has only a part; its words are a content
+    "output",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("node", _Id, nullable=False),
+    Column("digest", _Digest, nullable=False),
+    Column("ts", Float(53), nullable=False),
+    UniqueConstraint("node", "digest"),
+    Index("ix_output_digest", "tenant", "digest"),
 )
 
 pending = Table(  # stored but not indexed yet: a node's seq, or minus the seq of a view's item

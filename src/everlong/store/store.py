@@ -27,6 +27,7 @@ from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.database import Database, open_database
 from everlong.store.forget import Forgotten, forget
 from everlong.store.history import MANUAL, Compaction, Occasion, history
+from everlong.store.outputs import Outputs
 from everlong.store.pages import ReadPage, page_of
 from everlong.store.paths import Entry, Reader, message_of, segments_to
 from everlong.store.recording import Recording
@@ -59,6 +60,7 @@ class Store:
         self.reader = Reader(database)
         self.sessions = Sessions(self)
         self.turns = Turns(self)
+        self.outputs = Outputs(self)
         self.recording = Recording(self)
 
     @classmethod

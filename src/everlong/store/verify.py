@@ -15,7 +15,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.forgotten import read_stub
-from everlong.store.schema import annex, branch, content, node, pin, session, turn, view, view_item
+from everlong.store.schema import annex, branch, content, node, output, pin, session, turn, view, view_item
 from everlong.store.views import Item, problems_of
 
 if TYPE_CHECKING:
@@ -240,6 +240,14 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
         (
             "a pin names message {0}, which is not there",
             _dangling(pin.c.node, pin.c.node, node.c.id).where(pin.c.tenant == tenant),
+        ),
+        (
+            "an output is kept with message {0}, which is not there",
+            _dangling(output.c.node, output.c.node, node.c.id).where(output.c.tenant == tenant),
+        ),
+        (
+            "the whole output of message {0} is not there",
+            _dangling(output.c.node, output.c.digest, content.c.digest).where(output.c.tenant == tenant),
         ),
         (
             "view {0} repeats a view that is not there",

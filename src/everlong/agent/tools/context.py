@@ -1,0 +1,44 @@
+"""What a tool may need of the agent that runs it: the files, the store, the session, the to-do list, the limits."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from everlong.agent.tools.todo import TodoList
+from everlong.agent.tools.workspace import Workspace
+from everlong.errors import ConfigError
+from everlong.store import Store
+
+LEAST_OUTPUT = 1_000
+
+
+@dataclass
+class ToolContext:
+    """The surroundings of a call; one for a whole conversation, whatever session it is in."""
+
+    workspace: Workspace
+    store: Store
+    session_id: str
+    """The session that the conversation is in now; a compaction changes it."""
+    todo: TodoList = field(default_factory=TodoList)
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    """Set while the user wants whatever runs to stop."""
+    timeout_seconds: float = 120
+    """How long a command may run that does not ask for another time."""
+    output_chars: int = 12_000
+    """The longest text of a result that goes to the model; of a longer one it gets beginning and end."""
+
+    def __post_init__(self) -> None:
+        if self.output_chars < LEAST_OUTPUT:
+            raise ConfigError(
+                f"output_chars is {self.output_chars}; a tool's result needs room for {LEAST_OUTPUT} at least",
+                "output_chars",
+            )
+        if not self.timeout_seconds > 0:
+            raise ConfigError(f"timeout_seconds is {self.timeout_seconds}; give a number above 0", "timeout_seconds")
+
+    @property
+    def page_chars(self) -> int:
+        """The length of a page of a longer text; also that of the beginning which a capped result shows."""
+        return self.output_chars * 2 // 3

@@ -1,0 +1,68 @@
+"""The agent's own list of what there is to do: kept beside the conversation, so that no compaction takes it away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from everlong.model import Message, calls_of
+
+Status = Literal["pending", "in_progress", "done"]
+
+NAME = "update_todo"
+_MARKS: dict[Status, str] = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
+
+
+class TodoItem(BaseModel):
+    """One thing to do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    text: str = Field(min_length=1, description="What is to be done.")
+    status: Status = Field("pending", description="Where it stands.")
+
+
+_ITEMS = TypeAdapter(list[TodoItem])
+
+
+@dataclass
+class TodoList:
+    """The things to do, in the agent's own order and words."""
+
+    items: list[TodoItem] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The whole list, one line per item; empty where there is none."""
+        return "\n".join(f"{_MARKS[item.status]} {item.text}" for item in self.items)
+
+    def replace(self, items: Sequence[TodoItem]) -> None:
+        """Put another list in the place of this one."""
+        self.items = list(items)
+
+    @classmethod
+    def from_messages(cls, messages: Iterable[Message]) -> TodoList:
+        """The list as the latest valid call of ``update_todo`` in a conversation left it; empty without one."""
+        latest: list[TodoItem] = []
+        for message in messages:
+            for call in calls_of(message):
+                if call.name == NAME:
+                    latest = _items_of(call.arguments, latest)
+        return cls(latest)
+
+
+def _items_of(arguments: str, otherwise: list[TodoItem]) -> list[TodoItem]:
+    try:
+        return _ITEMS.validate_python(json.loads(arguments, strict=False)["items"])
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+        ValidationError,
+    ):  # a call that was answered with an error
+        return otherwise

@@ -1,0 +1,164 @@
+"""The tools that a model has, and the running of its calls: whatever a model sends, a result comes back.
+
+A call is read, checked, approved and run, in this order; each step may end it with a message that tells the model what
+was wrong and what it can do. The result is fit to be sent. This module does not decide which calls a model makes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from everlong.agent.approval import Approvals
+from everlong.agent.tools.capping import bounded, capped
+from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.text import one_line, sendable
+from everlong.agent.tools.tool import Arguments, Tool, ToolOutput, as_output
+from everlong.errors import ConfigError, EverlongError, ToolError, ToolInterrupted
+from everlong.model import Message, ToolCall
+from everlong.wire.blocks import INVALID
+
+Outcome = Literal["done", "failed", "refused", "unknown", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """How a call came out, and the message that answers it."""
+
+    message: Message
+    outcome: Outcome
+    whole: str | None
+    """The whole output where the message has only a part of it; kept with `everlong.store.outputs`."""
+    seconds: float
+
+
+class Toolbox:
+    """Tools by name."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools: dict[str, Tool] = {}
+        for one in sorted(tools, key=lambda one: one.name):
+            if one.name in self._tools:
+                raise ConfigError(f"two tools are called {one.name!r}; give one of them another name")
+            self._tools[one.name] = one
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        """A tool by its name."""
+        return self._tools.get(name)
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """What a model is told of them, always in the same order, so that a cached prompt stays valid."""
+        return [one.schema for one in self]
+
+    def describe(self, call: ToolCall) -> str:
+        """A call in one line, for people, whatever is wrong with it."""
+        found = self._tools.get(call.name)
+        try:
+            args = read_arguments(call)
+        except ToolError:
+            return one_line(f"{call.name} {call.arguments}")
+        return found.describe(args) if found else one_line(f"{call.name} {call.arguments}")
+
+    def run(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> ToolResult:
+        """Run a call. Nothing that a model can send makes this raise; an interrupt from the keyboard passes through."""
+        began = time.perf_counter()
+        outcome, output = self._ran(call, context, approvals)
+        text, whole = _fit(output, call.name, context)
+        message: Message = {"role": "tool", "tool_call_id": call.id, "content": text}
+        if output.images:
+            message["content"] = [*([{"type": "text", "text": text}] if text else []), *output.images]
+        if outcome != "done":
+            message["is_error"] = True
+        return ToolResult(message, outcome, whole, time.perf_counter() - began)
+
+    def _ran(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> tuple[Outcome, ToolOutput]:
+        found = self._tools.get(call.name)
+        if found is None:
+            return "unknown", ToolOutput(self._unknown(call.name))
+        if context.interrupted.is_set():
+            return "interrupted", ToolOutput("Interrupted by the user before it was run; nothing was done.")
+        try:
+            args = found.check(read_arguments(call))
+            ruling = approvals.rule(found, args, context)
+            if not ruling.is_allowed:
+                return "refused", ToolOutput(f"Not allowed, so nothing was done: {ruling.reason}")
+            output = as_output(found.handler(args, context))
+        except ToolInterrupted as error:
+            return "interrupted", ToolOutput(str(error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any tool may fail in any way, and the model is told
+            return "failed", ToolOutput(_failure(call.name, error))
+        if isinstance(output, str):
+            output = ToolOutput(output)
+        return ("failed" if output.is_error else "done"), output
+
+    def _unknown(self, name: str) -> str:
+        close = get_close_matches(name, self._tools, n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        return f"There is no tool {one_line(name, 80)!r}.{meant} There are: {', '.join(self._tools) or 'none'}."
+
+
+def read_arguments(call: ToolCall) -> Arguments:
+    """The arguments of a call; a `ToolError` where they are no JSON object."""
+    text = call.arguments
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text, strict=False)  # models write line breaks into strings as they are
+    except RecursionError:
+        raise ToolError(f"The arguments of {call.name} are nested too deeply to be read; nothing was done.") from None
+    except ValueError as error:
+        raise ToolError(_no_json(call.name, text, error)) from error
+    if isinstance(value, dict) and value.keys() == {INVALID}:
+        raise ToolError(_no_json(call.name, str(value[INVALID]), None))
+    if not isinstance(value, dict):
+        raise ToolError(
+            f'The arguments of {call.name} must be a JSON object, such as {{"path": "README.md"}}; got '
+            f"{one_line(text, 80)}. Nothing was done."
+        )
+    return value
+
+
+def _no_json(name: str, text: str, error: ValueError | None) -> str:
+    where = f" ({error})" if error is not None else ""
+    torn = isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip()) - 1
+    torn = torn or "Unterminated string" in where
+    advice = "They seem to be cut off; send less at once." if torn else "Send them again as one valid JSON object."
+    return (
+        f"The arguments of {name} are not valid JSON{where}, so nothing was done. {advice} "
+        f"They begin with {one_line(text, 80)!r}"
+    )
+
+
+def _failure(name: str, error: BaseException) -> str:
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot even say what it is
+        said = ""
+    if isinstance(error, EverlongError):
+        return said
+    kind = type(error).__name__
+    return f"{name} failed: {kind}: {said}" if said else f"{name} failed: {kind}"
+
+
+def _fit(output: ToolOutput, name: str, context: ToolContext) -> tuple[str, str | None]:
+    """The text of a result as it is sent, and the whole of it where that is only a part."""
+    text = bounded(sendable(output.text))
+    if not text.strip() and not output.images:
+        return f"[{one_line(name, 80)} gave no output]", None
+    if len(text) <= context.output_chars:
+        return text, None
+    outputs = context.store.outputs
+    whole = outputs.cleaned(text)  # before it is cut, so that the pages are those of what is kept
+    if len(whole) <= context.output_chars:
+        return whole, None
+    return capped(whole, context.output_chars, context.page_chars, outputs.ident(whole)), whole

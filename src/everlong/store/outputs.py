@@ -1,0 +1,116 @@
+"""Whole outputs of tools: what a message shows only the beginning and end of, kept beside it and read in pages.
+
+An output belongs to a message and goes with it: when the message is forgotten or collected as garbage. It is no part of
+the conversation, so it is neither sent nor searched. Its id follows from its words and is known before it is kept.
+"""
+
+from __future__ import annotations
+
+import string
+import time
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, delete, exists, select
+
+from everlong.errors import NotStored
+from everlong.store.content import blob, encoded, value_of
+from everlong.store.pages import ReadPage, page_of_text
+from everlong.store.schema import annex, branch, content, node, output, session, turn, view, view_item
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+IDENT_BYTES = 6
+"""Bytes of a digest that make an id: 12 hexadecimal digits."""
+
+
+class Outputs:
+    """The whole outputs that one tenant keeps."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def cleaned(self, text: str) -> str:
+        """A text as it may be stored: without secrets, where the store is told to keep none."""
+        return str(self._store.cleaned({"role": "tool", "content": text})["content"])
+
+    def ident(self, text: str) -> str:
+        """The id under which an output can be read once it is kept."""
+        made = blob(self._store.tenant, encoded(self.cleaned(text)))
+        return made.digest[:IDENT_BYTES].hex()
+
+    def keep(self, node: bytes, text: str) -> None:
+        """Keep the whole output of which a message has a part; keeping it again adds nothing.
+
+        The output of a message that is forgotten is not kept.
+        """
+        store = self._store
+        made = blob(store.tenant, encoded(self.cleaned(text)))
+        add_content = store.database.sql(
+            "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live') ON CONFLICT DO NOTHING"
+        )
+        add_output = store.database.sql(
+            "INSERT INTO output (tenant, node, digest, ts) VALUES (?,?,?,?) ON CONFLICT DO NOTHING"
+        )
+
+        def work(connection: Connection) -> None:
+            if self._state(connection, node) == "live":
+                connection.exec_driver_sql(add_content, (store.tenant, *made))
+                connection.exec_driver_sql(add_output, (store.tenant, node, made.digest, time.time()))
+
+        store.database.write(work)
+
+    def read(self, ident: str, page: int = 0, chars: int = 8_000) -> ReadPage:
+        """One page of an output, counted from 0; pages end at line ends where they can."""
+        with self._store.database.read() as connection:
+            row = connection.execute(
+                select(content.c.bytes, content.c.codec)
+                .join(output, output.c.digest == content.c.digest)
+                .where(*self._named(ident), content.c.state == "live")
+                .order_by(output.c.seq.desc())
+                .limit(1)
+            ).first()
+        if row is None:
+            raise NotStored(f"there is no stored output {ident!r}; ids are in the line that says what was left out")
+        return page_of_text(value_of(row.bytes, row.codec), page, chars)
+
+    def of(self, node: bytes) -> list[str]:
+        """The ids of the outputs that are kept with a message."""
+        mine = select(output.c.digest).where(output.c.node == node, output.c.tenant == self._store.tenant)
+        with self._store.database.read() as connection:
+            rows = connection.execute(mine.order_by(output.c.seq)).scalars()
+            return [bytes(digest)[:IDENT_BYTES].hex() for digest in rows]
+
+    def _named(self, ident: str) -> tuple[Any, ...]:
+        if len(ident) != 2 * IDENT_BYTES or not set(ident) <= set(string.hexdigits):
+            raise NotStored(
+                f"{ident!r} is no id of a stored output; one has {2 * IDENT_BYTES} hexadecimal digits, "
+                "and stands in the line that says what was left out"
+            )
+        start = bytes.fromhex(ident)
+        low, high = start.ljust(16, b"\x00"), start.ljust(16, b"\xff")
+        return output.c.tenant == self._store.tenant, output.c.digest.between(low, high)
+
+    def _state(self, connection: Connection, ident: bytes) -> str:
+        state = connection.execute(
+            select(content.c.state)
+            .join(node, node.c.digest == content.c.digest)
+            .where(node.c.id == ident, node.c.tenant == self._store.tenant)
+        ).scalar()
+        if state is None:
+            raise NotStored(f"there is no message {ident.hex()} in {self._store.database.backend.where}")
+        return str(state)
+
+
+def drop_outputs(connection: Connection, tenant: str, nodes: list[bytes]) -> None:
+    """Remove the outputs of some messages, and their words where nothing else has the same."""
+    mine = output.c.tenant == tenant, output.c.node.in_(nodes)
+    digests = {bytes(digest) for digest in connection.execute(select(output.c.digest).where(*mine)).scalars()}
+    connection.execute(delete(output).where(*mine))
+    users = (
+        *(output.c.digest, node.c.digest, annex.c.digest, view_item.c.digest, branch.c.preamble, view.c.preamble),
+        *(session.c.system_prompt, turn.c.preamble, turn.c.reply),
+    )
+    for digest in sorted(digests):
+        unused = [~exists().where(column == digest) for column in users]
+        connection.execute(delete(content).where(content.c.digest == digest, *unused))
