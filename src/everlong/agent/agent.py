@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import Notice, SessionStarted, TurnFinished
 from everlong.agent.loop import Loop
-from everlong.agent.tools.todo import NAME as UPDATE_TODO
+from everlong.agent.todos import TodoKeeper
 from everlong.context import ContextCompressor
 from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.model import Message, ToolCall, text_of
@@ -42,8 +42,7 @@ class Agent(Loop):
     idle_seconds: float | None = None
     """How long the provider holds the conversation, where pauses are to be used for compacting."""
     flush_min_turns = 6
-    _todo_node: bytes | None = None
-    _pinned_node: bytes | None = None
+    todos: TodoKeeper
 
     @property
     def engine(self) -> ContextEngine:
@@ -59,7 +58,8 @@ class Agent(Loop):
 
     def begin(self, *, is_resumed: bool = False) -> None:
         """Tell everybody that the session begins, or goes on; a full one is compacted before the model sees it."""
-        self.compactor.before = self._pin_todo
+        self.todos = TodoKeeper(self.conversation, self.context.todo, lambda text: self.listen(Notice(text)))
+        self.compactor.before = self.todos.pin
         self.compactor.went_on = self._goes_on
         session_id = self.conversation.session_id
         self.engine.on_session_start(
@@ -67,7 +67,7 @@ class Agent(Loop):
         )
         self.listen(SessionStarted(session_id, self.asker.model, is_resumed))
         if is_resumed:
-            self._restore_todo()
+            self.todos.restore()
             self.compactor.on_resume(self._last_reported())
 
     def run(self, prompt: str | Sequence[Mapping[str, Any]] | None = None) -> TurnFinished:
@@ -97,7 +97,6 @@ class Agent(Loop):
         self.context.session_id = conversation.session_id
         self.context.todo.replace([])
         self.approvals.remembered.clear()
-        self._todo_node = self._pinned_node = None
         if self.memory is not None:
             self.memory.switch(conversation.session_id, reason=reason)
         self.begin()
@@ -178,44 +177,9 @@ class Agent(Loop):
         address = connection.endpoint.base_url or ""
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)
 
-    # -- the todo list -------------------------------------------------------------------------------------------------
-
     def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
         """Remember where the newest todo list stands."""
-        if call.name == UPDATE_TODO and result.outcome == "done" and nodes:
-            self._todo_node = nodes[-1]
-
-    def _pin_todo(self) -> None:
-        """Have the todo list told in its own words behind the summary that is about to be made.
-
-        Only now: a pin that moved between compactions would change what the provider has cached.
-        """
-        node, store = self._todo_node, self.conversation.store
-        if node is None or node == self._pinned_node:
-            return
-        try:
-            if self._pinned_node is not None:
-                store.unpin(self._pinned_node)
-            store.pin(node)
-        except StoreError as error:
-            self.listen(Notice(f"the todo list could not be pinned: {error}"))
-            return
-        self._pinned_node = node
-
-    def _restore_todo(self) -> None:
-        """Find the newest todo list of a stored conversation: in this session's messages, else among what is pinned."""
-        conversation = self.conversation
-        if conversation.branch is None:
-            return
-        entries = conversation.store.pinned(conversation.branch)
-        entries += conversation.store.sessions.entries(conversation.session_id)
-        waiting: set[str] = set()
-        for entry in entries:
-            found = self.context.todo.read(entry.message, waiting)
-            if found and entry.id is not None:
-                self._todo_node = entry.id
-        pinned = {entry.id for entry in conversation.store.pinned(conversation.branch)}
-        self._pinned_node = self._todo_node if self._todo_node in pinned else None
+        self.todos.noted(call, result, nodes)
 
 
 def user_message(text: str, images: Sequence[Mapping[str, Any]] = ()) -> Message:

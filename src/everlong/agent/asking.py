@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta
+from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta, unheard
 from everlong.errors import ProviderError
 from everlong.providers.base import CallOptions, Done
 
@@ -45,7 +45,7 @@ class Asker:
         *,
         cache: PromptCache | None = None,
         max_answer_tokens: int | None = None,
-        listen: Callable[[AgentEvent], None] = lambda event: None,
+        listen: Callable[[AgentEvent], None] = unheard,
     ) -> None:
         self.connection = connection
         self.tools = tools

@@ -61,8 +61,10 @@ class Compactor:
         """Called before each compaction, while everything still stands."""
         self.spent: Callable[[], float | None] = lambda: None
         """What the summarizer has cost since this was last asked."""
+        self.went_on: Callable[[str], None] = lambda child: None
+        """Told the session that goes on after a compaction."""
+        self.ask = ask
         self._tell = tell
-        self._ask = ask
         self._log_folder = log_folder
 
     # -- triggers ------------------------------------------------------------------------------------------------------
@@ -196,11 +198,12 @@ class Compactor:
         """Have memories flushed and hear what should be kept; whatever goes wrong there cannot stop a compaction."""
         if self.memory is None:
             return None
-        self.memory.flush(self.conversation.messages, self._ask, min_turns=0)
+        self.memory.flush(self.conversation.messages, self.ask, min_turns=0)
         return self.memory.before_compaction(self.conversation.messages)
 
     def _went_on(self, parent: str) -> None:
         child = self.conversation.session_id
+        self.went_on(child)
         self.engine.on_session_start(child, parent_session_id=parent, reason="compression")
         if self.memory is not None:
             self.memory.switch(child, parent_session_id=parent, reason="compression")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Conversation", "Said"]
 
-_LOST_RESULT = "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
+_LOST_RESULT = (
+    "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
+)
 _TITLE_CHARS = 60
 
 

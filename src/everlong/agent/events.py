@@ -27,6 +27,7 @@ __all__ = [
     "ToolStarted",
     "TurnFinished",
     "as_dict",
+    "unheard",
 ]
 
 CompactionReason = Literal["preflight", "threshold", "overflow", "model switch", "hygiene", "idle", "manual"]
@@ -159,6 +160,11 @@ _NAMES = {
     Notice: "notice",
     TurnFinished: "end",
 }
+
+
+def unheard(event: AgentEvent) -> None:
+    """Listen to nothing."""
+    del event
 
 
 def as_dict(event: AgentEvent) -> dict[str, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from everlong.agent.approval import Approvals
     from everlong.agent.asking import Asker
     from everlong.agent.tools.context import ToolContext
-    from everlong.agent.tools.toolbox import Toolbox
+    from everlong.agent.tools.toolbox import Toolbox, ToolResult
     from everlong.providers.base import Reply
 
 __all__ = ["Loop"]
@@ -68,7 +68,7 @@ class Loop:
         self.limits = limits or Limits()
         self.listen = listen
         self.spent = Spent()
-        self._watch = Watch(context.interrupted)
+        self.watch = Watch(context.interrupted)
 
     # -- the four verbs ------------------------------------------------------------------------------------------------
 
@@ -133,9 +133,11 @@ class Loop:
         answered = 0
         try:
             for call in calls:
-                self._watch.check()
-                self.conversation.add(self._called(call))
+                self.watch.check()
+                result = self._called(call)
+                nodes = self.conversation.add(Said(result.message, result.whole))
                 answered += 1
+                self.answered(call, result, nodes)
         finally:
             left = calls[answered:]
             texts = [_STOPPED, *[_NOT_RUN] * len(left)][: len(left)]
@@ -155,11 +157,14 @@ class Loop:
     def learn(self, error: ProviderError) -> None:
         """Take in what a refusal says about the model."""
 
+    def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
+        """Take in that a call has its result, stored under these ids."""
+
     def _asked(self, answer_tokens: int) -> Reply:
         conversation = self.conversation
         number = conversation.begin_turn(self.asker.model)
         try:
-            reply = self.asker.ask(list(conversation.messages), answer_tokens, self._watch)
+            reply = self.asker.ask(list(conversation.messages), answer_tokens, self.watch)
         except ProviderError as error:
             conversation.fail_turn(number, error)
             raise
@@ -173,20 +178,20 @@ class Loop:
         self.listen(Answered(reply.text, reply.usage, reply.stop, cost))
         return reply
 
-    def _called(self, call: ToolCall) -> Said:
+    def _called(self, call: ToolCall) -> ToolResult:
         summary = self.toolbox.describe(call)
         self.listen(ToolStarted(call, summary))
         run = self.toolbox.ready(call, self.context, self.approvals)
-        result = self._watch.call(run)
+        result = self.watch.call(run)
         self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
-        return Said(result.message, result.whole)
+        return result
 
     def _begin(self) -> float:
         self.context.interrupted.clear()
         self.spent = Spent()
         now = time.monotonic()
         deadline = None if self.limits.seconds is None else now + self.limits.seconds
-        self._watch = Watch(self.context.interrupted, deadline)
+        self.watch = Watch(self.context.interrupted, deadline)
         return now
 
     def _settle(self, note: str) -> None:

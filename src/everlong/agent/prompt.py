@@ -46,7 +46,7 @@ def system_prompt(
     parts = [
         role,
         f"Working directory: {root}\nSystem: {platform.system()} {platform.machine()}\n"
-        f"Today: {(today or date.today()).isoformat()}",  # noqa: DTZ011 - the user's own day
+        f"Today: {(today or date.today()).isoformat()}",
         project_instructions(root, instructions_tokens),
         memory,
     ]

@@ -19,11 +19,11 @@ _LOOK_SECONDS = 0.05
 """How often a wait looks whether it is to end."""
 
 
-class Interrupted(BaseException):  # noqa: N818 - reads as the fact that it states
+class Interrupted(BaseException):
     """Whoever watches was told to stop; like `KeyboardInterrupt`, nothing that merely handles failures catches it."""
 
 
-class OutOfTime(BaseException):  # noqa: N818 - as above
+class OutOfTime(BaseException):
     """The time is up."""
 
 

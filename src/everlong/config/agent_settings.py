@@ -39,9 +39,9 @@ class AgentSettings(Section):
     )
     tool_output_chars: Whole = setting(
         12_000,
-        "a whole number from 200 to 1,000,000,000",
+        "a whole number from 1,000 to 1,000,000,000",
         "How much of a tool's output the model sees at once; the whole is kept, to be read in pages.",
-        ge=200,
+        ge=1_000,
     )
     instructions_tokens: Whole = setting(
         4_000,

@@ -39,7 +39,7 @@ from everlong.store.sessions import Sessions
 from everlong.store.tree import Branch, Recorder
 from everlong.store.turns import Turns
 from everlong.store.verify import Verified, verify
-from everlong.store.viewing import items_of
+from everlong.store.viewing import items_of, pinned_in
 from everlong.store.views import TAG, Item
 
 if TYPE_CHECKING:
@@ -182,6 +182,13 @@ class Store:
         """Take a pin away; False where there was none."""
         gone = delete(pins).where(pins.c.node == node, pins.c.tenant == self.tenant)
         return self.database.write(lambda connection: connection.execute(gone).rowcount == 1)
+
+    def pinned(self, at: Branch) -> list[Entry]:
+        """The pinned messages on the way to a place, oldest first."""
+        with self.database.read() as connection:
+            path = segments_to(connection, at.id, at.depth)
+            depths = sorted(depth for _, depth in pinned_in(connection, self.tenant, path))
+            return [e for d in depths for e in self.reader.entries(connection, path, d - 1, d) if e.id is not None]
 
     def compactions(self, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
         """The compaction history of a session, of a branch, or of all, oldest first."""

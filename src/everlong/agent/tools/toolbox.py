@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -30,6 +30,8 @@ class ToolResult:
     """How a call came out, and the message that answers it."""
 
     message: Message
+    text: str
+    """What the message says, without pictures."""
     outcome: Outcome
     whole: str | None
     """The whole output where the message has only a part of it; kept with `everlong.store.outputs`."""
@@ -71,31 +73,49 @@ class Toolbox:
 
     def run(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> ToolResult:
         """Run a call. Nothing that a model can send makes this raise; an interrupt from the keyboard passes through."""
-        began = time.perf_counter()
-        outcome, output = self._ran(call, context, approvals)
-        text, whole = _fit(output, call.name, context)
-        message: Message = {"role": "tool", "tool_call_id": call.id, "content": text}
-        if output.images:
-            message["content"] = [*([{"type": "text", "text": text}] if text else []), *output.images]
-        if outcome != "done":
-            message["is_error"] = True
-        return ToolResult(message, outcome, whole, time.perf_counter() - began)
+        return self.ready(call, context, approvals)()
 
-    def _ran(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> tuple[Outcome, ToolOutput]:
+    def ready(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> Callable[[], ToolResult]:
+        """Read, check and approve a call, here and now; what it returns runs it, in any thread."""
+        began = time.perf_counter()
+        ended, args = self._checked(call, context, approvals)
+
+        def run() -> ToolResult:
+            outcome, output = ended or self._ran(call, args, context)
+            text, whole = _fit(output, call.name, context)
+            message: Message = {"role": "tool", "tool_call_id": call.id, "content": text}
+            if output.images:
+                message["content"] = [*([{"type": "text", "text": text}] if text else []), *output.images]
+            if outcome != "done":
+                message["is_error"] = True
+            return ToolResult(message, text, outcome, whole, time.perf_counter() - began)
+
+        return run
+
+    def _checked(
+        self, call: ToolCall, context: ToolContext, approvals: Approvals
+    ) -> tuple[tuple[Outcome, ToolOutput] | None, Arguments]:
+        """The end of a call that is not to be run, or None; and its arguments."""
         found = self._tools.get(call.name)
         if found is None:
-            return "unknown", ToolOutput(self._unknown(call.name))
+            return ("unknown", ToolOutput(self._unknown(call.name))), {}
         if context.interrupted.is_set():
-            return "interrupted", ToolOutput("Interrupted by the user before it was run; nothing was done.")
+            return ("interrupted", ToolOutput("Interrupted by the user before it was run; nothing was done.")), {}
         try:
             args = found.check(read_arguments(call))
             ruling = approvals.rule(found, args, context)
-            if not ruling.is_allowed:
-                return "refused", ToolOutput(f"Not allowed, so nothing was done: {ruling.reason}")
-            output = as_output(found.handler(args, context))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any tool may fail in any way, and the model is told
+            return ("failed", ToolOutput(_failure(call.name, error))), {}
+        if not ruling.is_allowed:
+            return ("refused", ToolOutput(f"Not allowed, so nothing was done: {ruling.reason}")), args
+        return None, args
+
+    def _ran(self, call: ToolCall, args: Arguments, context: ToolContext) -> tuple[Outcome, ToolOutput]:
+        try:
+            output = as_output(self._tools[call.name].handler(args, context))
         except ToolInterrupted as error:
             return "interrupted", ToolOutput(str(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any tool may fail in any way, and the model is told
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             return "failed", ToolOutput(_failure(call.name, error))
         if isinstance(output, str):
             output = ToolOutput(output)

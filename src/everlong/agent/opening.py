@@ -1,0 +1,257 @@
+"""Opening an agent: from a configuration and a model's name to something that can be given a prompt.
+
+Puts the parts together and knows no more of them than how they are made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent.agent import Agent
+from everlong.agent.approval import Approvals, Approver, refuse_everything
+from everlong.agent.asking import Asker
+from everlong.agent.compaction import Compactor
+from everlong.agent.conversation import Conversation
+from everlong.agent.engines import EngineMaker, resolve_engine
+from everlong.agent.events import AgentEvent, Notice
+from everlong.agent.limits import Limits
+from everlong.agent.prompt import system_prompt
+from everlong.agent.tools import builtin_tools
+from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.tool import Tool
+from everlong.agent.tools.toolbox import Toolbox
+from everlong.agent.tools.workspace import Workspace
+from everlong.caching import PromptCache
+from everlong.config.paths import data_home
+from everlong.context import ContextCompressor
+from everlong.errors import ConfigError
+from everlong.memory import MemoryManager
+from everlong.providers.auxiliary import completer, summarizer_for
+from everlong.providers.connection import connect
+from everlong.store import open_store
+from everlong.store.naming import new_session_id
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+    from everlong.context import ContextEngine, Summarizer
+    from everlong.model import Message
+    from everlong.providers.base import CallOptions, Provider, Reply
+    from everlong.providers.connection import Connection
+    from everlong.store import Store
+
+__all__ = ["AgentOptions", "open_agent"]
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """What may be said about an agent besides its configuration."""
+
+    root: Path = field(default_factory=Path.cwd)
+    """The folder that it works in."""
+    allowed: Sequence[Path] = ()
+    """Further folders that its file tools may touch."""
+    approver: Approver = field(default_factory=lambda: refuse_everything("nobody is there to approve it"))
+    """Decides on calls that write or run something."""
+    tools: Iterable[Tool] | None = None
+    """The tools; the built-in ones by default."""
+    limits: Limits | None = None
+    """What one prompt may take; by default what the settings say."""
+    resume: str | None = None
+    """The session to go on with, by id, title or the beginning of an id."""
+    system_prompt: str | None = None
+    """What stands in the place of the usual system prompt."""
+    platform: str | None = None
+    """Where the session comes from; becomes its source."""
+    title: str | None = None
+    engines: Mapping[str, EngineMaker] | None = None
+    """Context engines by name, besides the built-in one."""
+    log_folder: Path | None = field(default_factory=lambda: data_home() / "logs")
+    """Where the JSON log of each session goes; None for nowhere."""
+
+
+def open_agent(
+    settings: Settings,
+    model: str | Connection | None = None,
+    options: AgentOptions | None = None,
+    *,
+    store: Store | None = None,
+    listen: Callable[[AgentEvent], None] = lambda event: None,
+) -> Agent:
+    """An agent that is ready to be given a prompt.
+
+    Args:
+        settings: the configuration.
+        model: ``provider:model``, or a connection; by default what ``agent.model`` says.
+        options: what else may be said about it.
+        store: where the conversation is kept; by default what the settings say.
+        listen: told everything that happens.
+
+    Raises:
+        ConfigError: no model is named, or a setting cannot be used.
+        NotStored: there is no session of the name that is to be resumed.
+    """
+    options = options or AgentOptions()
+    store = store or open_store(settings.store)
+    previous = store.sessions.find(options.resume) if options.resume is not None else None
+    connection = _connected(settings, model or settings.agent.model or (previous.model if previous else None))
+    return _Opening(settings, options, connection, store, listen).agent()
+
+
+def _connected(settings: Settings, model: str | Connection | None) -> Connection:
+    if model is None:
+        raise ConfigError(
+            "no model is named; say --model PROVIDER:MODEL, or set it for good: "
+            "everlong config set agent.model PROVIDER:MODEL",
+            key="agent.model",
+        )
+    return connect(model, settings) if isinstance(model, str) else model
+
+
+class _Opening:
+    """The parts of one agent while they are put together."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        options: AgentOptions,
+        connection: Connection,
+        store: Store,
+        listen: Callable[[AgentEvent], None],
+    ) -> None:
+        self.settings, self.options, self.connection, self.store = settings, options, connection, store
+        self.listen = listen
+        self.memory = MemoryManager.from_settings(settings, warn=self.warn) if settings.memory.enabled else None
+        self._spent = 0.0
+        self._agent: Agent | None = None
+
+    def warn(self, text: str) -> None:
+        self.listen(Notice(text))
+
+    def agent(self) -> Agent:
+        settings, options = self.settings, self.options
+        resumed = None
+        if options.resume is not None:
+            resumed = Conversation.resume(
+                self.store, options.resume, model=str(self.connection.model_name), warn=self.warn
+            )
+        ident = resumed.session_id if resumed is not None else new_session_id(time.time())
+        if self.memory is not None:
+            self.memory.start(ident, platform=options.platform or "cli")
+        window = self.connection.info.context_length
+        engine = resolve_engine(settings, window, model=self.connection.model, engines=options.engines, warn=self.warn)
+        toolbox = self._toolbox(engine)
+        self._schemas = toolbox.schemas()
+        if isinstance(engine, ContextCompressor):
+            engine.overhead_tokens = engine.counter.count_tools(self._schemas)
+        conversation = resumed or self._conversation(ident)
+        context = ToolContext(
+            Workspace(options.root, options.allowed),
+            self.store,
+            ident,
+            timeout_seconds=settings.agent.command_seconds,
+            output_chars=settings.agent.tool_output_chars,
+        )
+        compactor = Compactor(
+            conversation, engine, self.listen, memory=self.memory, ask=self._memory_asked, log_folder=options.log_folder
+        )
+        compactor.is_enabled = settings.compression.enabled
+        compactor.spent = self._spent_since
+        made = Agent(
+            self._asker(self.connection),
+            conversation,
+            compactor,
+            toolbox,
+            context,
+            Approvals(options.approver),
+            limits=options.limits or Limits.from_settings(settings.agent),
+            listen=self.listen,
+        )
+        made.memory = self.memory
+        made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
+        made.flush_min_turns = settings.memory.flush_min_turns
+        if settings.agent.idle_compaction:
+            made.idle_seconds = 3_600.0 if settings.prompt_caching.cache_ttl == "1h" else 300.0
+        self._agent = made
+        if isinstance(engine, ContextCompressor):
+            engine.summarizer = self._summarizer(self.connection)
+        made.begin(is_resumed=resumed is not None)
+        return made
+
+    def _conversation(self, ident: str | None = None) -> Conversation:
+        """A conversation in which nothing was said yet."""
+        options = self.options
+        prompt = options.system_prompt
+        if prompt is None:
+            memory = self.memory.prompt_block() if self.memory is not None else ""
+            prompt = system_prompt(
+                options.root.resolve(), instructions_tokens=self.settings.agent.instructions_tokens, memory=memory
+            )
+        about = {"ident": ident or new_session_id(time.time()), "platform": options.platform}
+        if options.title is not None:
+            about["title"] = options.title
+        return Conversation(
+            self.store,
+            system_prompt=prompt,
+            tools=self._schemas,
+            model=str(self.connection.model_name),
+            warn=self.warn,
+            about=about,
+        )
+
+    def _toolbox(self, engine: ContextEngine) -> Toolbox:
+        tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
+        tools += [Tool.from_schema(schema, partial(self._engine_tool, engine)) for schema in engine.get_tool_schemas()]
+        if self.memory is not None:
+            tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
+        return Toolbox(tools)
+
+    def _engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
+        assert self._agent is not None  # noqa: S101 - tools are called by an agent
+        return engine.handle_tool_call(name, args, messages=list(self._agent.conversation.messages))
+
+    # -- asking models -------------------------------------------------------------------------------------------------
+
+    def _asker(self, connection: Connection) -> Asker:
+        cache = PromptCache(
+            connection.model,
+            connection.endpoint.name,
+            base_url=connection.endpoint.base_url or "",
+            settings=self.settings.prompt_caching,
+            session_id=self._agent.conversation.session_id if self._agent is not None else "",
+            warn=lambda text: None,
+        )
+        return Asker(
+            connection,
+            self._schemas,
+            cache=cache,
+            max_answer_tokens=self.settings.agent.max_output_tokens,
+            listen=self.listen,
+        )
+
+    def _summarizer(self, connection: Connection) -> Summarizer | None:
+        assert self._agent is not None  # noqa: S101 - set before
+        cache = self._agent.asker.cache
+        warm = completer(
+            connection, self._watched, tools=self._schemas, prepare=cache.apply if cache is not None else None
+        )
+        return summarizer_for(self.settings, connection, main_complete=warm, ask=self._watched)
+
+    def _watched(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        """Ask a model on the side: it can be stopped like any other call, and what it costs is counted."""
+        assert self._agent is not None  # noqa: S101 - set before
+        reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
+        self._spent += getattr(provider, "cost", lambda usage: None)(reply.usage) or 0.0
+        return reply
+
+    def _spent_since(self) -> float | None:
+        spent, self._spent = self._spent, 0.0
+        return spent or None
+
+    def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
+        assert self._agent is not None  # noqa: S101 - set before
+        return self._watched(self._agent.connection, messages, {"tools": tools, "max_tokens": 1_024}).message
