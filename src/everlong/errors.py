@@ -6,6 +6,7 @@
     ├── ConfigError         a setting that is unknown, out of range or of the wrong type
     ├── TargetUnreachable   a ``target_tokens`` smaller than the least a conversation can become
     ├── SummarizerError     a summarizer that failed; the compressor falls back and reports it
+    ├── NotesError          a note that cannot be added, changed, found or read
     ├── StoreError          the store of conversations cannot do what was asked
     │   ├── StoreUnavailable    it cannot be opened, reached, read or written: no folder, no server, no permission
     │   ├── StoreFull           there is no room left on the disk
@@ -45,6 +46,7 @@ __all__ = [
     "MessageError",
     "NetworkFailure",
     "NotStored",
+    "NotesError",
     "Overloaded",
     "ProviderError",
     "QueryError",
@@ -106,6 +108,10 @@ class TargetUnreachable(EverlongError):  # noqa: N818 - reads as the fact that i
 
 class SummarizerError(EverlongError):
     """A summarizer gave nothing usable: network, quota, refusal, empty or broken output."""
+
+
+class NotesError(EverlongError):
+    """A note cannot be added, changed, found or read; the files are as they were."""
 
 
 class StoreError(EverlongError):

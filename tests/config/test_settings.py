@@ -55,7 +55,14 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "edit_min_gain": 40_000,
         },
         "context": {"engine": "compressor"},
-        "memory": {"provider": None},
+        "memory": {
+            "enabled": True,
+            "provider": None,
+            "budget_tokens": 1_200,
+            "timeout_seconds": 10,
+            "flush": True,
+            "flush_min_turns": 6,
+        },
         "store": {
             "url": None,
             "path": None,

@@ -166,10 +166,38 @@ class ContextSettings(_Section):
 
 
 class MemorySettings(_Section):
-    """The memory provider besides the built-in one."""
+    """What is remembered beyond one session, and by whom."""
 
+    enabled: Flag = _setting(
+        default=True,
+        allowed="true or false",
+        description="Whether anything is remembered beyond a session at all.",
+    )
     provider: Name | None = _setting(
         None, "the name of a memory provider, or null for none", "The one external memory provider to use."
+    )
+    budget_tokens: Whole = _setting(
+        1_200,
+        "a whole number from 0 to 1,000,000,000",
+        "How many tokens of the system prompt each provider's memories may take.",
+        ge=0,
+    )
+    timeout_seconds: Whole = _setting(
+        10,
+        "a whole number from 1 to 1,000,000,000",
+        "How many seconds a provider may take for one answer before it is left alone.",
+        ge=1,
+    )
+    flush: Flag = _setting(
+        default=True,
+        allowed="true or false",
+        description="Whether a model is asked what to remember before a compaction and at a session's end.",
+    )
+    flush_min_turns: Whole = _setting(
+        6,
+        "a whole number from 0 to 1,000,000,000",
+        "How many messages of the user a session must have to be asked about at its end.",
+        ge=0,
     )
 
 

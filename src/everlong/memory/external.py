@@ -1,0 +1,85 @@
+"""The one external memory provider: found by its entry point, made only if it is named.
+
+Any package can offer providers in the entry point group ``everlong.memory``; being installed does nothing. Knows how a
+provider is found and made; whether one that cannot be made is an error or a warning is the caller's business.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from everlong.errors import ConfigError
+from everlong.memory.contain import described
+from everlong.memory.provider import MemoryProvider
+
+GROUP = "everlong.memory"
+_KEY = "memory.provider"
+
+
+def installed_providers() -> list[str]:
+    """The names of all external providers that are installed, whether or not they work."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def external_provider(name: str, options: Mapping[str, Any] | None = None) -> MemoryProvider:
+    """Make the provider of that name; raises `ConfigError` where there is none or it cannot be made.
+
+    Args:
+        name: the entry point's name in the group ``everlong.memory``.
+        options: given as ``settings`` to a provider whose constructor takes that.
+    """
+    entry = _entry(name)
+    where = f"{entry.value!r}{f' of {entry.dist.name}' if entry.dist else ''}"
+    try:
+        made = _made(entry.load(), options or {})
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{_KEY}: the memory provider {name!r} ({where}) cannot be loaded: {described(error)}; mend or reinstall "
+            f"the package that offers it, or set {_KEY} to null",
+            _KEY,
+        ) from error
+    if not isinstance(made, MemoryProvider):
+        raise ConfigError(
+            f"{_KEY}: the memory provider {name!r} ({where}) is of the class {type(made).__name__}, which is not made "
+            "from everlong.memory.MemoryProvider",
+            _KEY,
+        )
+    return made
+
+
+def _entry(name: str) -> EntryPoint:
+    found = sorted(
+        entry_points(group=GROUP, name=name), key=lambda entry: (entry.dist.name if entry.dist else "", entry.value)
+    )
+    if not found:
+        installed = installed_providers()
+        choice = f"installed are {', '.join(installed)}" if installed else "none is installed"
+        raise ConfigError(
+            f"{_KEY}: there is no memory provider {name!r} among the entry points of the group {GROUP!r}; {choice}; "
+            f"install the package that offers it, or set {_KEY} to one that is installed or to null",
+            _KEY,
+        )
+    if len({entry.value for entry in found}) > 1:
+        offers = ", ".join(f"{entry.value}{f' of {entry.dist.name}' if entry.dist else ''}" for entry in found)
+        raise ConfigError(
+            f"{_KEY}: several packages offer a memory provider {name!r}: {offers}; uninstall all but one", _KEY
+        )
+    return found[0]
+
+
+def _made(offered: Any, options: Mapping[str, Any]) -> Any:
+    """The provider: what is offered itself, or what it makes if it is a class or a function."""
+    if not callable(offered):
+        return offered
+    return offered(settings=dict(options)) if _takes_settings(offered) else offered()
+
+
+def _takes_settings(make: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # a class of an extension module does not tell
+        return False
+    return "settings" in parameters

@@ -1,0 +1,79 @@
+"""A file of notes on disk: read as a whole, changed under a lock, replaced as a whole, never over somebody's edit.
+
+Programs take the folder's lock; people with an editor do not, so the file is looked at once more in the moment before
+it is replaced, and the change is worked out anew where it is no longer the one that was read. Knows nothing of what a
+note is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from everlong.config.atomic import write_whole
+from everlong.errors import NotesError
+from everlong.memory.lock import held
+
+_ATTEMPTS = 20
+
+
+class _EditedMeanwhile(Exception):  # noqa: N818 - never leaves this module
+    """The file is no longer the one that was read."""
+
+
+class NotesFile:
+    """One file of notes, which need not exist yet."""
+
+    def __init__(self, path: Path, wait_seconds: float) -> None:
+        self.path = path
+        self._wait_seconds = wait_seconds
+
+    def read(self) -> str:
+        """The file's text; empty where there is none, with a mark in the place of what is not UTF-8."""
+        return self._bytes().decode("utf-8", "replace")
+
+    def change(self, edit: Callable[[str], str]) -> str:
+        """Replace the text by what ``edit`` makes of it, and return that; what ``edit`` raises changes nothing.
+
+        ``edit`` is called again with the new text where somebody edited the file meanwhile.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with held(self.path.parent, self._wait_seconds):
+                for _ in range(_ATTEMPTS):
+                    try:
+                        return self._changed(edit)
+                    except _EditedMeanwhile:
+                        continue
+        except OSError as error:
+            raise NotesError(f"cannot write {self.path}: {error.strerror or error}; nothing was changed") from error
+        raise NotesError(f"{self.path} is being changed all the time by another program; nothing was changed")
+
+    def _changed(self, edit: Callable[[str], str]) -> str:
+        read = self._bytes()
+        try:
+            before = read.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = read.count(b"\n", 0, error.start) + 1
+            raise NotesError(
+                f"{self.path} is not UTF-8 (line {line}), so it is only read and not changed; save it as UTF-8"
+            ) from error
+
+        def check() -> None:
+            if self._bytes() != read:
+                raise _EditedMeanwhile
+
+        after = edit(before)
+        if after == before:
+            check()
+        else:
+            write_whole(self.path, after, check=check)
+        return after
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise NotesError(f"cannot read {self.path}: {error.strerror or error}") from error

@@ -1,0 +1,58 @@
+"""A lock on a folder that all processes and threads of this machine respect, given up by the system if one dies.
+
+Knows nothing of what is done while it is held.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from everlong.errors import NotesError
+
+_PAUSE_SECONDS = 0.01
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(handle: int) -> None:
+        os.lseek(handle, 0, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _take(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def held(folder: Path, wait_seconds: float) -> Iterator[None]:
+    """Nobody else holds the folder's lock meanwhile; raises `NotesError` where others keep it for too long."""
+    # The file stays: who deleted it would let two processes lock two different files of that name.
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        _wait_for(handle, folder, wait_seconds)
+        yield
+    finally:
+        os.close(handle)  # which gives the lock back
+
+
+def _wait_for(handle: int, folder: Path, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            _take(handle)
+        except (BlockingIOError, PermissionError):  # the latter is how Windows says it
+            if time.monotonic() >= deadline:
+                raise NotesError(
+                    f"another program has kept the notes in {folder} locked for {wait_seconds:g} seconds; nothing was "
+                    "changed; try again later"
+                ) from None
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return

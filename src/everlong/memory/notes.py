@@ -1,0 +1,273 @@
+"""The built-in memory: notes in two Markdown files that a person can read and edit.
+
+``MEMORY.md`` holds what the agent noted for itself, ``USER.md`` what is known of the user. A session's prompt has the
+notes as they were when it began, so that its bytes, and with them the provider's cache, never move; changes show in the
+answers of the tools, in what a summary is told, and in the next session. Knows files and notes, but no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from everlong.config.paths import data_home
+from everlong.context.summary.text import clip, one_line
+from everlong.errors import NotesError
+from everlong.memory.block import notes_block, unshown_notes
+from everlong.memory.entries import Entry, entries_of, with_added, with_removed, with_replaced
+from everlong.memory.files import NotesFile
+from everlong.memory.provider import MemoryProvider
+from everlong.memory.search import ranked
+from everlong.memory.text import has_words, looked_for, sameness, shown, storable
+from everlong.memory.tools import answer, tool_schemas
+from everlong.model import Message
+
+Target: TypeAlias = Literal["memory", "user"]
+"""Which file: the agent's own notes, or what is known of the user."""
+
+_FILES: dict[Target, str] = {"memory": "MEMORY.md", "user": "USER.md"}
+_NEW_FILES: dict[Target, str] = {
+    "memory": "# Notes\n\n<!-- What the agent noted for itself, one note per list item, the newest last. -->\n\n",
+    "user": "# About the user\n\n<!-- What is known of the user, one note per list item, the newest last. -->\n\n",
+}
+_NOTE_CHARS = 2_000
+_FILE_CHARS = 40_000
+_TOLD_CHARS = 1_200
+
+
+class Found(NamedTuple):
+    """A note that a search found, and where."""
+
+    target: Target
+    text: str
+
+
+class Size(NamedTuple):
+    """How full a file is."""
+
+    notes: int
+    characters: int
+    most_characters: int
+    unshown: int
+    """Notes for which the next session's prompt has no room; 0 where it is to have none."""
+
+
+class NotesMemory(MemoryProvider):
+    """Keeps notes in the files of a folder.
+
+    Args:
+        folder: where the files are; ``memories`` in the user's data folder if none is given.
+        budget_tokens: how many tokens of the system prompt the notes may take; 0 keeps them out of it.
+        wait_seconds: how long a change waits for other programs that change notes.
+    """
+
+    def __init__(
+        self, folder: Path | str | None = None, *, budget_tokens: int = 1_200, wait_seconds: float = 5.0
+    ) -> None:
+        self.folder = data_home() / "memories" if folder is None else Path(folder)
+        self.budget_tokens = budget_tokens
+        self._files = {target: NotesFile(self.folder / name, wait_seconds) for target, name in _FILES.items()}
+        self._block = ""
+        self._added: list[str] = []
+        self._removed: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """``notes``."""
+        return "notes"
+
+    # ── notes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def notes(self, target: Target) -> list[str]:
+        """The notes of a file as they are now, from the top."""
+        return [entry.text for entry in entries_of(self._file(target).read())]
+
+    def add(self, target: Target, text: str) -> str:
+        """Save a note at the end of a file; returns it as it was saved."""
+        note = _checked(text)
+
+        def edit(before: str) -> str:
+            _refuse_duplicate(note, entries_of(before), None)
+            return self._fitting(target, before, with_added(before or _NEW_FILES[target], note))
+
+        self._change(target, edit, lambda texts: [*texts, note])
+        self._added.append(note)
+        return note
+
+    def replace(self, target: Target, old: str, new: str) -> str:
+        """Give a note other words, in its place; returns it as it was saved."""
+        note = _checked(new)
+        replaced = ""
+        place = 0
+
+        def edit(before: str) -> str:
+            nonlocal replaced, place
+            entries = entries_of(before)
+            place = _place(entries, old, _FILES[target])
+            replaced = entries[place].text
+            _refuse_duplicate(note, entries, place)
+            return self._fitting(target, before, with_replaced(before, entries[place], note))
+
+        self._change(target, edit, lambda texts: [*texts[:place], note, *texts[place + 1 :]])
+        self._forget(replaced)
+        self._added.append(note)
+        return note
+
+    def remove(self, target: Target, old: str) -> str:
+        """Remove a note; returns what it was."""
+        removed = ""
+        place = 0
+
+        def edit(before: str) -> str:
+            nonlocal removed, place
+            entries = entries_of(before)
+            place = _place(entries, old, _FILES[target])
+            removed = entries[place].text
+            return with_removed(before, entries[place])
+
+        self._change(target, edit, lambda texts: [*texts[:place], *texts[place + 1 :]])
+        self._forget(removed)
+        return removed
+
+    def search(self, query: str, target: Target | None = None, limit: int = 10) -> list[Found]:
+        """Notes with words of the query, best first; the newest ones for an empty query."""
+        targets: list[Target] = ["user", "memory"] if target is None else [target]
+        notes = [Found(each, text) for each in targets for text in self.notes(each)]
+        return [notes[place] for place in ranked(query, [note.text for note in notes])[:limit]]
+
+    def size(self, target: Target) -> Size:
+        """How many notes a file has, how long it is and may be, and how many the next prompt has no room for."""
+        text = self._file(target).read()
+        unshown = unshown_notes(self.notes("user"), self.notes("memory"), self.budget_tokens)
+        left_out = unshown[0 if target == "user" else 1] if self.budget_tokens else 0
+        return Size(len(entries_of(text)), len(text), _FILE_CHARS, left_out)
+
+    def current_block(self) -> str:
+        """What the prompt of a session that began now would have."""
+        return notes_block(self.notes("user"), self.notes("memory"), self.budget_tokens)
+
+    # ── what a host calls ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def initialize(self, session_id: str, **facts: Any) -> None:
+        """Take the snapshot that the session's prompt shows."""
+        del session_id, facts
+        self._added.clear()
+        self._removed.clear()
+        self._block = ""
+        self._block = self.current_block()
+
+    def system_prompt_block(self) -> str:
+        """The notes as they were when the session began."""
+        return self._block
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """``memory_add``, ``memory_replace``, ``memory_remove`` and ``memory_search``."""
+        return tool_schemas()
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        """Answer a call of one of the tools."""
+        del kwargs
+        return answer(self, name, args)
+
+    def on_pre_compress(self, messages: list[Message]) -> str:
+        """The changes of this session, which the prompt does not show and the compaction would take away."""
+        del messages
+        told = [("Saved to memory in this session", self._added), ("Removed from memory", self._removed)]
+        return ". ".join(f"{label}: {_newest(notes)}" for label, notes in told if notes)
+
+    def _forget(self, note: str) -> None:
+        """A note is gone: what came and went in this session nobody needs to be told of."""
+        if note in self._added:
+            self._added.remove(note)
+        else:
+            self._removed.append(note)
+
+    # ── the files ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _file(self, target: Target) -> NotesFile:
+        if target not in self._files:
+            raise NotesError(f"target must be memory or user, not {target!r}")
+        return self._files[target]
+
+    def _change(self, target: Target, edit: Callable[[str], str], meant: Callable[[list[str]], list[str]]) -> None:
+        """Change a file, and refuse where its notes would not be those that were meant."""
+
+        def checked_edit(before: str) -> str:
+            after = edit(before)
+            expected = meant([entry.text for entry in entries_of(before)])
+            if [entry.text for entry in entries_of(after)] != expected:
+                raise NotesError(
+                    f"{_FILES[target]} has a comment or a code block that is not closed and would swallow the note; "
+                    "ask the user to close it; nothing was changed"
+                )
+            return after
+
+        self._file(target).change(checked_edit)
+
+    def _fitting(self, target: Target, before: str, after: str) -> str:
+        if len(after) > max(_FILE_CHARS, len(before)):
+            raise NotesError(
+                f"{_FILES[target]} is full: it has {len(before):,} of {_FILE_CHARS:,} characters, and this needs "
+                f"{len(after) - len(before):,} more; merge notes with memory_replace or remove old ones with "
+                "memory_remove, then try again"
+            )
+        return after
+
+
+def _checked(text: str) -> str:
+    note = storable(text)
+    if not has_words(note):
+        raise NotesError(
+            "a note must have words besides punctuation, invisible characters and secrets; nothing was saved"
+        )
+    if len(note) > _NOTE_CHARS:
+        raise NotesError(
+            f"the note has {len(note):,} characters, and {_NOTE_CHARS:,} are allowed; say it shorter, or as "
+            "several notes"
+        )
+    return note
+
+
+def _newest(notes: list[str]) -> str:
+    """The last of some notes in one line."""
+    kept: list[str] = []
+    room = _TOLD_CHARS
+    for note in reversed(notes):
+        line = clip(one_line(shown(note)), 300)
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(line)
+    return "; ".join(reversed(kept))
+
+
+def _refuse_duplicate(note: str, entries: list[Entry], besides: int | None) -> None:
+    same = sameness(note)
+    for place, entry in enumerate(entries):
+        if place != besides and sameness(entry.text) == same:
+            raise NotesError(f"this is noted already: {clip(one_line(shown(entry.text)), 200)!r}; nothing was changed")
+
+
+def _place(entries: list[Entry], old: str, file: str) -> int:
+    """Which note is meant by its words or a part of them that no other note has."""
+    wanted = looked_for(old)
+    texts = [looked_for(entry.text) for entry in entries]
+    if not wanted:
+        raise NotesError("old must be a note, or a part of one; it is empty")
+    for matches in (
+        [place for place, text in enumerate(texts) if text == wanted],
+        [place for place, text in enumerate(texts) if wanted in text],
+        [place for place, text in enumerate(texts) if wanted.casefold() in text.casefold()],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            listed = "; ".join(repr(clip(texts[place], 120)) for place in matches[:5])
+            raise NotesError(
+                f"{clip(wanted, 120)!r} occurs in {len(matches)} notes of {file}: {listed}; give more of "
+                "the note's words"
+            )
+    near = [repr(clip(texts[place], 120)) for place in ranked(wanted, texts)[:3]]
+    hint = f"the nearest are {'; '.join(near)}" if near else "memory_search finds what is there"
+    raise NotesError(f"no note of {file} has the words {clip(wanted, 120)!r}; {hint}")

@@ -1,0 +1,70 @@
+"""The words of a note: what is kept of them, how a model is shown them, and when two are the same.
+
+A note may come from a model that read a hostile page, or from anybody who can write the file. So what does not show is
+taken out when it is saved, and what could pose as a part of a prompt is made plain when it is shown; the file keeps the
+words as they were meant. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+import re
+
+from everlong.context.summary.digest import escaped
+from everlong.context.summary.redact import REDACTED, redacted
+from everlong.context.summary.text import one_line
+
+_LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
+# Controls, zero-width characters, direction marks, fillers, tags, variation selectors that no emoji needs, half
+# characters: what a person cannot see in the file must not reach a model out of it.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# Joiners belong to many scripts and to emoji, but stand there alone and between letters that are not ASCII.
+_JOINERS = re.compile("([\u200c\u200d\ufe0e\ufe0f])[\u200c\u200d\ufe0e\ufe0f]+")
+_STRAY_JOINER = re.compile("(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
+_BLANK_LINES = re.compile("\n{3,}")
+
+
+def cleaned(text: str) -> str:
+    """The text without what does not show, with plain line ends and at most one blank line in a row."""
+    text = _LINE_ENDS.sub("\n", text)
+    if not text.isascii() or not text.isprintable():
+        text = _STRAY_JOINER.sub("", _JOINERS.sub(_last_joiner, _UNSEEN.sub("", text)))
+    return _BLANK_LINES.sub("\n\n", "\n".join(line.rstrip() for line in text.split("\n"))).strip()
+
+
+def _last_joiner(run: re.Match[str]) -> str:
+    # The heart on fire is a heart, its emoji form and a joiner: such a pair may stand, anything longer is no spelling.
+    return run[0] if run[0] in {"\ufe0f\u200d", "\ufe0e\u200d"} else run[1]
+
+
+def storable(text: str) -> str:
+    """The text as a note is saved: cleaned, and with every secret replaced by a mark."""
+    return redacted(cleaned(text))
+
+
+def has_words(text: str) -> bool:
+    """Whether anything is said besides punctuation and marks of what was redacted."""
+    return any(map(str.isalnum, REDACTED.sub("", text)))
+
+
+def hides_a_secret(text: str) -> bool:
+    """Whether a secret was taken out of a saved text."""
+    return REDACTED.search(text) is not None
+
+
+def shown(text: str) -> str:
+    """The text as a model reads it: nothing in it can be mistaken for a part of the prompt."""
+    return escaped(cleaned(text))
+
+
+def looked_for(text: str) -> str:
+    """The form in which a text is found again, whether it is quoted from the file or from what a model was shown."""
+    return one_line(shown(storable(text)))
+
+
+def sameness(text: str) -> str:
+    """What two notes have in common that say the same in the same words."""
+    return looked_for(text).casefold().rstrip(" .;!")
