@@ -37,8 +37,10 @@ class Agent(Loop):
     memory: MemoryManager | None = None
     asker_for: Callable[[Connection], Asker]
     """Makes the asker for another model; set by `open_agent`."""
-    summarizer_for: Callable[[Connection], Summarizer | None] = staticmethod(lambda connection: None)
+    summarizer_for: Callable[[Connection], Summarizer | None] = staticmethod(lambda _: None)
     """Who writes summaries while a model is in force."""
+    conversation_for: Callable[[], Conversation]
+    """Makes a conversation in which nothing was said yet."""
     idle_seconds: float | None = None
     """How long the provider holds the conversation, where pauses are to be used for compacting."""
     flush_min_turns = 6
@@ -58,7 +60,7 @@ class Agent(Loop):
 
     def begin(self, *, is_resumed: bool = False) -> None:
         """Tell everybody that the session begins, or goes on; a full one is compacted before the model sees it."""
-        self.todos = TodoKeeper(self.conversation, self.context.todo, lambda text: self.listen(Notice(text)))
+        self.todos = TodoKeeper(self.conversation, self.tools.context.todo, lambda text: self.listen(Notice(text)))
         self.compactor.before = self.todos.pin
         self.compactor.went_on = self._goes_on
         session_id = self.conversation.session_id
@@ -89,14 +91,15 @@ class Agent(Loop):
         self.conversation.end(reason)
         self.compactor.write_log(session_id if self.conversation.branch is not None else "")
 
-    def reset(self, conversation: Conversation, reason: str = "reset") -> None:
+    def reset(self, reason: str = "reset") -> None:
         """End the session, and begin another one with nothing said."""
         self.end(reason)
         self.engine.on_session_reset()
+        conversation = self.conversation_for()
         self.conversation = self.compactor.conversation = conversation
-        self.context.session_id = conversation.session_id
-        self.context.todo.replace([])
-        self.approvals.remembered.clear()
+        self.tools.context.session_id = conversation.session_id
+        self.tools.context.todo.replace([])
+        self.tools.approvals.remembered.clear()
         if self.memory is not None:
             self.memory.switch(conversation.session_id, reason=reason)
         self.begin()
@@ -109,7 +112,7 @@ class Agent(Loop):
         self.connection.close()
 
     def _goes_on(self, child: str) -> None:
-        self.context.session_id = child
+        self.tools.context.session_id = child
 
     def _last_reported(self) -> int | None:
         """The prompt and answer tokens that the provider reported last for this session."""

@@ -31,7 +31,7 @@ OVERFLOW_TRIES = 3
 _HYGIENE_SHARE = 0.85
 _HYGIENE_MESSAGES = 4
 _SHARES = (0.7, 0.45, 0.25)
-"""What a request that did not fit is cut to, try by try, where the provider does not say by how much it was too long."""
+"""What a request that did not fit is cut to, try by try, where the provider does not say how much too long it was."""
 _MARGIN = 0.9
 _IDLE_SHARE = 0.7
 """In a pause a conversation is compacted if it has filled this much of its threshold."""
@@ -61,7 +61,7 @@ class Compactor:
         """Called before each compaction, while everything still stands."""
         self.spent: Callable[[], float | None] = lambda: None
         """What the summarizer has cost since this was last asked."""
-        self.went_on: Callable[[str], None] = lambda child: None
+        self.went_on: Callable[[str], None] = lambda _: None
         """Told the session that goes on after a compaction."""
         self.ask = ask
         self._tell = tell

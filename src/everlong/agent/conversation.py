@@ -50,9 +50,9 @@ class Conversation:
         store: Store,
         *,
         system_prompt: str = "",
-        tools: Sequence[Mapping[str, Any]] = (),
+        tools: Sequence[dict[str, Any]] = (),
         model: str = "",
-        warn: Callable[[str], None] = lambda text: None,
+        warn: Callable[[str], None] = lambda _: None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
         self.store = store
@@ -77,10 +77,8 @@ class Conversation:
         session = store.sessions.resume(store.sessions.find(name).id)
         if session.branch is None:
             raise NotStored(f"session {session.id} has no messages; begin a new one")
-        if session.ended is not None:
-            session = store.sessions.reopen(session.id)
         found = cls(store, model=model or session.model or "", warn=warn)
-        found.session = session
+        found.session = session if session.ended is None else store.sessions.reopen(session.id)
         found.system_prompt = store.sessions.system_prompt(session.id) or ""
         found._branch = store.branch(session.branch)
         found.messages = store.context(found._branch)

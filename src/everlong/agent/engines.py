@@ -24,7 +24,7 @@ def resolve_engine(
     model: str = "",
     summarizer: Summarizer | None = None,
     engines: Mapping[str, EngineMaker] | None = None,
-    warn: Callable[[str], None] = lambda text: None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> ContextEngine:
     """The engine that ``context.engine`` names; the built-in compressor where it names nothing that is there.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from everlong.providers.base import Usage
@@ -33,7 +33,7 @@ class Spent:
     """What a prompt has taken so far."""
 
     steps: int = 0
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
 
     def add(self, usage: Usage, cost: float | None) -> None:

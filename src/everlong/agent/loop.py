@@ -1,8 +1,8 @@
 """The loop: ask the model, run the tools it asks for, until it is done.
 
-Four small verbs, each to be overridden: `run` a prompt to its end, `step` from one answer to the next, `query` the model,
-`execute` its calls. What a conversation, a compaction and a tool are, other modules know; this one knows the order.
-Whatever stops it, it leaves a conversation that can go on.
+Four small verbs, each to be overridden: `run` a prompt to its end, `step` from one answer to the next, `query` the
+model, `execute` its calls. What a conversation, a compaction and a tool are, other modules know; this one knows the
+order. Whatever stops it, it leaves a conversation that can go on.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
 from everlong.agent.conversation import Conversation, Said
-from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished
+from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
 from everlong.agent.limits import Limits, Spent
 from everlong.agent.watch import Interrupted, OutOfTime, Watch
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
 from everlong.model import Message, ToolCall
 
 if TYPE_CHECKING:
-    from everlong.agent.approval import Approvals
     from everlong.agent.asking import Asker
-    from everlong.agent.tools.context import ToolContext
-    from everlong.agent.tools.toolbox import Toolbox, ToolResult
+    from everlong.agent.tools.toolbox import ToolResult
+    from everlong.agent.tools.toolset import ToolSet
     from everlong.providers.base import Reply
 
 __all__ = ["Loop"]
@@ -40,9 +39,7 @@ class Loop:
         asker: asks the model.
         conversation: what was said so far, in its store.
         compactor: keeps it inside the window.
-        toolbox: what the model may call.
-        context: what the tools work with.
-        approvals: asks before anything is written or run.
+        tools: what the model may call, what that works with, and who approves it.
         limits: what one prompt may take.
         listen: told everything that happens.
     """
@@ -52,23 +49,19 @@ class Loop:
         asker: Asker,
         conversation: Conversation,
         compactor: Compactor,
-        toolbox: Toolbox,
-        context: ToolContext,
-        approvals: Approvals,
+        tools: ToolSet,
         *,
         limits: Limits | None = None,
-        listen: Callable[[AgentEvent], None] = lambda event: None,
+        listen: Callable[[AgentEvent], None] = unheard,
     ) -> None:
         self.asker = asker
         self.conversation = conversation
         self.compactor = compactor
-        self.toolbox = toolbox
-        self.context = context
-        self.approvals = approvals
+        self.tools = tools
         self.limits = limits or Limits()
         self.listen = listen
         self.spent = Spent()
-        self.watch = Watch(context.interrupted)
+        self.watch = Watch(tools.interrupted)
 
     # -- the four verbs ------------------------------------------------------------------------------------------------
 
@@ -152,7 +145,7 @@ class Loop:
 
     def interrupt(self) -> None:
         """Stop what is under way, from any thread; the conversation stays whole."""
-        self.context.interrupted.set()
+        self.tools.interrupted.set()
 
     def learn(self, error: ProviderError) -> None:
         """Take in what a refusal says about the model."""
@@ -179,19 +172,18 @@ class Loop:
         return reply
 
     def _called(self, call: ToolCall) -> ToolResult:
-        summary = self.toolbox.describe(call)
+        summary = self.tools.describe(call)
         self.listen(ToolStarted(call, summary))
-        run = self.toolbox.ready(call, self.context, self.approvals)
-        result = self.watch.call(run)
+        result = self.watch.call(self.tools.ready(call))
         self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
         return result
 
     def _begin(self) -> float:
-        self.context.interrupted.clear()
+        self.tools.interrupted.clear()
         self.spent = Spent()
         now = time.monotonic()
         deadline = None if self.limits.seconds is None else now + self.limits.seconds
-        self.watch = Watch(self.context.interrupted, deadline)
+        self.watch = Watch(self.tools.interrupted, deadline)
         return now
 
     def _settle(self, note: str) -> None:

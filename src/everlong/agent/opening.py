@@ -18,13 +18,14 @@ from everlong.agent.asking import Asker
 from everlong.agent.compaction import Compactor
 from everlong.agent.conversation import Conversation
 from everlong.agent.engines import EngineMaker, resolve_engine
-from everlong.agent.events import AgentEvent, Notice
+from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.limits import Limits
 from everlong.agent.prompt import system_prompt
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import Toolbox
+from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
 from everlong.config.paths import data_home
@@ -32,7 +33,7 @@ from everlong.context import ContextCompressor
 from everlong.errors import ConfigError
 from everlong.memory import MemoryManager
 from everlong.providers.auxiliary import completer, summarizer_for
-from everlong.providers.connection import connect
+from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
 from everlong.store.naming import new_session_id
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from everlong.context import ContextEngine, Summarizer
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply
-    from everlong.providers.connection import Connection
     from everlong.store import Store
 
 __all__ = ["AgentOptions", "open_agent"]
@@ -80,7 +80,7 @@ def open_agent(
     options: AgentOptions | None = None,
     *,
     store: Store | None = None,
-    listen: Callable[[AgentEvent], None] = lambda event: None,
+    listen: Callable[[AgentEvent], None] = unheard,
 ) -> Agent:
     """An agent that is ready to be given a prompt.
 
@@ -136,9 +136,8 @@ class _Opening:
         settings, options = self.settings, self.options
         resumed = None
         if options.resume is not None:
-            resumed = Conversation.resume(
-                self.store, options.resume, model=str(self.connection.model_name), warn=self.warn
-            )
+            name = str(self.connection.model_name)
+            resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
         ident = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")
@@ -165,9 +164,7 @@ class _Opening:
             self._asker(self.connection),
             conversation,
             compactor,
-            toolbox,
-            context,
-            Approvals(options.approver),
+            ToolSet(toolbox, context, Approvals(options.approver)),
             limits=options.limits or Limits.from_settings(settings.agent),
             listen=self.listen,
         )
@@ -223,7 +220,7 @@ class _Opening:
             base_url=connection.endpoint.base_url or "",
             settings=self.settings.prompt_caching,
             session_id=self._agent.conversation.session_id if self._agent is not None else "",
-            warn=lambda text: None,
+            warn=lambda _: None,  # short prompts are nothing to worry about
         )
         return Asker(
             connection,
@@ -245,7 +242,8 @@ class _Opening:
         """Ask a model on the side: it can be stopped like any other call, and what it costs is counted."""
         assert self._agent is not None  # noqa: S101 - set before
         reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
-        self._spent += getattr(provider, "cost", lambda usage: None)(reply.usage) or 0.0
+        if isinstance(provider, Connection):
+            self._spent += provider.cost(reply.usage) or 0.0
         return reply
 
     def _spent_since(self) -> float | None:

@@ -155,7 +155,7 @@ class PromptCache:
         warn: told once about prompts that are too short to be cached; a Python warning by default.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one thing a host may know otherwise
         self,
         model: str,
         provider: str = "",

@@ -56,8 +56,9 @@ class Sessions:
     def start(self, at: Branch | None = None, **about: Unpack[About]) -> Session:
         """Begin a session, at a place in the tree or before the first message; its source follows from the platform.
 
-        What may be said about it: ``ident`` (an id of `new_session_id`, where it was chosen before), ``title``, ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the
-        platform wants to know again), ``started``, and ``from_depth`` where it begins before the place.
+        What may be said about it: ``ident`` (one of `new_session_id`, where it was chosen before), ``title``,
+        ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again),
+        ``started``, and ``from_depth`` where it begins before the place.
         """
         began = about.get("started", time.time())
         text, origin = about.get("system_prompt"), about.get("origin")
