@@ -14,7 +14,7 @@ from everlong.agent.loop import Loop
 from everlong.agent.todos import TodoKeeper
 from everlong.context import ContextCompressor
 from everlong.errors import ContextOverflow, ProviderError, StoreError
-from everlong.model import Message, ToolCall, text_of
+from everlong.model import ToolCall, text_of
 
 if TYPE_CHECKING:
     from everlong.agent.asking import Asker
@@ -43,7 +43,6 @@ class Agent(Loop):
     """Makes a conversation in which nothing was said yet."""
     idle_seconds: float | None = None
     """How long the provider holds the conversation, where pauses are to be used for compacting."""
-    flush_min_turns = 6
     todos: TodoKeeper
 
     @property
@@ -56,6 +55,12 @@ class Agent(Loop):
         """The model that is talked to."""
         return self.asker.connection
 
+    @property
+    def caching_line(self) -> str:
+        """What is said at start about the provider's prompt cache."""
+        cache = self.asker.cache
+        return cache.choice.line if cache is not None else "💾 Prompt caching: DISABLED (no cache is set up)"
+
     # -- a session's life ----------------------------------------------------------------------------------------------
 
     def begin(self, *, is_resumed: bool = False) -> None:
@@ -63,6 +68,7 @@ class Agent(Loop):
         self.todos = TodoKeeper(self.conversation, self.tools.context.todo, lambda text: self.listen(Notice(text)))
         self.compactor.before = self.todos.pin
         self.compactor.went_on = self._goes_on
+        self.compactor.wait = self._waited
         session_id = self.conversation.session_id
         self.engine.on_session_start(
             session_id, model=self.connection.model, context_length=self.engine.context_length, platform="cli"
@@ -74,9 +80,14 @@ class Agent(Loop):
 
     def run(self, prompt: str | Sequence[Mapping[str, Any]] | None = None) -> TurnFinished:
         """Work on a prompt until the model is done; memories hear of it. See `Loop.run`."""
+        if self.memory is None or prompt is None:
+            return super().run(prompt)
+        said = prompt if isinstance(prompt, str) else text_of({"role": "user", "content": list(prompt)})
+        recalled = self.memory.prefetch(said)
+        if recalled is not None:
+            prompt = [*user_parts(prompt), {"type": "text", "text": recalled}]
         finished = super().run(prompt)
-        if self.memory is not None and prompt is not None and finished.text:
-            said = prompt if isinstance(prompt, str) else text_of({"role": "user", "content": list(prompt)})
+        if finished.text:
             self.memory.sync_turn(said, finished.text)
         return finished
 
@@ -86,8 +97,7 @@ class Agent(Loop):
         if self.conversation.branch is not None:
             self.engine.on_session_end(session_id, list(messages))
             if self.memory is not None:
-                self.memory.flush(messages, self.compactor.ask, min_turns=self.flush_min_turns)
-                self.memory.end(messages)
+                self.memory.end(messages, self.compactor.ask)
         self.conversation.end(reason)
         self.compactor.write_log(session_id if self.conversation.branch is not None else "")
 
@@ -110,6 +120,9 @@ class Agent(Loop):
         if self.memory is not None:
             self.memory.close()
         self.connection.close()
+
+    def _waited(self, work: Callable[[], str | None]) -> str | None:
+        return self.watch.call(work)  # each prompt has a watch of its own
 
     def _goes_on(self, child: str) -> None:
         self.tools.context.session_id = child
@@ -185,8 +198,6 @@ class Agent(Loop):
         self.todos.noted(call, result, nodes)
 
 
-def user_message(text: str, images: Sequence[Mapping[str, Any]] = ()) -> Message:
-    """What a user says, with pictures where there are some."""
-    if not images:
-        return {"role": "user", "content": text}
-    return {"role": "user", "content": [{"type": "text", "text": text}, *images]}
+def user_parts(prompt: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What a user says, as parts."""
+    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)

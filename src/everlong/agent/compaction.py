@@ -63,6 +63,8 @@ class Compactor:
         """What the summarizer has cost since this was last asked."""
         self.went_on: Callable[[str], None] = lambda _: None
         """Told the session that goes on after a compaction."""
+        self.wait: Callable[[Callable[[], str | None]], str | None] = lambda work: work()
+        """Does work that may take long; whoever can be interrupted hands in how."""
         self.ask = ask
         self._tell = tell
         self._log_folder = log_folder
@@ -170,7 +172,7 @@ class Compactor:
         options: dict[str, Any] = {"focus_topic": focus_topic, "force": force, "current_tokens": tokens}
         if target_tokens is not None:
             options["target_tokens"] = target_tokens
-        if context := self._memories():
+        if context := self.wait(self._memories):
             options["memory_context"] = context
         self.before()
         done = conversation.compact(engine, reason, str(engine.context_length), spent=self.spent, **options)

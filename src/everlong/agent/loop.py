@@ -15,7 +15,7 @@ from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
 from everlong.agent.conversation import Conversation, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
 from everlong.agent.limits import Limits, Spent
-from everlong.agent.watch import Interrupted, OutOfTime, Watch
+from everlong.agent.watch import Interrupted, OutOfTime, Watch, ctrl_c_raises, ctrl_c_sets
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
 from everlong.model import Message, ToolCall
 
@@ -75,27 +75,8 @@ class Loop:
             ProviderError: the model cannot be reached or will not answer; what was said is kept, and can go on.
             StoreError: the conversation outgrew the window and could not be stored.
         """
-        started = self._begin()
-        text, detail = "", ""
-        stop: Stop | None = None
-        try:
-            if prompt is not None:
-                self.say({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
-            while stop is None:
-                if detail := self.spent.reached(self.limits) or "":
-                    stop = "limit"
-                    break
-                reply = self.step()
-                text = reply.text or text
-                stop = _stop_of(reply)
-        except OutOfTime:
-            stop, detail = "limit", f"{self.limits.seconds:g} seconds (agent.max_seconds)"
-            self._settle(_TIME_IS_UP)
-        except (Interrupted, KeyboardInterrupt):
-            self.interrupt()  # for tools that are still at it
-            stop = "interrupted"
-            self._settle(_STOPPED)
-        return self._finished(text, stop or "end", detail, started)
+        with ctrl_c_sets(self.tools.interrupted):
+            return self._run(prompt)
 
     def step(self) -> Reply:
         """One answer of the model, the tools that it asks for, and a compaction where that made one due."""
@@ -139,6 +120,29 @@ class Loop:
 
     # -- what the verbs are made of ------------------------------------------------------------------------------------
 
+    def _run(self, prompt: str | Sequence[Mapping[str, Any]] | None) -> TurnFinished:
+        started = self._begin()
+        text, detail = "", ""
+        stop: Stop | None = None
+        try:
+            if prompt is not None:
+                self.say({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
+            while stop is None:
+                if detail := self.spent.reached(self.limits) or "":
+                    stop = "limit"
+                    break
+                reply = self.step()
+                text = reply.text or text
+                stop = _stop_of(reply)
+        except OutOfTime:
+            stop, detail = "limit", f"{self.limits.seconds:g} seconds (agent.max_seconds)"
+            self._settle(_TIME_IS_UP)
+        except (Interrupted, KeyboardInterrupt):
+            self.interrupt()  # for tools that are still at it
+            stop = "interrupted"
+            self._settle(_STOPPED)
+        return self._finished(text, stop or "end", detail, started)
+
     def say(self, message: Message) -> None:
         """Put a message at the end of the conversation."""
         self.conversation.add(Said(message))
@@ -174,7 +178,9 @@ class Loop:
     def _called(self, call: ToolCall) -> ToolResult:
         summary = self.tools.describe(call)
         self.listen(ToolStarted(call, summary))
-        result = self.watch.call(self.tools.ready(call))
+        with ctrl_c_raises():  # a person may be asked
+            run = self.tools.ready(call)
+        result = self.watch.call(run)
         self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
         return result
 

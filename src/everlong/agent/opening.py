@@ -170,7 +170,6 @@ class _Opening:
         )
         made.memory = self.memory
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
-        made.flush_min_turns = settings.memory.flush_min_turns
         if settings.agent.idle_compaction:
             made.idle_seconds = 3_600.0 if settings.prompt_caching.cache_ttl == "1h" else 300.0
         self._agent = made
@@ -252,4 +251,7 @@ class _Opening:
 
     def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
         assert self._agent is not None  # noqa: S101 - set before
-        return self._watched(self._agent.connection, messages, {"tools": tools, "max_tokens": 1_024}).message
+        connection = self._agent.connection
+        reply = connection.complete(messages, tools=tools, max_tokens=1_024)
+        self._spent += connection.cost(reply.usage) or 0.0
+        return reply.message

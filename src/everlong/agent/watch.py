@@ -6,12 +6,15 @@ What is waited for runs in a thread of its own. One that is given up goes on unt
 from __future__ import annotations
 
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["Interrupted", "OutOfTime", "Watch"]
+__all__ = ["Interrupted", "OutOfTime", "Watch", "ctrl_c_raises", "ctrl_c_sets"]
 
 T = TypeVar("T")
 
@@ -102,3 +105,41 @@ class Watch:
                 return items.get(timeout=wait)
             except queue.Empty:
                 continue
+
+
+@contextmanager
+def ctrl_c_sets(interrupted: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C set an event instead of raising wherever the program happens to be; a second one raises.
+
+    Only in the main thread, and only where nobody else has taken the signal.
+    """
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if interrupted.is_set():
+            signal.default_int_handler(number, frame)
+        interrupted.set()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def ctrl_c_raises() -> Iterator[None]:
+    """Inside `ctrl_c_sets`: let Ctrl-C raise after all, for as long as a person is asked something."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if not is_ours or not callable(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

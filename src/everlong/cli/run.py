@@ -1,0 +1,139 @@
+"""``everlong run``: one prompt, worked on with tools until it is done."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong.cli.sessions_common import opened, store_option
+
+if TYPE_CHECKING:
+    from everlong.agent import Agent, AgentOptions
+    from everlong.config import Settings
+    from everlong.store import Store
+
+__all__ = ["run_command"]
+
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MOST_IMAGE_BYTES = 20_000_000
+
+
+@click.command("run")
+@click.argument("prompt", required=False)
+@click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
+@click.option("--base-url", metavar="URL", help="The address of an endpoint that serves the model.")
+@click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
+@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest session.")
+@click.option("--resume", metavar="ID|TITLE", help="Go on with this session.")
+@click.option("--title", help="A title for the session.  [default: the beginning of the prompt]")
+@click.option("--cwd", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this folder.")
+@click.option(
+    "--allow",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="A further folder that file tools may touch; may be given again.",
+)
+@click.option(
+    "--image",
+    "images",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="A picture to show to the model; may be given again.",
+)
+@click.option("--max-steps", type=click.IntRange(min=1), help="The most answers of the model.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens, read and written.")
+@click.option("--max-cost", type=click.FloatRange(min=0), help="The most US dollars.")
+@click.option("--max-seconds", type=click.IntRange(min=1), help="The most seconds.")
+@store_option(hidden=False)
+def run_command(prompt: str | None, **given: Any) -> None:
+    """Work on one PROMPT with tools, in the current folder, until it is done.
+
+    The prompt is read from standard input where none is given, or where it is a single dash. Before anything is written
+    or run you are asked on the terminal; without one it is refused, unless you say --yes.
+    """
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    said = _prompt(prompt, given["images"])
+    settings = load_settings(_flags(given)).settings
+    with opened(new=True) as store:
+        agent = _agent(settings, store, given)
+        try:
+            if not given["as_json"]:
+                click.echo(agent.caching_line, err=True)
+            finished = agent.run(said)
+        finally:
+            agent.close()
+    if finished.stop == "interrupted":
+        raise click.exceptions.Exit(130)
+    if finished.stop != "end":
+        raise click.exceptions.Exit(1)
+
+
+def _flags(given: dict[str, Any]) -> dict[str, Any]:
+    """The limits of the command line as settings."""
+    names = ("max_steps", "max_tokens", "max_cost", "max_seconds")
+    return {f"agent.{name}": given[name] for name in names if given[name] is not None}
+
+
+def _agent(settings: Settings, store: Store, given: dict[str, Any]) -> Agent:
+    from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.speaking import JsonSpeaker, PlainSpeaker  # noqa: PLC0415 - as above
+
+    model: Any = given["model"] or settings.agent.model
+    if given["base_url"] is not None:
+        from everlong.providers import connect  # noqa: PLC0415 - as above
+
+        if model is None:
+            raise click.UsageError("--base-url needs --model NAME")
+        model = connect(model, settings, base_url=given["base_url"])
+    listen = JsonSpeaker() if given["as_json"] else PlainSpeaker()
+    return open_agent(settings, model, _options(store, given), store=store, listen=listen)
+
+
+def _options(store: Store, given: dict[str, Any]) -> AgentOptions:
+    from everlong.agent import AgentOptions, approve_everything  # noqa: PLC0415 - as above
+    from everlong.agent.approval import ask_on_terminal  # noqa: PLC0415 - as above
+
+    resume = given["resume"]
+    if given["goes_on"]:
+        if resume is not None:
+            raise click.UsageError("say --continue or --resume, not both")
+        newest = store.sessions.newest(limit=1)
+        if not newest:
+            raise click.UsageError("there is no session to go on with; leave --continue out")
+        resume = newest[0].id
+    return AgentOptions(
+        root=(given["cwd"] or Path.cwd()),
+        allowed=given["allow"],
+        approver=approve_everything if given["yes"] else ask_on_terminal,
+        resume=resume,
+        title=given["title"],
+    )
+
+
+def _prompt(prompt: str | None, images: tuple[Path, ...]) -> str | list[dict[str, Any]]:
+    if prompt in {None, "-"}:
+        if sys.stdin.isatty() and prompt is None:
+            raise click.UsageError('there is no prompt; say everlong run "…", or pipe one in')
+        prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not prompt or not prompt.strip():
+        raise click.UsageError("the prompt is empty; say what is to be done")
+    if not images:
+        return prompt
+    return [{"type": "text", "text": prompt}, *map(_image, images)]
+
+
+def _image(path: Path) -> dict[str, Any]:
+    kind = mimetypes.guess_type(path.name)[0]
+    if kind not in _IMAGE_TYPES:
+        raise click.UsageError(f"{path} is no picture that models take; allowed are {', '.join(_IMAGE_TYPES)}")
+    if path.stat().st_size > _MOST_IMAGE_BYTES:
+        raise click.UsageError(f"{path} has {path.stat().st_size:,} bytes; models take {_MOST_IMAGE_BYTES:,} at most")
+    data = base64.b64encode(path.read_bytes()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}

@@ -1,0 +1,104 @@
+"""What an agent does, shown to a person as it happens, or to a program as JSON lines.
+
+On a terminal words appear as they come; in a pipe only the final answer is data. Everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from everlong.agent.events import AgentEvent, CompactionFinished, ToolFinished, TurnFinished
+
+__all__ = ["JsonSpeaker", "PlainSpeaker"]
+
+
+class JsonSpeaker:
+    """Prints every event as one line of JSON."""
+
+    def __call__(self, event: AgentEvent) -> None:
+        """Print an event."""
+        from everlong.agent.events import as_dict  # noqa: PLC0415 - keeps `everlong --help` quick
+
+        click.echo(json.dumps(as_dict(event), ensure_ascii=True, default=str))
+
+
+class PlainSpeaker:
+    """Prints answers on stdout and what happens on the way on stderr."""
+
+    def __init__(self, *, streams: bool | None = None) -> None:
+        self._streams = sys.stdout.isatty() if streams is None else streams
+        self._is_midline = False
+
+    def __call__(self, event: AgentEvent) -> None:
+        """Print what there is to see of an event."""
+        from everlong.agent import events as e  # noqa: PLC0415 - keeps `everlong --help` quick
+
+        if isinstance(event, e.TextDelta):
+            self._word(event.text)
+        elif isinstance(event, e.Restarted):
+            self._note(f"the answer broke off and is asked for again ({event.reason})")
+        elif isinstance(event, e.Answered):
+            self._end_line()
+        elif isinstance(event, e.ToolFinished):
+            self._note(_tool_line(event))
+        elif isinstance(event, e.CompactionFinished):
+            self._note(compaction_line(event))
+        elif isinstance(event, e.Notice):
+            self._note(f"note: {event.text}")
+        elif isinstance(event, e.TurnFinished):
+            self._finished(event)
+
+    def _word(self, text: str) -> None:
+        if self._streams and text:
+            click.echo(text, nl=False)
+            self._is_midline = not text.endswith("\n")
+
+    def _finished(self, event: TurnFinished) -> None:
+        self._end_line()
+        if not self._streams and event.text:
+            click.echo(event.text)
+        if event.stop != "end":
+            said = {
+                "limit": f"stopped at a limit: {event.detail}",
+                "interrupted": "interrupted",
+                "length": "the answer was cut off at its longest (agent.max_output_tokens)",
+                "refusal": "the model declined to answer",
+            }
+            self._note(said[event.stop])
+        usage = event.usage
+        cost = f", ${event.cost:.4f}" if event.cost else ""
+        self._note(
+            f"{event.steps} answers, {usage.prompt_tokens:,} tokens read ({usage.cache_read_tokens:,} cached), "
+            f"{usage.output_tokens:,} written{cost}; session {event.session_id}"
+        )
+
+    def _note(self, text: str) -> None:
+        self._end_line()
+        click.echo(f"everlong: {text}", err=True)
+
+    def _end_line(self) -> None:
+        if self._is_midline:
+            click.echo()
+        self._is_midline = False
+
+
+def _tool_line(event: ToolFinished) -> str:
+    lines = event.text.count("\n") + 1 if event.text else 0
+    return f"· {event.summary} → {event.outcome}, {lines} lines, {event.seconds:.1f} s"
+
+
+def compaction_line(event: CompactionFinished) -> str:
+    """One line about a compaction: why, from what to what, who wrote the summary, how good it is."""
+    if event.outcome != "compacted":
+        return f"compaction ({event.reason}): {event.outcome}"
+    quality = f", quality {event.quality:.2f}" if event.quality is not None else ""
+    fallback = f", without a model: {event.fallback}" if event.fallback else ""
+    return (
+        f"compacted ({event.reason}): {event.tokens_before:,} → {event.tokens_after:,} tokens, {event.messages_before} → "
+        f"{event.messages_after} messages, {event.seconds:.1f} s{quality}{fallback}"
+    )
