@@ -44,6 +44,18 @@ def test_the_first_request_writes_up_to_its_marker_and_the_next_reads_that() -> 
     assert second.cost == pytest.approx(2_000 * 0.1 + 300)
 
 
+def test_the_tokens_of_blocks_may_come_from_whoever_knows_them() -> None:
+    tools = [{"name": "look", "input_schema": {}}]
+    cache = sim(measure=lambda request: [50, 3_000, *(7 for _ in request["messages"])])
+    first = cache.send(body([text(1, "s", "5m")], [text(900)], tools=tools), 0.0)
+    second = cache.send(body([text(1, "s", "5m")], [text(900)], [text(900)], [text(9)], tools=tools), 1.0)
+    assert figures(first) == (0, {"5m": 3_050}, 7)
+    assert (second.prompt, second.read) == (3_071, 0)  # one second: the response has not begun
+    assert cache.send(body([text(1, "s", "5m")], [text(900)], tools=tools), 9.0).read == 3_050
+    with pytest.raises(ValueError, match="measure gave 1 numbers for a request of 2 blocks"):
+        sim(measure=lambda _: [1]).send(body([text(1)], [text(1)]), 0.0)
+
+
 def test_without_markers_everything_is_paid_in_full() -> None:
     cache = sim()
     cache.send(body([text(2_000, "s")], [text(100)]), 0.0)

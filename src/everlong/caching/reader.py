@@ -6,14 +6,17 @@ only looked up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import Block, Count, Layout, head_blocks, message_blocks, system_count
 from everlong.caching.view import extend_chain, link, switches_of
 from everlong.model import Message
 
-__all__ = ["Prompt", "PromptReader"]
+__all__ = ["Measure", "Prompt", "PromptReader"]
+
+Measure: TypeAlias = Callable[[Mapping[str, Any]], Sequence[int]]
+"""Gives the tokens of every block of a request in order: tools, system, messages."""
 
 
 class Prompt(NamedTuple):
@@ -36,10 +39,11 @@ class Prompt(NamedTuple):
 
 
 class PromptReader:
-    """Reads the requests of a session; what it read before costs a look."""
+    """Reads the requests of a session; what it read before costs a look. ``measure`` stands above ``count``."""
 
-    def __init__(self, count: Count) -> None:
+    def __init__(self, count: Count, measure: Measure | None = None) -> None:
         self._count = count
+        self._measure = measure
         self._blocks: dict[tuple[int, Layout, bool], tuple[Message, list[Block]]] = {}
         self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
 
@@ -55,6 +59,8 @@ class PromptReader:
             blocks += self._read(at, message, layout, leads=at < leading)
         if head < 0:
             head = len(blocks)
+        if self._measure is not None:
+            blocks = _measured(blocks, self._measure(body))
         marks = [(at, block.marker) for at, block in enumerate(blocks) if block.marker]
         automatic = body.get("cache_control") if layout == "anthropic" else None
         if isinstance(automatic, Mapping):
@@ -87,3 +93,12 @@ class PromptReader:
         extend_chain(chain, sizes, blocks, link(b"", root.encode()), head, switches, has_images)
         self._last = (circumstances, digests, chain, sizes)
         return chain, sizes
+
+
+def _measured(blocks: Sequence[Block], sizes: Sequence[int]) -> list[Block]:
+    if len(sizes) != len(blocks):
+        raise ValueError(
+            f"measure gave {len(sizes)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
+            "block of the system prompt and each block of a message"
+        )
+    return [block._replace(tokens=tokens) for block, tokens in zip(blocks, sizes, strict=True)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from everlong.caching.blocks import Block, Count, layout_of, rough_count
-from everlong.caching.reader import Prompt, PromptReader
+from everlong.caching.reader import Measure, Prompt, PromptReader
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, cache_rules, model_rules, provider_of
 
 __all__ = ["CacheSimulator", "Outcome", "Totals"]
@@ -104,6 +104,8 @@ class CacheSimulator:
 
     ``per_block`` counts the look-back in blocks also where newer rules collapse runs of calls and results.
     ``strict`` lets a request refresh only the one entry that it reads, not every one that it marks.
+    ``measure`` gives the tokens of a request's blocks where the provider's own count is at hand; else each block's text
+    is given to ``count``.
     """
 
     model: str = "claude-sonnet-4-5"
@@ -111,6 +113,7 @@ class CacheSimulator:
     per_block: bool = True
     strict: bool = False
     count: Count = rough_count
+    measure: Measure | None = None
     rules: CacheRules = field(init=False)
     prices: ModelRules = field(init=False)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -121,7 +124,7 @@ class CacheSimulator:
         self.prices = model_rules(self.model)
         self._entries: dict[bytes, _Entry] = {}
         self._seen: dict[bytes, float] = {}
-        self._reader = PromptReader(self.count)
+        self._reader = PromptReader(self.count, self.measure)
         self._before: Prompt | None = None
 
     @property

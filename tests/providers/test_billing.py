@@ -1,0 +1,26 @@
+"""A long session through the official client: what is billed is what the cache simulator predicts, to the token."""
+
+from __future__ import annotations
+
+import pytest
+from bench.agent.billing import READ_SHARE, play, summed
+
+
+@pytest.mark.spec("6.4")
+@pytest.mark.parametrize("strategy", ["ledger", "ledger, prefix 1h"])
+def test_every_request_of_a_session_is_billed_as_the_simulator_predicts(strategy: str) -> None:
+    billing = play(60, strategy, seed=3)
+    assert billing.failures, "no call was tried again"
+    assert billing.compactions, "nothing was compacted"
+    assert billing.pauses, "no pause outlived the cache"
+    assert billing.rewinds, "nobody went back"
+    assert billing.billed == billing.predicted
+    assert billing.reported == billing.billed
+    assert billing.read_share >= READ_SHARE
+    assert bool(summed(billing.billed).written_1h) == ("1h" in strategy)
+
+
+def test_without_markers_nothing_is_read_and_the_simulator_says_so() -> None:
+    billing = play(4, "off")
+    assert billing.billed == billing.predicted
+    assert summed(billing.billed).read == summed(billing.billed).written_5m == 0
