@@ -6,9 +6,14 @@ for the session is remembered by the tool's key: the same file, the same command
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+
+from everlong.agent.text import visible
 
 if TYPE_CHECKING:
     from everlong.agent.tools.context import ToolContext
@@ -16,6 +21,11 @@ if TYPE_CHECKING:
 
 Decision = Literal["once", "session", "no"]
 """Yes for this call, yes for all calls with the same key in this session, or no."""
+
+NO_TERMINAL = "there is no terminal to ask; run with --yes"
+CLOSED = "the terminal was closed before there was an answer"
+SHOWN_LINES = 60
+"""Lines of a diff that are shown at once; the rest is shown when asked for."""
 
 SAID_NO = "the user said no; do not try the same in another way, but ask what to do instead"
 
@@ -96,3 +106,56 @@ def refuse_everything(reason: str = "nothing may be changed in this session") ->
         raise ApprovalRefused(reason)
 
     return refuse
+
+
+# -- a person at a terminal -------------------------------------------------------------------------------------------
+
+
+def ask_on_terminal(request: ApprovalRequest) -> Decision:
+    """Ask on the terminal that the program was started from, also where its input is a pipe; without one, refuse."""
+    with _terminal() as (reader, writer):
+        lines = visible(request.detail).splitlines()
+        writer.write(f"\n{visible(request.summary)}\n\n{_first_lines(lines)}\n")
+        more = ", [v]iew all" if len(lines) > SHOWN_LINES else ""
+        session = f", [s] yes to {visible(request.remembered_as)} in this session" if request.remembered_as else ""
+        while True:
+            writer.write(f"Allow it? [y]es once{session}{more}, [n]o: ")
+            writer.flush()
+            answer = reader.readline()
+            if not answer:
+                raise ApprovalRefused(CLOSED)
+            said = answer.strip().lower()
+            if said in {"y", "yes"}:
+                return "once"
+            if said in {"s", "session"} and session:
+                return "session"
+            if said in {"n", "no"}:
+                return "no"
+            if said in {"v", "view"}:
+                writer.write("\n".join([*(f"    {line}" for line in lines), ""]))
+
+
+def _first_lines(lines: list[str]) -> str:
+    left = len(lines) - SHOWN_LINES
+    shown = [f"    {line}" for line in lines[:SHOWN_LINES]]
+    return "\n".join([*shown, f"    … {left:,} more lines", ""] if left > 0 else [*shown, ""])
+
+
+@contextmanager
+def _terminal() -> Iterator[tuple[IO[str], IO[str]]]:
+    """The controlling terminal, for reading and writing; what was typed before it asks is not an answer."""
+    with ExitStack() as stack:
+        try:
+            if sys.platform == "win32":
+                reader: IO[str] = stack.enter_context(open("CONIN$", encoding="utf-8"))  # noqa: PTH123 - no path
+                writer: IO[str] = stack.enter_context(open("CONOUT$", "w", encoding="utf-8"))  # noqa: PTH123 - no path
+            else:
+                handle = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+                reader = stack.enter_context(os.fdopen(handle, encoding="utf-8", errors="replace"))
+                writer = stack.enter_context(os.fdopen(os.dup(handle), "w", encoding="utf-8", errors="replace"))
+                import termios  # noqa: PLC0415 - there is none on Windows
+
+                termios.tcflush(handle, termios.TCIFLUSH)
+        except OSError as error:
+            raise ApprovalRefused(NO_TERMINAL) from error
+        yield reader, writer

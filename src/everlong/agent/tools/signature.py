@@ -16,7 +16,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.docstring import read_docstring
-from everlong.agent.tools.text import one_line
+from everlong.agent.text import one_line
 from everlong.agent.tools.tool import Arguments, Effect, Tool
 from everlong.errors import ConfigError, ToolError
 

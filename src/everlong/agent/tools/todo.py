@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -53,6 +53,12 @@ class TodoList:
                 if call.name == NAME:
                     latest = _items_of(call.arguments, latest)
         return cls(latest)
+
+
+def describe_todo(args: dict[str, Any]) -> str:
+    """How many things there are to do, and how many are done."""
+    states = [item["status"] if isinstance(item, dict) else item.status for item in args["items"]]
+    return f"{NAME} {states.count('done')} of {len(states)} done"
 
 
 def _items_of(arguments: str, otherwise: list[TodoItem]) -> list[TodoItem]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from everlong.agent.tools.text import one_line
+from everlong.agent.text import one_line
 from everlong.errors import ConfigError, ToolError
 from everlong.model import Part
 

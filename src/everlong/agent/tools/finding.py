@@ -1,0 +1,212 @@
+"""``list_files`` and ``search_files``: what is there, and where something stands in it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import regex
+
+from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.globs import glob_pattern
+from everlong.agent.tools.saving import looks_binary
+from everlong.agent.text import visible
+from everlong.agent.tools.walking import Walk
+from everlong.errors import ToolError, ToolInterrupted
+
+MOST_LISTED = 500
+MOST_MATCHES = 200
+LARGEST = 20_000_000
+"""Bytes of the largest file that is searched."""
+
+SECONDS = 20.0
+"""How long a search may take."""
+
+LINE_SECONDS = 2.0
+"""How long a pattern may work on one file."""
+
+LINE_CHARS = 300
+
+
+def list_files(context: ToolContext, path: str = ".", pattern: str | None = None) -> str:
+    """List what is in a folder; with a pattern, all files below it that match, such as *.py or src/**/test_*.ts.
+
+    Args:
+        path: The folder, relative to the root folder.
+        pattern: Names of files: * and ? within a name, ** over folders, {a,b} for one of several.
+    """
+    folder = _folder(context, path)
+    lines, is_more = _matching(context, folder, pattern) if pattern else _inside(folder)
+    name = context.workspace.shown(folder)
+    if not lines:
+        return f"[no file below {name} matches {pattern!r}]" if pattern else f"[{name} is empty]"
+    end = (
+        [f"[only the first {len(lines)} are shown; ask for a folder below or with another pattern]"] if is_more else []
+    )
+    return "\n".join([*lines, *end])
+
+
+def _folder(context: ToolContext, path: str) -> Path:
+    resolved = context.workspace.resolve(path)
+    if not resolved.exists():
+        raise ToolError(f"there is no folder {context.workspace.shown(resolved)}")
+    if not resolved.is_dir():
+        raise ToolError(f"{context.workspace.shown(resolved)} is a file, not a folder; read_file shows what is in it")
+    return resolved
+
+
+def _inside(folder: Path) -> tuple[list[str], bool]:
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name))
+    except OSError as error:
+        raise ToolError(f"{folder.name} cannot be listed: {error.strerror or error}") from error
+    return [_entry(entry, entry.name) for entry in entries[:MOST_LISTED]], len(entries) > MOST_LISTED
+
+
+def _matching(context: ToolContext, folder: Path, pattern: str) -> tuple[list[str], bool]:
+    wanted = glob_pattern(pattern)
+    walk = Walk(folder, context.interrupted)
+    lines: list[str] = []
+    for path, entry in walk.files():
+        if wanted.fullmatch(path):
+            if len(lines) == MOST_LISTED:
+                return lines, True
+            lines.append(_entry(entry, path))
+    return lines, walk.is_partial
+
+
+def _entry(entry: os.DirEntry[str], name: str) -> str:
+    name = visible(name)
+    try:
+        if entry.is_symlink():
+            return f"{name} -> {visible(str(Path(entry.path).readlink()))}"
+        if entry.is_dir(follow_symlinks=False):
+            return f"{name}/"
+        if entry.is_file(follow_symlinks=False):
+            return f"{name} ({entry.stat(follow_symlinks=False).st_size:,} bytes)"
+    except OSError:
+        return f"{name} (gone)"
+    return f"{name} (no regular file)"
+
+
+def search_files(
+    pattern: str, context: ToolContext, path: str = ".", glob: str | None = None, ignore_case: bool = False
+) -> str:
+    """Search the text of files by a regular expression; each match is shown as path:line: text.
+
+    Binary files and folders such as .git and node_modules are passed over.
+
+    Args:
+        pattern: A regular expression as Python reads it; ^ and $ are the ends of a line. Escape what is
+            meant literally.
+        path: A folder or a file, relative to the root folder.
+        glob: Only files of these names, such as *.py or src/**/*.{ts,tsx}.
+        ignore_case: Whether upper and lower case are the same.
+    """
+    try:
+        compiled = regex.compile(pattern, regex.MULTILINE | (regex.IGNORECASE if ignore_case else 0))
+    except regex.error as error:
+        raise ToolError(f"{pattern!r} is no regular expression: {error}; escape what is meant literally") from error
+    if not pattern:
+        raise ToolError("the pattern is empty; give something to look for")
+    search = _Search(context, compiled)
+    search.run(context.workspace.resolve(path), glob)
+    return search.told(pattern)
+
+
+class _Search:
+    """One search over files."""
+
+    def __init__(self, context: ToolContext, pattern: Any) -> None:
+        self.context = context
+        self.pattern = pattern
+        self.deadline = time.monotonic() + SECONDS
+        self.lines: list[str] = []
+        self.files = 0
+        self.notes: list[str] = []
+        self.too_large: list[str] = []
+        self.too_slow: list[str] = []
+
+    def run(self, top: Path, glob: str | None) -> None:
+        if top.is_file():
+            self._file(top)
+            return
+        if not top.is_dir():
+            raise ToolError(f"there is no file or folder {self.context.workspace.shown(top)}")
+        wanted = glob_pattern(glob) if glob else None
+        walk = Walk(top, self.context.interrupted)
+        for path, entry in walk.files():
+            if wanted is not None and not wanted.fullmatch(path):
+                continue
+            if len(self.lines) >= MOST_MATCHES:
+                self.notes.append(f"stopped after {MOST_MATCHES} matches; narrow the pattern, the path or the glob")
+                return
+            if time.monotonic() > self.deadline:
+                self.notes.append(f"stopped after {SECONDS:.0f} seconds; narrow the path or the glob")
+                return
+            if entry.is_file():
+                self._file(Path(entry.path))
+        if self.context.interrupted.is_set():
+            raise ToolInterrupted(f"Interrupted by the user. Found so far:\n{self.told(self.pattern.pattern)}")
+        if walk.is_partial:
+            self.notes.append("there are too many files; narrow the path")
+
+    def _file(self, path: Path) -> None:
+        workspace = self.context.workspace
+        try:
+            resolved = workspace.resolve(path)
+            with os.fdopen(workspace.open(resolved), "rb") as file:
+                data = file.read(LARGEST + 1)
+        except (ToolError, OSError):  # a link that leads out, a file that may not be read, or something special
+            return
+        name = workspace.shown(resolved)
+        if looks_binary(data):
+            return
+        if len(data) > LARGEST:
+            self.too_large.append(name)
+            return
+        self.files += 1
+        try:
+            self._text(name, data.decode("utf-8", "replace").replace("\r\n", "\n"))
+        except TimeoutError:
+            self.too_slow.append(name)
+
+    def _text(self, name: str, text: str) -> None:
+        at, line, counted = 0, 1, 0
+        seconds = min(LINE_SECONDS, max(0.05, self.deadline - time.monotonic()))
+        while len(self.lines) < MOST_MATCHES and (found := self.pattern.search(text, at, timeout=seconds)):
+            start = found.start()
+            line += text.count("\n", counted, start)
+            counted = start
+            first = text.rfind("\n", 0, start) + 1
+            end = text.find("\n", start)
+            end = len(text) if end < 0 else end
+            if start < len(text) or not text.endswith("\n"):  # not the emptiness behind the last line's end
+                self.lines.append(f"{name}:{line}: {_around(text[first:end], start - first)}")
+            at = end + 1
+            if at > len(text):
+                return
+
+    def told(self, pattern: str) -> str:
+        for names, why in (
+            (self.too_large, f"larger than {LARGEST // 1_000_000} MB and not searched"),
+            (self.too_slow, "given up, because the pattern takes too long on them"),
+        ):
+            if names:
+                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                self.notes.append(f"{', '.join(names[:5])}{more}: {why}")
+        notes = [f"[{note}]" for note in self.notes]
+        if not self.lines:
+            return "\n".join([f"[no match for {pattern!r} in {self.files:,} files]", *notes])
+        return "\n".join([*self.lines, *notes])
+
+
+def _around(line: str, at: int) -> str:
+    if len(line) <= LINE_CHARS:
+        return line
+    start = max(0, min(at - LINE_CHARS // 3, len(line) - LINE_CHARS))
+    stop = start + LINE_CHARS
+    return f"{'…' if start else ''}{line[start:stop]}{'…' if stop < len(line) else ''}"

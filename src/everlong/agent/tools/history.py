@@ -1,0 +1,187 @@
+"""``recall``, ``search_sessions``, ``read_turn``, ``read_output``: what was said before, in its own words.
+
+This is how an agent gets back what a compaction took out of its sight. Originals come before summaries of them, and
+before earlier look-ups, which only repeat. Knows the store and its search; nothing here changes either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from everlong.agent.tools.context import ToolContext
+from everlong.errors import NotStored, ToolError
+from everlong.store import Store
+from everlong.store.lookup import find_message, message_after
+from everlong.store.pages import ReadPage
+from everlong.store.search import Filters, Hit
+from everlong.store.search.passages import passages
+
+HITS = 6
+"""Hits on a page of `recall`."""
+
+RANKED = 60
+"""Hits that are put in order for all pages together; who needs more asks more exactly."""
+
+PASSAGE = 1_400
+"""Characters of a hit that are shown: all of most messages, and of a long one what the query is about."""
+
+REPLY = 500
+_READ = 400_000
+_ID_DIGITS = 12
+_BEGINNING = "Found for "
+_LOOKUPS = ("recall(", "search_sessions(", "read_turn(", "read_output(")
+
+Page = Annotated[int, Field(ge=1)]
+
+
+def recall(query: str, context: ToolContext, page: Page = 1) -> str:
+    """Find what was said earlier in this conversation, also what is no longer in sight because it was summarized.
+
+    Gives passages in their own words, best first: messages, tool calls and tool results. Use it before you ask the user
+    for something they told you, and before you do something a second time.
+
+    Args:
+        query: Words of what you look for, such as names, paths or numbers. A question works too. What must be there
+            word for word stands in double quotes.
+        page: Which page of the hits.
+    """
+    try:
+        found = _hits(context.store, query, Filters(lineage=context.session_id))
+    except NotStored:
+        return "[nothing of this conversation is stored yet; all of it is in sight]"
+    return _told(context, query, found, page, HITS)
+
+
+def search_sessions(
+    query: str,
+    context: ToolContext,
+    limit: Annotated[int, Field(ge=1, le=20)] = HITS,
+    page: Page = 1,
+    session: str | None = None,
+    role: Literal["user", "assistant", "tool"] | None = None,
+) -> str:
+    """Find what was said in any conversation that is stored, also in earlier ones with this user.
+
+    Args:
+        query: Words of what you look for; what must be there word for word stands in double quotes.
+        limit: How many hits a page has.
+        page: Which page of the hits.
+        session: Only in the session with this id.
+        role: Only what was said by the user, by the assistant, or what tools gave.
+    """
+    found = _hits(context.store, query, Filters(session=session, role=role))
+    return _told(context, query, found, page, limit)
+
+
+def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A002 - what the model calls it
+    """Read a whole message of an earlier part of a conversation by the id that recall or search_sessions gave.
+
+    Args:
+        id: The id of the message.
+        page: Which page of a long message.
+    """
+    found = find_message(context.store, id)
+    read = context.store.read(found.node, page - 1, context.page_chars)
+    heading = f"[{_place(found.role, found.at, found.session, found.turn)}{_pages(read, page)}]"
+    kept = [f'[the whole output: read_output(id="{one}", page=1)]' for one in context.store.outputs.of(found.node)]
+    return "\n".join([heading, read.text, *kept])
+
+
+def read_output(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A002 - as above
+    """Read a page of a tool's output of which the result shows only beginning and end.
+
+    Args:
+        id: The id that stands where the output was cut.
+        page: Which page; the result showed the first one.
+    """
+    read = context.store.outputs.read(id.strip().lower(), page - 1, context.page_chars)
+    return f"[output {id}{_pages(read, page)}]\n{read.text}"
+
+
+def _pages(read: ReadPage, page: int) -> str:
+    if page > max(1, read.pages):
+        raise ToolError(f"there is no page {page}; it has {read.pages}")
+    if read.pages <= 1:
+        return ""
+    more = f"; page={page + 1} goes on" if page < read.pages else ", the last one"
+    return f", page {page} of {read.pages}{more}"
+
+
+# -- finding ----------------------------------------------------------------------------------------------------------
+
+
+class _Passage(NamedTuple):
+    """A hit with all its words."""
+
+    hit: Hit
+    text: str
+
+
+def _hits(store: Store, query: str, filters: Filters) -> Iterator[_Passage]:
+    """Originals in their order, then what only repeats them: earlier look-ups, and summaries."""
+    found = store.search(query, filters=filters, limit=RANKED).hits
+    if not found and any(quote in query for quote in '"“”„«»'):  # rather something near than nothing
+        bare = query.translate(dict.fromkeys(map(ord, '"“”„«»'), " "))
+        found = store.search(bare, filters=filters, limit=RANKED).hits
+    return _originals_first(store, found)
+
+
+def _originals_first(store: Store, found: tuple[Hit, ...]) -> Iterator[_Passage]:
+    repeated: list[_Passage] = []
+    summaries: list[_Passage] = []
+    for hit in found:
+        if hit.node is None:
+            summaries.append(_Passage(hit, hit.snippet.text))
+            continue
+        text = store.read(hit.node, 0, _READ).text
+        if text.startswith(_BEGINNING) or any(f"\n{name}" in f"\n{text}" for name in _LOOKUPS):
+            repeated.append(_Passage(hit, text))
+        else:
+            yield _Passage(hit, text)
+    yield from (*repeated, *summaries)
+
+
+def _told(context: ToolContext, query: str, found: Iterator[_Passage], page: int, limit: int) -> str:
+    first = (page - 1) * limit
+    shown: list[_Passage] = []
+    has_more = False
+    for place, one in enumerate(found):
+        if place >= first + limit:
+            has_more = True
+            break
+        if place >= first:
+            shown.append(one)
+    if not shown:
+        return f"[nothing more for {query!r}]" if page > 1 else f"[nothing found for {query!r}; try other words]"
+    room = min(PASSAGE, max(200, (context.output_chars - 400) // len(shown) - 200))
+    heading = f"{_BEGINNING}{query!r}" + (f" (page={page + 1} has more)" if has_more else "") + ":"
+    return "\n\n".join([heading, *(_entry(context.store, one, query, room) for one in shown)])
+
+
+def _entry(store: Store, one: _Passage, query: str, room: int) -> str:
+    hit = one.hit
+    lines = [f"[{_place(hit.role, hit.at, hit.session, hit.turn, hit.title)}{_ident(hit.node)}]"]
+    lines.append(passages(one.text, query, room))
+    if hit.node is not None and len(one.text) > room:
+        lines.append(f"[{len(one.text):,} characters in all; read_turn gives the rest]")
+    elif hit.node is not None and hit.role == "user" and "?" in one.text:  # what was asked is found, but not the answer
+        after = message_after(store, hit.node)
+        if after is not None:
+            reply = store.read(after, 0, _READ).text
+            lines.append(f"[and then{_ident(after)}]\n{passages(reply, query, min(REPLY, room))}")
+    return "\n".join(lines)
+
+
+def _ident(node: bytes | None) -> str:
+    return "" if node is None else f", id {node.hex()[:_ID_DIGITS]}"
+
+
+def _place(role: str, at: float, session: str | None, turn: int, title: str | None = None) -> str:
+    when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    where = f", session {session}" if session else ""
+    named = f" ({title})" if title else ""
+    return f"{role}, {when}{where}{named}, turn {turn}"

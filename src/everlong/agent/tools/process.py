@@ -1,0 +1,192 @@
+"""A command in a process group of its own, with its output in order, a time limit, and an end that reaches all of it.
+
+Output is read by a thread as fast as it comes and kept up to a bound: its beginning and its end. So neither a program
+that prints for ever nor one that leaves a child behind with the output open can fill memory or keep us waiting. Knows
+nothing of tools or messages.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+FIRST_BYTES = 4_000_000
+LAST_BYTES = 1_000_000
+"""How much of the beginning and of the end of an output is kept."""
+
+GRACE = 2.0
+"""Seconds between asking a process group to end and ending it."""
+
+QUIET = 0.3
+"""Seconds without output after which a command that has ended is done, though a child of it holds the output open."""
+
+LAST_WORDS = 2.0
+"""Seconds for which such a child is listened to at most."""
+
+_TICK = 0.02
+_IS_WINDOWS = sys.platform == "win32"
+
+
+class Collector:
+    """Output as it comes: the first bytes, the last ones, and how many there were in all."""
+
+    def __init__(self) -> None:
+        self._first = bytearray()
+        self._last: deque[bytes] = deque()
+        self._last_size = 0
+        self._lock = threading.Lock()
+        self.total = 0
+        self.is_open = True
+        self.newest = time.monotonic()
+
+    def add(self, data: bytes) -> None:
+        """Take what came, as far as it is still wanted."""
+        with self._lock:
+            if not self.is_open:
+                return
+            self.total += len(data)
+            self.newest = time.monotonic()
+            room = FIRST_BYTES - len(self._first)
+            self._first += data[:room]
+            if rest := data[room:] if room > 0 else data:
+                self._last.append(rest)
+                self._last_size += len(rest)
+                while self._last_size - len(self._last[0]) >= LAST_BYTES:
+                    self._last_size -= len(self._last.popleft())
+
+    def close(self) -> bytes:
+        """Take no more; all that is kept, with a line where something was left out."""
+        with self._lock:
+            self.is_open = False
+            last = b"".join(self._last)[-LAST_BYTES:]
+            left_out = self.total - len(self._first) - len(last)
+            gap = f"\n[… {left_out:,} bytes were not kept …]\n".encode() if left_out else b""
+            return bytes(self._first) + gap + last
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command came out."""
+
+    output: bytes
+    code: int | None
+    """Its exit code, negative for the signal that ended it; None where it was stopped by us."""
+    end: Literal["exited", "time", "interrupt"]
+    has_child: bool
+    """Whether something that it started still runs and holds its output open."""
+    seconds: float
+
+
+def run(command: str, cwd: Path, env: Mapping[str, str], timeout: float, interrupted: threading.Event) -> Ran:
+    """Run a shell command to its end, its time limit or the user's interrupt, whichever comes first."""
+    began = time.monotonic()
+    collector = Collector()
+    read_end, write_end = os.pipe()
+    try:
+        process = _started(command, cwd, env, write_end)
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    # It goes on reading after we are done, so that a server left in the background is not killed by its own log.
+    reader = threading.Thread(target=_drain, args=(read_end, collector), daemon=True, name="everlong-output")
+    reader.start()
+    try:
+        end = _wait(process, began + timeout, interrupted)
+    except BaseException:  # an interrupt from the keyboard goes on its way, but leaves nothing running
+        _stop(process)
+        raise
+    if end != "exited":
+        _stop(process)
+    _listen(reader, collector)
+    code = process.returncode if end == "exited" else None
+    return Ran(collector.close(), code, end, reader.is_alive(), time.monotonic() - began)
+
+
+def _started(command: str, cwd: Path, env: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
+    options: dict[str, Any] = {"cwd": cwd, "env": dict(env), "stdin": subprocess.DEVNULL}
+    if _IS_WINDOWS:
+        flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+        return subprocess.Popen(  # noqa: S602 - a shell command is what was asked for, and approved
+            command, shell=True, stdout=output, stderr=subprocess.STDOUT, creationflags=flags, **options
+        )
+    shell = next((path for path in ("/bin/bash", "/usr/bin/bash") if Path(path).exists()), "/bin/sh")
+    # A session of its own has no terminal, so that nothing can wait there for a password.
+    return subprocess.Popen(  # noqa: S603 - as above
+        [shell, "-c", command], stdout=output, stderr=subprocess.STDOUT, start_new_session=True, **options
+    )
+
+
+def _drain(handle: int, collector: Collector) -> None:
+    with os.fdopen(handle, "rb", buffering=0) as pipe:
+        while data := pipe.read(65_536):
+            collector.add(data)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], deadline: float, interrupted: threading.Event
+) -> Literal["exited", "time", "interrupt"]:
+    while True:
+        try:
+            process.wait(_TICK)
+        except subprocess.TimeoutExpired:
+            if interrupted.is_set():
+                return "interrupt"
+            if time.monotonic() >= deadline:
+                return "time"
+        else:
+            return "exited"
+
+
+def _listen(reader: threading.Thread, collector: Collector) -> None:
+    """Wait for the rest of the output; not for ever, where somebody else holds it open."""
+    deadline = time.monotonic() + LAST_WORDS
+    collector.newest = max(collector.newest, time.monotonic() - _TICK)
+    while reader.is_alive() and time.monotonic() < min(deadline, collector.newest + QUIET):
+        reader.join(_TICK)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that is in its group: politely, then not."""
+    if _IS_WINDOWS:
+        subprocess.run(  # noqa: S603 - a number that we know
+            ["taskkill", "/F", "/T", "/PID", str(process.pid)],  # noqa: S607 - part of Windows
+            capture_output=True,
+            check=False,
+        )
+        process.wait()
+        return
+    _signal(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+    deadline = time.monotonic() + (GRACE if process.poll() is not None else 0)
+    while time.monotonic() < deadline and _is_there(process.pid):  # what it started may need a moment too
+        time.sleep(_TICK)
+    _signal(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
