@@ -92,8 +92,8 @@ class Conversation:
 
     @property
     def session_id(self) -> str:
-        """The id of the session; empty before the first message."""
-        return self.session.id if self.session is not None else ""
+        """The id of the session, or the one that it is to have; empty where none was chosen yet."""
+        return self.session.id if self.session is not None else str(self._about.get("ident") or "")
 
     @property
     def branch(self) -> Branch | None:

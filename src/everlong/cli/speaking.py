@@ -98,7 +98,6 @@ def compaction_line(event: CompactionFinished) -> str:
         return f"compaction ({event.reason}): {event.outcome}"
     quality = f", quality {event.quality:.2f}" if event.quality is not None else ""
     fallback = f", without a model: {event.fallback}" if event.fallback else ""
-    return (
-        f"compacted ({event.reason}): {event.tokens_before:,} → {event.tokens_after:,} tokens, {event.messages_before} → "
-        f"{event.messages_after} messages, {event.seconds:.1f} s{quality}{fallback}"
-    )
+    tokens = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
+    messages = f"{event.messages_before} → {event.messages_after} messages"
+    return f"compacted ({event.reason}): {tokens}, {messages}, {event.seconds:.1f} s{quality}{fallback}"

@@ -93,6 +93,17 @@ class ContextCompressor(ContextEngine):
         """Counts tokens for this engine."""
         return self._counter
 
+    @property
+    def summarizer(self) -> Summarizer | None:
+        """Who is asked for summaries; None where they are made without a model. Another one starts with no failures."""
+        return self._writer.chosen
+
+    @summarizer.setter
+    def summarizer(self, summarizer: Summarizer | None) -> None:
+        self._writer = SummaryWriter(
+            summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, self._clock
+        )
+
     def _set_window(self, context_length: int) -> None:
         self.context_length = context_length
         self._settled = None

@@ -117,7 +117,7 @@ class SummaryWriter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # Choosing the fallback itself is not choosing a model.
-        self._chosen = None if type(chosen) is type(fallback) else chosen
+        self.chosen = None if type(chosen) is type(fallback) else chosen
         self._fallback = fallback
         self._cooldown = cooldown_seconds
         self._clock = clock
@@ -144,7 +144,7 @@ class SummaryWriter:
         return again._replace(text=without_control_words(again.text))
 
     def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
-        chosen = self._chosen
+        chosen = self.chosen
         if chosen is None:
             return self._extract(request, None)
         if self._cooling_until is not None and self._clock() < self._cooling_until and not ignore_cooldown:

@@ -1,0 +1,88 @@
+"""An agent on a real store and a real client, against a model server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from everlong.agent import Agent, AgentEvent, AgentOptions, approve_everything, open_agent
+from everlong.config import Settings
+from everlong.providers import RetryPolicy, connect
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.testing_server.conftest import serve
+
+__all__ = ["serve"]
+
+APIS = ("anthropic", "openai")
+MODELS = {"anthropic": "anthropic:claude-sonnet-5", "openai": "custom-model"}
+
+
+class Opened(Protocol):
+    """Opens agents, each listening to itself in ``heard``."""
+
+    def __call__(self, server: ModelServer, api: str = ..., *, window: int = ..., **more: Any) -> Agent: ...
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the user who runs the tests is read or written."""
+    monkeypatch.setenv("EVERLONG_HOME", str(tmp_path / "home"))
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "NOUS_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def heard() -> list[AgentEvent]:
+    return []
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def opened(store: Store, heard: list[AgentEvent], root: Path) -> Iterator[Opened]:
+    made: list[Agent] = []
+
+    def open_one(server: ModelServer, api: str = "anthropic", *, window: int = 0, **more: Any) -> Agent:
+        settings = settings_for(window or server.window, MODELS[api], **more.pop("settings", {}))
+        listen: Callable[[AgentEvent], None] = more.pop("listen", heard.append)
+        options = AgentOptions(**{"root": root, "approver": approve_everything, **more})
+        connection = connected(server, api, settings)
+        agent = open_agent(settings, connection, options, store=store, listen=listen)
+        made.append(agent)
+        return agent
+
+    yield open_one
+    for agent in made:
+        agent.close()
+
+
+def settings_for(window: int, model: str, **sections: Any) -> Settings:
+    """Settings with the server's window, no other model for summaries, and no memory unless a test asks for it."""
+    values: dict[str, Any] = {
+        "models": {model.removeprefix("custom:"): {"context_length": window}},
+        "auxiliary": {"compression": {"provider": "main"}},
+        "memory": {"enabled": False},
+    }
+    return Settings.model_validate(values | sections)
+
+
+def connected(server: ModelServer, api: str, settings: Settings) -> Any:
+    """The official client of an API, on the server; it tries again without waiting."""
+    url = server.url if api == "anthropic" else server.openai_url
+    policy = RetryPolicy(attempts=6, first_delay=0.0, longest_delay=0.0)
+    return connect(MODELS[api], settings, base_url=url, api_key="made-up", policy=policy, timeout=20.0)
