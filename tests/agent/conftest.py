@@ -76,6 +76,7 @@ def settings_for(window: int, model: str, **sections: Any) -> Settings:
     values: dict[str, Any] = {
         "models": {model.removeprefix("custom:"): {"context_length": window}},
         "auxiliary": {"compression": {"provider": "main"}},
+        "compression": {"protect_last_n": 6},
         "memory": {"enabled": False},
     }
     return Settings.model_validate(values | sections)

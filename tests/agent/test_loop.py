@@ -1,16 +1,37 @@
-"""The four verbs against a real server: questions, tools, limits, failures, interrupts."""
+"""The four verbs against a real server: questions, tools, limits, failures."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from everlong.agent import AgentEvent, Answered, ToolFinished
+from everlong import AuthenticationFailed
+from everlong.agent import (
+    AgentEvent,
+    Answered,
+    Limits,
+    Loop,
+    Notice,
+    Restarted,
+    ToolFinished,
+    TurnFinished,
+    as_dict,
+    refuse_everything,
+    tool,
+)
 from everlong.store import Store
-from everlong.testing import Answer, Ask, Call
+from everlong.testing import Answer, Ask, Call, Fault
 from tests.agent.conftest import APIS, Opened
 from tests.testing_server.conftest import Serve
+
+
+def reader(ask: Ask) -> Answer:
+    """Reads a file, then tells what it says."""
+    if ask.results:
+        return Answer(f"It says: {ask.results[-1][1]}")
+    return Answer("Let me look.", [Call("read_file", {"path": "notes.md"})])
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -18,23 +39,159 @@ def test_a_prompt_is_answered_with_the_help_of_a_tool(
     serve: Serve, opened: Opened, store: Store, root: Path, heard: list[AgentEvent], api: str
 ) -> None:
     (root / "notes.md").write_text("The harbour opens at seven.\n")
-
-    def script(ask: Ask) -> Answer:
-        if ask.results:
-            return Answer(f"It says: {ask.results[-1][1]}")
-        return Answer("Let me look.", [Call("read_file", {"path": "notes.md"})])
-
-    server = serve(script, window=32_000)
-    agent = opened(server, api)
-    finished = agent.run("When does the harbour open?")
+    server = serve(reader, window=32_000)
+    finished = opened(server, api).run("When does the harbour open?")
     assert "The harbour opens at seven." in finished.text
     assert (finished.stop, finished.steps) == ("end", 2)
     assert server.rejections == []
-    assert [type(event) for event in heard if isinstance(event, Answered | ToolFinished)] == [
-        Answered,
-        ToolFinished,
-        Answered,
-    ]
+    events = [type(event) for event in heard if isinstance(event, Answered | ToolFinished)]
+    assert events == [Answered, ToolFinished, Answered]
     roles = [entry.message["role"] for entry in store.sessions.entries(finished.session_id)]
     assert roles == ["user", "assistant", "tool", "assistant"]
     assert [turn.status for turn in store.turns.of_session(finished.session_id)] == ["done", "done"]
+    session = store.sessions.get(finished.session_id)
+    assert session.title == "When does the harbour open?"
+    assert session.api_calls == 2
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_whatever_a_model_calls_it_gets_a_result_that_it_can_act_on(serve: Serve, opened: Opened, api: str) -> None:
+    def explode(what: str) -> str:
+        """Explode.
+
+        Args:
+            what: anything.
+        """
+        raise RuntimeError(f"no {what} today")
+
+    calls = [
+        Call("read_fil", {"path": "a"}),
+        Call("explode", '{"what": "fish' if api == "openai" else {}),
+        Call("explode", {"what": 7}),
+        Call("explode", {"what": "fish"}),
+    ]
+    told: list[str] = []
+
+    def script(ask: Ask) -> Answer:
+        if ask.results:
+            told.extend(text for _, text in ask.results)
+            return Answer("I see.")
+        return Answer(calls=calls)
+
+    server = serve(script)
+    finished = opened(server, api, tools=[tool(explode)]).run("Try everything.")
+    assert finished.text == "I see."
+    assert server.rejections == []
+    assert "There is no tool 'read_fil'" in told[0]
+    assert ("not valid JSON" if api == "openai" else "what") in told[1]
+    assert "what" in told[2]
+    assert "no fish today" in told[3]
+
+
+def test_what_changes_something_is_refused_where_nobody_approves(serve: Serve, opened: Opened, root: Path) -> None:
+    def script(ask: Ask) -> Answer:
+        if ask.results:
+            return Answer(ask.results[-1][1])
+        return Answer(calls=[Call("write_file", {"path": "new.txt", "content": "x"})])
+
+    finished = opened(serve(script), approver=refuse_everything("not on a Sunday")).run("Write it.")
+    assert "not on a Sunday" in finished.text
+    assert not (root / "new.txt").exists()
+
+
+def endless(ask: Ask) -> Answer:
+    """Never done."""
+    del ask
+    return Answer("Once more.", [Call("list_files", {})])
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [(Limits(steps=3), "3 of 3 answers"), (Limits(tokens=1), "of 1 tokens"), (Limits(cost=0.0), "agent.max_cost")],
+)
+def test_a_limit_ends_the_turn_and_the_conversation_goes_on(
+    serve: Serve, opened: Opened, limits: Limits, said: str
+) -> None:
+    server = serve(endless)
+    agent = opened(server, limits=limits)
+    finished = agent.run("Go.")
+    assert finished.stop == "limit"
+    assert said in finished.detail
+    agent.limits = Limits(steps=1)
+    assert agent.run("Go on.").steps == 1
+    assert server.rejections == []
+
+
+def test_time_is_a_limit_also_while_the_model_is_silent(serve: Serve, opened: Opened) -> None:
+    server = serve("Hello.")
+    server.fail_next(Fault("silent", seconds=30))
+    agent = opened(server, limits=Limits(seconds=0.2))
+    finished = agent.run("Are you there?")
+    assert finished.stop == "limit"
+    assert "agent.max_seconds" in finished.detail
+    agent.limits = Limits()
+    assert agent.run("And now?").text == "Hello."
+    assert server.rejections == []
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_that_breaks_off_is_asked_for_again_and_told_as_void(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], api: str
+) -> None:
+    server = serve("The whole answer, which is long enough to be cut in the middle of it.")
+    server.fail_next(Fault("cut"), Fault("stream_error"))
+    finished = opened(server, api).run("Tell me.")
+    assert finished.text == "The whole answer, which is long enough to be cut in the middle of it."
+    assert len([event for event in heard if isinstance(event, Restarted)]) >= 1
+    assert finished.steps == 1
+
+
+def test_a_model_that_cannot_be_asked_is_an_error_and_the_prompt_is_kept(
+    serve: Serve, opened: Opened, store: Store
+) -> None:
+    server = serve("Welcome back.")
+    server.fail_next(Fault("unauthorized"))
+    agent = opened(server)
+    with pytest.raises(AuthenticationFailed):
+        agent.run("Let me in.")
+    session = agent.conversation.session_id
+    assert [turn.status for turn in store.turns.of_session(session)] == ["failed"]
+    assert agent.run().text == "Welcome back."  # goes on where it stood
+    assert [entry.message["content"] for entry in store.sessions.entries(session)] == ["Let me in.", "Welcome back."]
+    assert server.rejections == []
+
+
+def test_pictures_reach_the_model(serve: Serve, opened: Opened) -> None:
+    def script(ask: Ask) -> str:
+        kinds = [part["type"] for part in ask.body["messages"][-1]["content"]]
+        return ",".join(kinds)
+
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}"}}
+    assert opened(serve(script)).run([{"type": "text", "text": "What is this?"}, image]).text == "text,image"
+
+
+def test_each_verb_can_be_overridden(serve: Serve, opened: Opened, root: Path) -> None:
+    (root / "notes.md").write_text("x")
+    agent = opened(serve(reader))
+
+    class Counting(Loop):
+        steps = 0
+
+        def step(self):  # type: ignore[no-untyped-def]
+            Counting.steps += 1
+            return super().step()
+
+    loop = Counting(agent.asker, agent.conversation, agent.compactor, agent.tools)
+    loop.run("Read.")
+    assert Counting.steps == 2
+
+
+def test_every_event_can_be_written_as_json(serve: Serve, opened: Opened, root: Path, heard: list[AgentEvent]) -> None:
+    (root / "notes.md").write_text("x")
+    opened(serve(reader)).run("Read.")
+    kinds = {as_dict(event)["type"] for event in heard}
+    assert {"session", "text", "answer", "tool_start", "tool_end", "end"} <= kinds
+    assert all(json.loads(json.dumps(as_dict(event))) for event in heard)
+    assert isinstance(heard[-1], TurnFinished)
+    assert not [event for event in heard if isinstance(event, Notice)]

@@ -110,31 +110,26 @@ class Compactor:
             return False
         return self.compress_context("idle").outcome == "compacted"
 
-    def after_overflow(self, error: ProviderError, attempt: int, answer_tokens: int) -> None:
-        """Make a request that was refused as too long shorter.
+    def after_overflow(self, error: ProviderError, attempt: int, answer_tokens: int) -> bool:
+        """Make a request that was refused as too long shorter; False where nothing does.
 
         Args:
             error: what the provider said.
             attempt: how often this request was refused before.
             answer_tokens: the room that its answer needs.
-
-        Raises:
-            ProviderError: the same error, where nothing makes the conversation shorter.
         """
         before = self.tokens
         if attempt == 0 and before >= self.engine.threshold_tokens // 2:
             self.compress_context("overflow", force=True)
             if self.tokens < _MARGIN * before:
-                return
+                return True
         target = self._target(error, attempt, before, answer_tokens)
         try:
             self.compress_context("overflow", force=True, target_tokens=target)
         except TargetUnreachable as unreachable:
-            if unreachable.least >= before:
-                raise error from unreachable
-            self.compress_context("overflow", force=True, target_tokens=unreachable.least)
-        if self.tokens >= before:
-            raise error
+            if unreachable.least < before:
+                self.compress_context("overflow", force=True, target_tokens=unreachable.least)
+        return self.tokens < before
 
     def _target(self, error: ProviderError, attempt: int, tokens: int, answer_tokens: int) -> int:
         """What to cut to, in the engine's own count, which may differ from the provider's."""

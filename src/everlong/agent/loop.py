@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
@@ -89,18 +90,18 @@ class Loop:
     def query(self) -> Reply:
         """The model's answer to the conversation as it stands, which is made to fit the window first."""
         self.compactor.before_request()
-        attempt = 0
-        while True:
-            tokens, window = self.compactor.tokens, self.compactor.engine.context_length
-            room = self.asker.answer_tokens(tokens, window)
+        for attempt in count():
+            room = self._room()
             try:
                 return self._asked(room)
             except (ContextOverflow, RequestTooLarge) as error:
                 if attempt >= OVERFLOW_TRIES:
-                    raise _does_not_fit(error) from error
+                    raise _does_not_fit(error, "does not fit after all that could be done") from error
                 self.learn(error)
-                self.compactor.after_overflow(error, attempt, room)
-            attempt += 1
+                # A smaller window than was thought may only mean that the answer has to be shorter.
+                if self._room() >= room and not self.compactor.after_overflow(error, attempt, room):
+                    raise _does_not_fit(error, "cannot be made shorter") from error
+        raise AssertionError("counting does not end")
 
     def execute(self, calls: Sequence[ToolCall]) -> None:
         """Run the tools that the model asked for, one after the other; every call gets a result."""
@@ -156,6 +157,10 @@ class Loop:
 
     def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
         """Take in that a call has its result, stored under these ids."""
+
+    def _room(self) -> int:
+        """The most tokens that the next answer may have."""
+        return self.asker.answer_tokens(self.compactor.tokens, self.compactor.engine.context_length)
 
     def _asked(self, answer_tokens: int) -> Reply:
         conversation = self.conversation
@@ -220,8 +225,8 @@ def _result(call: ToolCall, text: str) -> Message:
     return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
-def _does_not_fit(error: ProviderError) -> ProviderError:
-    """The same kind of error, saying what was tried and what would help."""
-    tried = f"it was compacted {OVERFLOW_TRIES} times and still does not fit"
+def _does_not_fit(error: ProviderError, why: str) -> ProviderError:
+    """The same kind of error, saying what would help."""
     advice = "use a model with a larger window, fewer tools, or a shorter prompt"
-    return type(error)(f"{error}; {tried}: {advice}", provider=error.provider, model=error.model, status=error.status)
+    said = f"{error}; the conversation {why}: {advice}"
+    return type(error)(said, provider=error.provider, model=error.model, status=error.status)

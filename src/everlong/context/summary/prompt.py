@@ -103,10 +103,16 @@ def warm_prompt(
     sent += [call.arguments for message in request.prefix for call in calls_of(message)]
     token = boundary([*sent, *(piece.body for _, pieces in material for piece in pieces)])
     told = "\n\n".join([f"Boundary: {token}", _WARM_INSTRUCTIONS, *_enclosed(material, token), *asks])
-    if request.prefix and request.prefix[-1]["role"] == "user":
+    prefix = [_as_sent(message) for message in request.prefix]
+    if prefix and prefix[-1]["role"] == "user":
         # A block of its own after the last message keeps roles alternating and what was cached before it valid.
-        return [*request.prefix[:-1], with_part_appended(request.prefix[-1], told)]
-    return [*request.prefix, {"role": "user", "content": told}]
+        return [*prefix[:-1], with_part_appended(prefix[-1], told)]
+    return [*prefix, {"role": "user", "content": told}]
+
+
+def _as_sent(message: Message) -> Message:
+    """A message without what a host notes in it for itself, which no API has seen."""
+    return {key: value for key, value in message.items() if not key.startswith("_")}
 
 
 _UPDATE = (

@@ -1,0 +1,113 @@
+"""Stopping an agent at every point: the conversation stays valid, stored and able to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from everlong.agent import Agent, AgentEvent, TextDelta, ToolContext, ToolStarted, tool
+from everlong.context.invariants import check_all
+from everlong.model import find_groups
+from everlong.store import Store
+from everlong.testing import Answer, Ask, Call, Fault
+from tests.agent.conftest import APIS, Opened
+from tests.testing_server.conftest import Serve
+
+
+def two_calls(ask: Ask) -> Answer:
+    """Calls a tool that waits, and another one after it."""
+    if any(turn.results for turn in ask.turns):
+        return Answer("Well then.")
+    return Answer("Working.", [Call("wait", {}), Call("wait", {}), Call("list_files", {})])
+
+
+def waiting(context: ToolContext) -> str:
+    """Wait until somebody has enough."""
+    context.interrupted.wait(20)
+    return "waited"
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_stopped_inside_a_tool_every_call_has_a_result(serve: Serve, opened: Opened, store: Store, api: str) -> None:
+    server = serve(two_calls)
+    made: list[Agent] = []
+
+    def listen(event: AgentEvent) -> None:
+        if isinstance(event, ToolStarted):
+            threading.Timer(0.05, made[0].interrupt).start()
+
+    made.append(opened(server, api, tools=[tool(waiting, name="wait")], listen=listen))
+    agent = made[0]
+    finished = agent.run("Wait for it.")
+    assert finished.stop == "interrupted"
+    messages = agent.conversation.messages
+    assert not find_groups(messages).groups[-1].missing
+    assert "Not run" in messages[-1]["content"]
+    assert check_all(messages) == []
+    assert store.context(agent.conversation.branch) == messages  # type: ignore[arg-type]
+    assert agent.run("Go on.").text == "Well then."
+    assert server.rejections == []
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_stopped_while_the_answer_comes_what_was_said_is_kept(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], api: str
+) -> None:
+    server = serve("One two three four five six seven eight nine ten eleven twelve.")
+    server.fail_next(Fault("slow", seconds=0.05))
+    made: list[Agent] = []
+
+    def listen(event: AgentEvent) -> None:
+        heard.append(event)
+        if isinstance(event, TextDelta) and len(heard) == 5:
+            made[0].interrupt()
+
+    made.append(opened(server, api, listen=listen))
+    agent = made[0]
+    assert agent.run("Count.").stop == "interrupted"
+    last = agent.conversation.messages[-1]
+    assert last["role"] == "assistant"
+    assert last["content"].startswith("One")
+    assert "Stopped by the user" in last["content"]
+    assert agent.run("Again.").stop == "end"
+    assert server.rejections == []
+
+
+def test_stopped_before_a_word_came_the_prompt_is_kept(serve: Serve, opened: Opened) -> None:
+    server = serve("Here I am.")
+    server.fail_next(Fault("silent", seconds=30))
+    agent = opened(server)
+    threading.Timer(0.2, agent.interrupt).start()
+    assert agent.run("Hello?").stop == "interrupted"
+    assert agent.conversation.messages[-1]["role"] == "user"
+    assert agent.run("Hello again?").text == "Here I am."
+    assert server.rejections == []
+
+
+def test_ctrl_c_in_the_program_leaves_a_session_that_can_be_resumed(serve: Serve, tmp_path: Path) -> None:
+    server = serve("Too late.")
+    server.fail_next(Fault("silent", seconds=30))
+    env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
+    # Programs that are started in the background do not hear Ctrl-C unless they ask for it.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    code += "from everlong.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "run", "Hello?", "-m", "some-model", "--base-url", server.openai_url]
+    process = subprocess.Popen(
+        command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not server.requests and process.poll() is None:
+        threading.Event().wait(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "interrupted" in err
+    assert out == ""
+    again = subprocess.run([*command, "--continue"], env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert again.stdout == "Too late.\n"
+    assert server.rejections == []
