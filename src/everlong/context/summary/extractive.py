@@ -53,7 +53,7 @@ class ExtractiveSummarizer:
         )
         following = [message for message in (*request.following, request.latest_user) if message is not None]
         opening = text_of(request.opening) if request.opening else ""
-        settle(outline, facts, previous, Said(opening, [read_facts(message) for message in following]))
+        settle(outline, facts, previous, Said(opening, request.turns, following))
         outline.lines = grouped([fact.role for fact in facts], self._lines(request, fingerprints))
         if request.memory_context:
             outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
