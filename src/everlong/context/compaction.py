@@ -60,7 +60,7 @@ class Compaction:
         request = self.request
         before = sum(self.known.counts)
         fits = request.target_tokens is not None and before <= self.known.units(request.target_tokens)
-        if fits or request.is_settled:
+        if fits:
             return self._finish(_Result(Pruned(self.known.repaired, self.known.counts, 0), "unchanged"), current_tokens)
         result = self._summarized() if self.has_new_turns or self._summary_is_too_long() else self._cleared()
         share = self._better_tail_share(result)
