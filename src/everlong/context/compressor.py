@@ -92,6 +92,15 @@ class ContextCompressor(ContextEngine):
         """Counts tokens for this engine."""
         return self._counter
 
+    @property
+    def summarizer(self) -> Summarizer | None:
+        """Who writes summaries, None for the engine itself; a new one starts without the old one's failures."""
+        return self._writer.chosen
+
+    @summarizer.setter
+    def summarizer(self, summarizer: Summarizer | None) -> None:
+        self._writer.chosen = summarizer
+
     def _set_window(self, context_length: int) -> None:
         self.context_length = context_length
         self._use(compute_budgets(self.settings, context_length))

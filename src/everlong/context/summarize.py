@@ -116,13 +116,23 @@ class SummaryWriter:
         cooldown_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # Choosing the fallback itself is not choosing a model.
-        self._chosen = None if type(chosen) is type(fallback) else chosen
+        self._chosen = chosen
         self._fallback = fallback
         self._cooldown = cooldown_seconds
         self._clock = clock
         self._cooling_until: float | None = None
         self._unusable = 0
+
+    @property
+    def chosen(self) -> Summarizer | None:
+        """Who is asked first; another one starts without the failures of the one before."""
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, summarizer: Summarizer | None) -> None:
+        if summarizer is not self._chosen:
+            self._chosen = summarizer
+            self.reset()
 
     def write(
         self, request: SummaryRequest, yardstick: Yardstick | None = None, *, ignore_cooldown: bool = False
@@ -145,7 +155,7 @@ class SummaryWriter:
 
     def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
         chosen = self._chosen
-        if chosen is None:
+        if chosen is None or type(chosen) is type(self._fallback):  # choosing the fallback is not choosing a model
             return self._extract(request, None)
         if self._cooling_until is not None and self._clock() < self._cooling_until and not ignore_cooldown:
             reason = f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
