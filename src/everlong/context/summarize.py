@@ -38,13 +38,13 @@ class SummaryRequest:
     """The conversation's first user message, which says what it is all about."""
     latest_user: Message | None = None
     """The request in force."""
-    following: Sequence[Message] = ()
-    """The user's messages after the turns, which stand in the tail word for word."""
+    before: Sequence[Message] = ()
+    """What will stand before the summary word for word, besides the system prompt; it need not be said again."""
+    after: Sequence[Message] = ()
+    """What will stand after it, the request in force with it; here the user may have taken something back."""
     focus_topic: str | None = None
     memory_context: str | None = None
     """What a memory provider wants kept."""
-    around: Sequence[Message] = ()
-    """What will stand before and after the summary word for word, so that it need not be said again."""
     prefix: Sequence[Message] = ()
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0
