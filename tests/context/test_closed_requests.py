@@ -35,7 +35,7 @@ def summarize(
         COUNT,
         opening=user(opening),
         latest_user=user(latest) if latest else None,
-        following=[user(text) for text in following],
+        after=[user(text) for text in following],
     )
     return SummaryDocument.parse(ExtractiveSummarizer().summarize(request)).items
 

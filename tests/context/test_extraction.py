@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong import Message
-from everlong.context.summary.actions import action_of
-from everlong.context.summary.entities import _TOKEN, _named_by, entities
+from everlong.context.summary.actions import Outcome, action_of, outcome_of
+from everlong.context.summary.entities import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.gains import Gains
 from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.lines import Line, few_lines, many_lines
 from everlong.context.summary.outline import LineGroup
-from everlong.context.summary.text import clip, one_line
+from everlong.context.summary.text import beginning, clip, one_line
 from everlong.model import ToolCall
 from tests.context.builders import user
 
@@ -29,7 +29,7 @@ HUGE = 300_000
 
 @given(st.text(ALPHABET, max_size=40))
 def test_entities_are_those_of_the_tokens_that_one_expression_finds(text: str) -> None:
-    assert entities(text) == [name for token in _TOKEN.findall(text) for name in _named_by(token)]
+    assert entities(text) == [name for token in _TOKEN.findall(text) for name in _named_in(token)]
 
 
 @given(st.text(ALPHABET, max_size=40))
@@ -105,6 +105,31 @@ def test_a_text_on_one_line_is_not_copied() -> None:
     text = "one line of a message that the conversation holds anyway"
     assert one_line(text) is text
     assert one_line(" two \n lines ") == "two lines"
+
+
+@given(st.text("ab \n\t\u3000中.", max_size=120), st.integers(2, 24))
+def test_the_beginning_of_a_text_is_that_of_all_of_it_on_one_line(text: str, length: int) -> None:
+    assert beginning(text, length) == clip(one_line(text), length)
+
+
+@given(st.text("abZ19_./()- \n,中", max_size=40))
+def test_plain_words_are_those_of_three_letters_that_are_no_part_of_a_name_or_a_call(text: str) -> None:
+    words = re.findall(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}", text)
+    assert Line.of(text).words == min(6, len(words))
+
+
+@given(
+    st.lists(st.sampled_from(["ok", "{", "</out>", "=====", "made 3 files", "error: no room", "", "  "]), max_size=40)
+)
+def test_an_outcome_is_read_from_the_end_as_if_all_lines_had_been_read(lines: list[str]) -> None:
+    telling = [line for line in lines if line.strip() and line not in ("{", "</out>", "=====")]
+    outcome = outcome_of("\n".join(lines))
+    complaint = "error: no room" in telling[-24:] and (len(telling) <= 4 or telling[-1] == "error: no room")
+    if complaint:
+        assert outcome == Outcome(failed=True, line="error: no room")
+    else:
+        said = "" if not telling else telling[-1] if len(telling) < 12 else telling[0]
+        assert outcome == Outcome(failed=False, line=said)
 
 
 # -- what lines add ----------------------------------------------------------------------------------------------------

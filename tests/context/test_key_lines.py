@@ -70,13 +70,15 @@ def test_indentation_is_not_paid_for_but_a_date_keeps_its_two_spaces() -> None:
 def test_what_stands_beside_the_summary_anyway_is_not_said_again() -> None:
     turns = [user(f"Berth number {n} belongs to boat_{n:03d} of the fleet") for n in range(40)]
 
-    def said(around: list[Message]) -> int:
-        request = SummaryRequest(turns, None, 160, COUNT, around=around)
+    def said(*, before: list[Message], after: list[Message]) -> int:
+        request = SummaryRequest(turns, None, 160, COUNT, before=before, after=after)
         summary = ExtractiveSummarizer().summarize(request)
         return sum(f"boat_{n:03d}" in summary for n in range(20))
 
     beside = turns[20:]
-    assert said(beside) > said([])
+    nothing = said(before=[], after=[])
+    assert said(before=beside, after=[]) > nothing
+    assert said(before=[], after=beside) > nothing
 
 
 def test_a_result_that_no_one_has_answered_to_outweighs_an_older_one() -> None:

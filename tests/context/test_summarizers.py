@@ -113,6 +113,38 @@ def test_answers_that_are_no_summary_are_forgiven_twice_and_the_third_in_a_row_c
         assert chatty.asked == asked
 
 
+@pytest.mark.spec("5.7")
+def test_another_summarizer_is_asked_at_once_though_the_one_before_is_cooling_down() -> None:
+    dead, alive = Scripted(OSError("down")), Scripted(GOOD)
+    engine = ContextCompressor(8_000, summarizer=dead, clock=Clock())
+    result = engine.compress(long_session(60))
+    engine.summarizer = alive
+    assert engine.summarizer is alive
+    engine.compress(grown(result))
+    assert (dead.asked, alive.asked) == (1, 1)
+    assert engine.last_report is not None
+    assert engine.last_report.fallback_reason is None
+
+
+@pytest.mark.spec("5.7")
+def test_setting_the_summarizer_that_is_there_already_does_not_end_its_cool_down() -> None:
+    dead = Scripted(OSError("down"), GOOD)
+    engine = ContextCompressor(8_000, summarizer=dead, clock=Clock())
+    result = engine.compress(long_session(60))
+    engine.summarizer = dead
+    engine.compress(grown(result))
+    assert dead.asked == 1
+
+
+def test_without_a_summarizer_the_engine_writes_itself_again() -> None:
+    model = Scripted(GOOD)
+    engine = ContextCompressor(8_000, summarizer=model)
+    engine.summarizer = None
+    assert engine.compress(long_session(60)) == ContextCompressor(8_000).compress(long_session(60))
+    assert engine.summarizer is None
+    assert model.asked == 0
+
+
 def test_choosing_the_built_in_summarizer_by_hand_is_like_choosing_none() -> None:
     by_hand, by_default = ContextCompressor(8_000, summarizer=ExtractiveSummarizer()), ContextCompressor(8_000)
     assert by_hand.compress(long_session(60)) == by_default.compress(long_session(60))

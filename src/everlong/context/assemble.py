@@ -12,11 +12,8 @@ from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, SUMMARY_
 from everlong.model import Message, leading_system_count, with_part_appended
 
 
-def assemble(
-    head: Sequence[Message], summary: str, latest_user: Message | None, tail: Sequence[Message]
-) -> list[Message]:
-    """The compacted conversation; ``latest_user`` is given where it must be repeated after the summary."""
-    after = [*([latest_user] if latest_user is not None else []), *tail]
+def assemble(head: Sequence[Message], summary: str, after: Sequence[Message]) -> list[Message]:
+    """The compacted conversation: head, summary, and what comes after it."""
     before_role = head[-1]["role"] if head else ""
     next_role = after[0]["role"] if after else ""
     acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}

@@ -60,7 +60,7 @@ class Compaction:
         request = self.request
         before = sum(self.known.counts)
         fits = request.target_tokens is not None and before <= self.known.units(request.target_tokens)
-        if fits or request.is_settled:
+        if fits:
             return self._finish(_Result(Pruned(self.known.repaired, self.known.counts, 0), "unchanged"), current_tokens)
         result = self._summarized() if self.has_new_turns or self._summary_is_too_long() else self._cleared()
         share = self._better_tail_share(result)
@@ -131,7 +131,7 @@ class Compaction:
 
     def assembled(self, summary: str) -> list[Message]:
         """The compacted list around a summary that is already written, not yet checked."""
-        return assemble(self._head(), summary, self._repeated_latest(), self.tail.messages)
+        return assemble(self._head(), summary, self._after())
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -223,10 +223,10 @@ class Compaction:
             count=self.request.counter.count_text,
             opening=self._opening(),
             latest_user=None if latest is None else self.known.repaired[latest],
-            following=[message for message in self.known.repaired[self.plan.tail_start :] if message["role"] == "user"],
+            before=self._head()[self.known.layout.system_end :],
+            after=self._after(),
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
-            around=self.assembled("")[self.known.layout.system_end :],
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
             trace=NO_TRACE if self.request.recorder is None else self.request.recorder.trace,
@@ -244,9 +244,11 @@ class Compaction:
         bodies = [summary_body(self.known.repaired[index]) for index in self.known.layout.summaries]
         return "\n\n".join(bodies) if bodies else None
 
-    def _repeated_latest(self) -> Message | None:
+    def _after(self) -> list[Message]:
+        """What follows the summary: the latest request, where it is older than the tail, and the tail."""
         latest = self.known.layout.latest_user
-        return self.known.repaired[latest] if latest is not None and self.plan.repeat_latest else None
+        repeated = [self.known.repaired[latest]] if latest is not None and self.plan.repeat_latest else []
+        return [*repeated, *self.tail.messages]
 
     def _finish(self, result: _Result, current_tokens: int | None) -> tuple[list[Message], CompactionReport]:
         request, plan = self.request, self.plan

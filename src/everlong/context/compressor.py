@@ -75,7 +75,6 @@ class ContextCompressor(ContextEngine):
         self._unhelpful = 0
         self._tokens_when_unhelpful = 0
         self._emitted: list[str] = []
-        self._settled: tuple[int, object] | None = None
         self._set_window(context_length)
 
     @property
@@ -95,18 +94,15 @@ class ContextCompressor(ContextEngine):
 
     @property
     def summarizer(self) -> Summarizer | None:
-        """Who is asked for summaries; None where they are made without a model. Another one starts with no failures."""
+        """Who writes summaries, None for the engine itself; a new one starts without the old one's failures."""
         return self._writer.chosen
 
     @summarizer.setter
     def summarizer(self, summarizer: Summarizer | None) -> None:
-        self._writer = SummaryWriter(
-            summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, self._clock
-        )
+        self._writer.chosen = summarizer
 
     def _set_window(self, context_length: int) -> None:
         self.context_length = context_length
-        self._settled = None
         self._use(compute_budgets(self.settings, context_length))
 
     def _use(self, budgets: Budgets) -> None:
@@ -230,7 +226,6 @@ class ContextCompressor(ContextEngine):
         if report.outcome == "summarized":
             own = (digest_of(message) for message in result if is_summary(message))
             self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
-        self._settled = (len(result), _wish(result, request.target_tokens, request.focus_topic))
         self.last_report = report
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._sent = None
@@ -241,12 +236,6 @@ class ContextCompressor(ContextEngine):
 
     def request_for(self, messages: list[Message], **wishes: Any) -> Request:
         """What a compaction of these messages depends on, as this engine stands now."""
-        settled = self._settled
-        is_settled = (
-            settled is not None
-            and settled[0] == len(messages)
-            and settled[1] == _wish(messages, wishes.get("target_tokens"), wishes.get("focus_topic"))
-        )
         return Request(
             messages=messages,
             settings=self.settings,
@@ -256,7 +245,6 @@ class ContextCompressor(ContextEngine):
             counter=self._counter,
             writer=self._writer,
             emitted=frozenset(self._emitted),
-            is_settled=is_settled,
             **wishes,
         )
 
@@ -303,8 +291,3 @@ class ContextCompressor(ContextEngine):
 def _tokens(usage: dict[str, Any], key: str) -> int:
     value = usage.get(key)
     return int(value) if isinstance(value, int | float) and value > 0 else 0
-
-
-def _wish(messages: list[Message], target_tokens: int | None, focus_topic: str | None) -> object:
-    """By which an engine knows again what it was asked, and what it gave."""
-    return hash(repr(messages)), target_tokens, focus_topic

@@ -51,8 +51,6 @@ class Request:
     """The digests of the summaries that this engine put out before."""
     tail_share: float = TAIL_SHARE_OF_TARGET
     """Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
-    is_settled: bool = False
-    """Whether this very list is what the same wish led to before, so that there is nothing to do."""
     recorder: Recorder | None = None
     """Is given what an explanation needs, where one is asked for."""
     written: Written | None = None

@@ -38,13 +38,13 @@ class SummaryRequest:
     """The conversation's first user message, which says what it is all about."""
     latest_user: Message | None = None
     """The request in force."""
-    following: Sequence[Message] = ()
-    """The user's messages after the turns, which stand in the tail word for word."""
+    before: Sequence[Message] = ()
+    """What will stand before the summary word for word, besides the system prompt; it need not be said again."""
+    after: Sequence[Message] = ()
+    """What will stand after it, the request in force with it; here the user may have taken something back."""
     focus_topic: str | None = None
     memory_context: str | None = None
     """What a memory provider wants kept."""
-    around: Sequence[Message] = ()
-    """What will stand before and after the summary word for word, so that it need not be said again."""
     prefix: Sequence[Message] = ()
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0
@@ -116,13 +116,23 @@ class SummaryWriter:
         cooldown_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # Choosing the fallback itself is not choosing a model.
-        self.chosen = None if type(chosen) is type(fallback) else chosen
+        self._chosen = chosen
         self._fallback = fallback
         self._cooldown = cooldown_seconds
         self._clock = clock
         self._cooling_until: float | None = None
         self._unusable = 0
+
+    @property
+    def chosen(self) -> Summarizer | None:
+        """Who is asked first; another one starts without the failures of the one before."""
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, summarizer: Summarizer | None) -> None:
+        if summarizer is not self._chosen:
+            self._chosen = summarizer
+            self.reset()
 
     def write(
         self, request: SummaryRequest, yardstick: Yardstick | None = None, *, ignore_cooldown: bool = False
@@ -144,8 +154,8 @@ class SummaryWriter:
         return again._replace(text=without_control_words(again.text))
 
     def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
-        chosen = self.chosen
-        if chosen is None:
+        chosen = self._chosen
+        if chosen is None or type(chosen) is type(self._fallback):  # choosing the fallback is not choosing a model
             return self._extract(request, None)
         if self._cooling_until is not None and self._clock() < self._cooling_until and not ignore_cooldown:
             reason = f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"

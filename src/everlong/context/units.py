@@ -64,5 +64,4 @@ def pieces_of(unit: Unit, role: str, records: Sequence[Told] = ()) -> list[str]:
         names = set(entities(unit.text))
         return [told.text for told in records if not names.isdisjoint(entities(told.values))]
     spoken = unit.call is None and role != "tool"
-    found = [told.text for told in cut_lines(sentences(unit.text) if spoken else [unit.text])]
-    return found or [unit.text]
+    return cut_lines(sentences(unit.text) if spoken else [unit.text]) or [unit.text]

@@ -147,7 +147,7 @@ class SummaryAccount:
         if not entities(piece):
             return Verdict(piece, "dropped", "names nothing", "names no path, number, identifier or address")
         if self._raw[0] != turn:
-            self._raw = (turn, frozenset(told.text for told in raw_lines(self._notes.turns[turn])))
+            self._raw = (turn, frozenset(raw_lines(self._notes.turns[turn])))
         if piece not in self._raw[1]:
             reason = "not read: of a very long message only the beginning and the end are"
             return Verdict(piece, "dropped", "not read", reason)

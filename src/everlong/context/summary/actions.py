@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -21,7 +22,7 @@ _PATH_KEYS = ("path", "file_path", "filename", "file", "filepath", "target_file"
 _COMMAND_KEYS = ("command", "cmd", "script", "code", "bash_command")
 _WRITE_NAME = re.compile(r"write|create|save|put|new_?file", re.IGNORECASE)
 _EDIT_NAME = re.compile(r"edit|replace|patch|insert|update|modify|apply", re.IGNORECASE)
-_SHELL_WRITE = re.compile(r"(?:(?<![0-9&>=-])>{1,2}|\btee(?:\s+-a)?)\s*(?!/dev/)['\"]?([\w./~@+-]*[\w~])")
+_SHELL_WRITE = re.compile(r"[>t](?:(?<=>)(?<![0-9&>=-]>)>?|(?<=\bt)ee(?:\s+-a)?)\s*(?!/dev/)['\"]?([\w./~@+-]*[\w~])")
 _SHELL_EDIT = re.compile(r"\bsed\s+-(?=[a-zA-Z]*i)\S++\s+(?:-e\s+)?(?:'[^']*'|\"[^\"]*\"|\S+)\s+([\w./~@+-]+)")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 _SHELL_READ = re.compile(r"\b(?:cat|head|tail|less|nl|sed\s+-n\s+\S+)\s+(?:-\S+\s+)*([\w./~@+-]*[\w]\.\w+)")
@@ -56,6 +57,8 @@ _RULER = 200
 _LOOK_AT = 6_000
 _LINES_LOOKED_AT = 24
 """An outcome is told at the end of a result."""
+_LONG = 12
+"""A result of so many lines is told by its first line, a shorter one by its last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def _inside(value: object, room: int) -> str:
 def _command_action(command: str) -> Action:
     bare = _without_heredocs(command)
     written = tuple(dict.fromkeys(_SHELL_WRITE.findall(bare)))
-    edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare)))
+    edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare))) if "sed" in bare else ()
     title = clip(" ".join(bare.split()), 200)
     if written or edited:
         return Action("write" if written else "edit", title, written + edited)
@@ -154,11 +157,11 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
 def outcome_of(result: str) -> Outcome:
     """How a call came out, judged by the beginning and the end of its result."""
     looked_at = result if len(result) <= _LOOK_AT else result[: _LOOK_AT // 2] + "\n" + result[-_LOOK_AT // 2 :]
-    lines = [line for raw in looked_at.splitlines() if (line := raw.strip()) and not _STRUCTURE.match(line[:_RULER])]
-    if not lines:
+    lines = looked_at.splitlines()
+    newest_first = list(islice(_telling(reversed(lines)), _LINES_LOOKED_AT))
+    if not newest_first:
         return Outcome(failed=False, line="")
     lowered = looked_at.lower()
-    newest_first = lines[: -_LINES_LOOKED_AT - 1 : -1]
     if any(word in lowered for word in _TEST_WORDS):
         counts = next((line for line in newest_first if _TEST_COUNTS.search(line)), "")
         if counts:
@@ -171,7 +174,13 @@ def outcome_of(result: str) -> Outcome:
     returned = _RETURNED.search(looked_at) if "return" in lowered or "exit" in lowered else None
     if returned is not None and complaint:
         return Outcome(failed=(returned[1] or returned[2]) != "0", line=clip(complaint, OUTCOME_LENGTH))
-    certain = len(lines) <= 4 or complaint == lines[-1] or "traceback" in lowered
+    certain = len(newest_first) <= 4 or complaint == newest_first[0] or "traceback" in lowered
     if complaint and certain:
         return Outcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
-    return Outcome(failed=False, line=clip(lines[-1] if len(lines) < 12 else lines[0], OUTCOME_LENGTH))
+    said = newest_first[0] if len(newest_first) < _LONG else next(_telling(lines))
+    return Outcome(failed=False, line=clip(said, OUTCOME_LENGTH))
+
+
+def _telling(lines: Iterable[str]) -> Iterator[str]:
+    """Those of the lines that say something."""
+    return (line for raw in lines if (line := raw.strip()) and not _STRUCTURE.match(line[:_RULER]))

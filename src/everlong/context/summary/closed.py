@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -33,22 +34,33 @@ _HAN_SHARE = 0.3
 _ASKED_LENGTH, _SAID_LENGTH = 160, 160
 
 
-@dataclass(slots=True)
+@dataclass
 class Asked:
-    """What the user said once: its clauses, what it takes back, and which of its clauses were taken back later."""
+    """What the user said once, what it takes back, and which of its clauses were taken back later."""
 
     order: int
     text: str
-    clauses: tuple[str, ...]
+    """What was said, in short."""
+    whole: str
+    """The words that can be taken back."""
     takes_back: tuple[TakenBack, ...] = ()
     after_offer: bool = False
     """Whether the assistant had just asked something, so that a bare no is an answer."""
     closed: set[int] = field(default_factory=set)
 
+    @cached_property
+    def clauses(self) -> tuple[str, ...]:
+        """The parts that can be taken back by themselves; found only for those who ask, since few users take back."""
+        return clauses_of(self.whole)
+
     @property
     def is_closed(self) -> bool:
         """Whether nothing of it is left."""
-        return bool(self.clauses) and len(self.closed) == len(self.clauses)
+        return bool(self.closed) and len(self.closed) == len(self.clauses)
+
+    def close(self) -> None:
+        """Take back all of it."""
+        self.closed = set(range(len(self.clauses)))
 
 
 class Closing(NamedTuple):
@@ -114,7 +126,7 @@ def _latest(earlier: Sequence[Asked], by: Asked, taken: TakenBack, found: list[C
         return [*found, Closing(last, last.clauses[using[-1]], by, taken)]
     same = [asked for asked in earlier if asked is last or is_same(asked.text, last.text)]
     for asked in same:
-        asked.closed = set(range(len(asked.clauses)))
+        asked.close()
     # A request that was itself given up no longer closes what it closed.
     kept: list[Closing] = []
     for closing in found:

@@ -7,10 +7,9 @@ looks at each token. Knows nothing of messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from itertools import pairwise
 
-_TOKEN = re.compile(r"[A-Za-z0-9_~@#$][A-Za-z0-9_./:@~+#%=&?\-]*[A-Za-z0-9_/]|\d")
+_TOKEN = re.compile(r"[A-Za-z0-9_~@#$](?:[A-Za-z0-9_./:@~+#%=&?\-]*[A-Za-z0-9_/]|(?<=\d))")
 _MARK = re.compile(r"[_./:@#\-=0-9]")
 _EDGES = ".:,-=?&+/"
 _MAX_LENGTH = 160
@@ -20,8 +19,10 @@ _COMMON = frozenset(
 )
 
 
-_JOINTS = re.compile(r"[/:=&?#@,]+|\.(?=[A-Za-z_]*[A-Z_])|(?<=[a-z_A-Z]{4})\.(?![a-z]{1,4}$)")
-"""Where a path or a dotted name falls apart into names of its own; a file keeps its ending."""
+_JOINTS = re.compile(r"[/:=&?#@,.](?:(?<!\.)[/:=&?#@,]*|(?=[A-Za-z_]*[A-Z_])|(?<=[a-z_A-Z]{4}\.)(?![a-z]{1,4}$))")
+"""Where a path or a dotted name falls apart into names of its own; a file keeps its ending.
+
+Begins with what can be searched for at once, as most names have no joint."""
 
 
 def _characters(*shapes: str) -> str:
@@ -41,7 +42,7 @@ class _Remembered(dict[bytes, tuple[str, ...]]):
 
     def __missing__(self, chunk: bytes) -> tuple[str, ...]:
         # Most of what is new is a plain word, which names nothing.
-        found = () if chunk.islower() and chunk.isalpha() else tuple(_named_in(chunk.decode("ascii")))
+        found = () if chunk.islower() and chunk.isalpha() else _named_in(chunk.decode("ascii"))
         if len(chunk) <= _LONGEST_REMEMBERED:
             if len(self) >= _MOST_REMEMBERED:
                 self.clear()
@@ -59,39 +60,46 @@ def entities(text: str) -> list[str]:
     return [name for chunk in chunks for name in _remembered[chunk]]
 
 
-def _named_in(run: str) -> list[str]:
+def _named_in(run: str) -> tuple[str, ...]:
+    if run.isalnum():
+        return (run,) if _entity(run) else ()
+    named: list[str] = []
+    for token in _tokens(run):  # itself, where it is an entity, and those of its parts that are
+        whole, parts = _entity(token), _JOINTS.split(token)
+        if whole:
+            named.append(whole)
+        if len(parts) > 1:
+            found = dict.fromkeys(filter(None, map(_entity, filter(None, parts))))
+            found.pop(whole, None)
+            named += found
+    return tuple(named)
+
+
+def _tokens(run: str) -> list[str]:
     # Cut where only a new token can start, and without the marks at its end, a piece is one token to its very end: so
     # no marks are gone through again and again in search of one.
-    if run.isalnum():
-        return [run] if _entity(run) else []
-    pieces = [run]
-    if _ONLY_STARTS.search(run):
-        starts = [0, *(found.start() for found in _ONLY_STARTS.finditer(run)), len(run)]
-        pieces = [run[start:end] for start, end in pairwise(starts)]
-    return [name for piece in pieces for token in _TOKEN.findall(piece.rstrip(_NO_ENDS)) for name in _named_by(token)]
-
-
-def _named_by(token: str) -> Iterable[str]:
-    """The token itself where it is an entity, and those of its parts that are."""
-    whole = _entity(token)
-    if not _JOINTS.search(token):
-        return (whole,) if whole else ()
-    parts = [part for piece in _JOINTS.split(token) if piece and (part := _entity(piece))]
-    return dict.fromkeys([whole, *parts] if whole else parts)
+    if not _ONLY_STARTS.search(run):
+        return _TOKEN.findall(run.rstrip(_NO_ENDS))
+    starts = [0, *(found.start() for found in _ONLY_STARTS.finditer(run)), len(run)]
+    return [token for start, end in pairwise(starts) for token in _TOKEN.findall(run[start:end].rstrip(_NO_ENDS))]
 
 
 def _entity(raw: str) -> str:
     if raw.isalpha():
-        # A plain word, unless a capital in its middle makes it an identifier such as parseDate.
-        return raw if len(raw) > 3 and not (raw.islower() or raw.isupper() or raw.istitle()) else ""
-    token = raw.strip(_EDGES) if raw[-1] in _EDGES or raw[0] in _EDGES else raw
+        return raw if _is_identifier(raw) else ""
+    token = raw.strip(_EDGES)
     if token.isdigit():
         return token if len(token) > 1 else ""
-    if len(token) < 3 or len(token) > _MAX_LENGTH or token in _COMMON or "://" in token[:2]:
+    if not 3 <= len(token) <= _MAX_LENGTH:
         return ""
-    if token.isalpha():
-        return token if len(token) > 3 and not (token.islower() or token.isupper() or token.istitle()) else ""
-    return token if _MARK.search(token) and not _is_hyphenated_word(token) else ""
+    if token.isalnum():
+        return token if not token.isalpha() or _is_identifier(token) else ""
+    return token if _MARK.search(token) and token not in _COMMON and not _is_hyphenated_word(token) else ""
+
+
+def _is_identifier(word: str) -> bool:
+    """Whether a capital in the middle of a word makes it a name, such as parseDate."""
+    return len(word) > 3 and not (word.islower() or word.isupper() or word.istitle())
 
 
 def _is_hyphenated_word(token: str) -> bool:

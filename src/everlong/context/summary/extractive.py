@@ -43,22 +43,24 @@ class ExtractiveSummarizer:
         facts = self._facts.read_all(request.turns, fingerprints)
         spoken = [fact.said for fact in facts if fact.said]
         previous = SummaryDocument.parse(request.previous) if request.previous else None
+        around = (*request.before, *request.after)
         outline = build_outline(
             facts,
             previous,
             phrases_for(spoken or [request.previous or ""]),
             opening=text_of(request.opening) if request.opening else "",
             latest=text_of(request.latest_user) if request.latest_user else "",
-            opening_stands=any(message is request.opening for message in request.around),
+            opening_stands=any(message is request.opening for message in around),
         )
-        following = [message for message in (*request.following, request.latest_user) if message is not None]
+        following = [message for message in request.after if message["role"] == "user"]
+        following += [] if request.latest_user is None else [request.latest_user]
         opening = text_of(request.opening) if request.opening else ""
-        settle(outline, facts, previous, Said(opening, [read_facts(message) for message in following]))
+        settle(outline, facts, previous, Said(opening, request.turns, following))
         outline.lines = grouped([fact.role for fact in facts], self._lines(request, fingerprints))
         if request.memory_context:
             outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
         request.trace.begin(request.turns, outline)
-        known = (name for message in request.around for name in names_in(message))
+        known = (name for message in around for name in names_in(message))
         document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)
         return document.fit(request.budget_tokens, request.count, newest_label) or _NOTHING
 

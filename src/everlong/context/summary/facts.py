@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from everlong.context.literals import is_summary
 from everlong.context.summary.actions import Action, Outcome, action_of, outcome_of
-from everlong.context.summary.closed import clauses_of
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.takeback import TakenBack, taken_back
-from everlong.context.summary.text import clip, one_line
+from everlong.context.summary.text import beginning, clip, one_line
 from everlong.model import Message, calls_of, text_of
 
 SAID_LENGTH = 240
@@ -33,6 +33,7 @@ _LETTERS_IN_PROSE = 0.55
 _NAMES_IN_PROSE = 0.5
 _LONGEST_REQUIREMENT = 400
 _REQUIREMENTS_PER_MESSAGE = 8
+_MOST_VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,6 @@ class Facts:
     next_steps: tuple[str, ...] = ()
     question: str = ""
     changes_mind: bool = False
-    clauses: tuple[str, ...] = ()
-    """The parts of a user's message that can be taken back by themselves."""
     takes_back: tuple[TakenBack, ...] = ()
     offers: bool = False
     """Whether an assistant's message ends with a question."""
@@ -67,34 +66,37 @@ def read_facts(message: Message) -> Facts:
     if role == "assistant":
         return _assistant_facts(message, text)
     if is_summary(message):  # it poses as a summary: said by the user, but no source of rules and requests
-        return Facts(role, said=clip(one_line(text), SAID_LENGTH))
+        return Facts(role, said=beginning(text, SAID_LENGTH))
     found = sentences(text)
     told = [sentence for sentence in found if not sentence.endswith(("?", "？"))]
     questions = [sentence for sentence in found if sentence.endswith(("?", "？"))]
     return Facts(
         role,
-        said=clip(one_line(text), SAID_LENGTH),
+        said=beginning(text, SAID_LENGTH),
         constraints=_requirements(told),
         question=clip(one_line(questions[-1]), _SENTENCE_LENGTH) if questions else "",
         changes_mind=any(marks("change_of_mind", sentence) for sentence in found[:12]),
-        clauses=clauses_of(text),
-        takes_back=taken_back(text),
+        takes_back=taken_back(text, found),
     )
 
 
 def _requirements(told: Sequence[str]) -> tuple[str, ...]:
     """What a person demands or states as a fact: sentences that forbid or require, and those with exact values."""
     scored: list[tuple[float, int, str]] = []
+    most_worthy = 0
     for place, sentence in enumerate(told):
+        if most_worthy == _REQUIREMENTS_PER_MESSAGE:
+            break  # none can be worth more, and of equals the first are chosen
         if not _SHORTEST_REQUIREMENT <= len(sentence) <= _LONGEST_REQUIREMENT or not _has_letters(sentence):
             continue
         names = entities(sentence)
         if not _is_prose(sentence, names):
             continue
         values = len(set(names)) + len(_VALUE.findall(sentence))
-        worth = 2.0 * marks("constraint", sentence) + min(values, 3)
+        worth = 2.0 * marks("constraint", sentence) + min(values, _MOST_VALUES)
         if worth >= 1.0:
             scored.append((worth, place, sentence))
+            most_worthy += worth == 2.0 + _MOST_VALUES
     best = sorted(scored, key=lambda entry: (-entry[0], entry[1]))[:_REQUIREMENTS_PER_MESSAGE]
     return tuple(clip(one_line(text), _SENTENCE_LENGTH) for _, _, text in sorted(best, key=lambda entry: entry[1]))
 
@@ -118,7 +120,7 @@ def _assistant_facts(message: Message, text: str) -> Facts:
     actions = tuple((call.id, call.name, action_of(call)) for call in calls_of(message))
     return Facts(
         "assistant",
-        said=clip(one_line(text), SAID_LENGTH),
+        said=beginning(text, SAID_LENGTH),
         decisions=_marked("decision", found, 2),
         next_steps=_marked("next_step", found, 2),
         actions=actions,
@@ -127,8 +129,8 @@ def _assistant_facts(message: Message, text: str) -> Facts:
 
 
 def _marked(kind: str, found: Sequence[str], most: int) -> tuple[str, ...]:
-    chosen = [clip(one_line(s), _SENTENCE_LENGTH) for s in found if 8 <= len(s) <= 1_000 and marks(kind, s)]
-    return tuple(chosen[:most])
+    chosen = (clip(one_line(s), _SENTENCE_LENGTH) for s in found if 8 <= len(s) <= 1_000 and marks(kind, s))
+    return tuple(islice(chosen, most))
 
 
 def _bounded(text: str) -> str:

@@ -132,13 +132,27 @@ _NEWEST = re.compile(
     re.IGNORECASE,
 )
 
-_WIDE_END = re.compile(r"([。！？；])\s*")
+_AROUND = " \t\r-*•>"
+"""What stands before and after a sentence and is no part of it."""
+_WIDE_ENDS = "。！？；"
+_AFTER_WIDE = re.compile(rf"\s(?<=[{_WIDE_ENDS}]\s)\s*")
 # White space first, so that the search goes from one to the next and only there looks back at what stood before.
 _SENTENCE_END = re.compile(r"\s(?:(?<=[.!?]\s)\s*(?=[A-Z\"'`(\[*_#-]|\d)|(?<=\n)\n*)")
 
 
 def sentences(text: str) -> list[str]:
     """A text cut into sentences and lines, without empty ones."""
+    return [
+        piece
+        for raw in _SENTENCE_END.split(_with_wide_ends(text))
+        if len(raw) > 1 and len(piece := raw.strip(_AROUND)) > 1
+    ]
+
+
+def _with_wide_ends(text: str) -> str:
+    """A text in which a line ends after each sentence of a script that puts no space there."""
     if not text.isascii():
-        text = _WIDE_END.sub(r"\1\n", text)
-    return [piece for raw in _SENTENCE_END.split(text) if (piece := raw.strip(" \t\r-*•>")) and len(piece) > 1]
+        text = _AFTER_WIDE.sub("", text)
+        for end in _WIDE_ENDS:
+            text = text.replace(end, f"{end}\n")
+    return text

@@ -35,14 +35,21 @@ class Line(NamedTuple):
     @classmethod
     def naming(cls, text: str, names: tuple[str, ...]) -> Line:
         """A line whose entities are already known."""
-        words = (_ASCII_WORD if text.isascii() else _PLAIN_WORD).findall(text)
-        return cls(text, names, min(_MOST_WORDS, len(words)))
+        return cls(text, names, min(_MOST_WORDS, _plain_words(text)))
 
 
 _PLAIN_WORD = re.compile(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}")
-_ASCII_WORD = re.compile(r"[A-Za-z](?<![A-Za-z0-9_./][A-Za-z])[A-Za-z]{2,}(?![A-Za-z0-9_./(])")
-"""The same for most texts, in a form that is searched faster."""
+_WORD_BYTES = bytes(byte if re.match(r"[A-Za-z0-9_./]", chr(byte)) else 0x20 for byte in range(256))
 _MOST_WORDS = 6
+
+
+def _plain_words(text: str) -> int:
+    """How many plain words a text has; what stands before a parenthesis, or is a part of a name, is none."""
+    if not text.isascii():
+        return len(_PLAIN_WORD.findall(text))
+    # The same as the expression finds, by the quickest way to look at runs of characters.
+    runs = text.encode().replace(b"(", b"_ ").translate(_WORD_BYTES).split()
+    return len([run for run in runs if run.isalpha() and len(run) > 2])
 
 
 _LONGEST = 300
@@ -70,60 +77,90 @@ def many_lines(message: Message) -> tuple[Line, ...]:
 
 def names_in(message: Message) -> Iterator[str]:
     """Every entity that a message names."""
-    for _, values in raw_lines(message):
-        yield from entities(values)
+    for value in _read(message).values:
+        yield from entities(value)
+
+
+def raw_lines(message: Message) -> list[str]:
+    """The pieces of a message among which its lines are chosen."""
+    return _read(message).texts
 
 
 def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line, ...]:
     """The lines with the most entities for their length, in their order."""
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
-    seen: set[str] = set()
-    size = 0
-    for place, (raw, values) in enumerate(raw_lines(message)):
-        size += len(raw)
-        if len(raw) >= 4 and raw not in seen:
-            seen.add(raw)
-            names = tuple(dict.fromkeys(entities(values)))
-            if names:
-                scored.append((-len(names) / (len(raw) + 40), place, raw, names))
-    most = min(most, 1 + size // characters_per_line)
+    texts, values = _read(message)
+    # The first of equal lines counts; where lines name what they say, the pairs are all equal too.
+    told = dict(zip(texts, values, strict=True)) if values is texts else _first_of_equal(texts, values)
+    for place, (raw, value) in enumerate(told.items()):
+        if len(raw) >= 4 and (names := tuple(dict.fromkeys(entities(value)))):
+            scored.append((-len(names) / (len(raw) + 40), place, raw, names))
+    most = min(most, 1 + sum(map(len, texts)) // characters_per_line)
     if len(scored) > most:
         scored = sorted(nsmallest(most, scored), key=lambda entry: entry[1])
     return tuple(Line.naming(raw, names) for _, _, raw, names in scored)
 
 
-def raw_lines(message: Message) -> Iterator[Told]:
-    """The pieces of a message among which its lines are chosen."""
+def _first_of_equal(texts: list[str], values: list[str]) -> dict[str, str]:
+    told: dict[str, str] = {}
+    for text, value in zip(texts, values, strict=True):
+        told.setdefault(text, value)
+    return told
+
+
+class _Pieces(NamedTuple):
+    """What a message is cut into, and of each piece the part that is not keys: the same list where none has any."""
+
+    texts: list[str]
+    values: list[str]
+
+
+def _read(message: Message) -> _Pieces:
+    is_result = message["role"] == "tool"
+    passed = [line for call in calls_of(message) for line in _argument_lines(call.arguments)]
+    if is_result and (found := structured(message)):
+        said = cut_lines(passed)
+        return _Pieces([told.text for told in found] + said, [told.values for told in found] + said)
     text = _bounded(text_of(message))
-    if message["role"] != "tool":  # people and models write sentences, programs write lines
-        yield from cut_lines(sentences(text))
-    elif found := structured(message):
-        yield from found
-    else:
-        yield from cut_lines(text.splitlines())
-    for call in calls_of(message):
-        for value in argument_texts(call.arguments):
-            yield from cut_lines(_bounded(value).splitlines())
+    # People and models write sentences, programs write lines.
+    texts = cut_lines((text.splitlines() if is_result else sentences(text)) + passed)
+    return _Pieces(texts, texts)
 
 
 def structured(message: Message) -> list[Told]:
     """The records of a result that is structured data; none of any other."""
     found = records(_bounded(text_of(message))) or ()
-    return [piece for told in found for piece in ([told] if len(told.text) <= _LONGEST else cut_lines([told.text]))]
+    return [
+        piece
+        for told in found
+        for piece in ([told] if len(told.text) <= _LONGEST else [Told(cut, cut) for cut in cut_lines([told.text])])
+    ]
 
 
-def cut_lines(pieces: Iterable[str]) -> Iterator[Told]:
+def cut_lines(pieces: Iterable[str]) -> list[str]:
     """Lines of bounded length, cut between words, without indentation."""
-    for piece in pieces:
-        text = piece.strip()
-        if "   " in text or "\t" in text:
-            text = _INDENTATION.sub(" ", text)
-        while len(text) > _LONGEST:
-            start = clip(text, _LONGEST).removesuffix(" ...")
-            yield Told(start, start)
-            text = text[len(start) :].lstrip()
-        if text:
-            yield Told(text, text)
+    lines = list(filter(None, map(str.strip, pieces)))
+    # One look at all of them together tells that most need no look at each.
+    together = "\n".join(lines)
+    if "\t" in together or "   " in together:
+        lines = [_INDENTATION.sub(" ", line) if "   " in line or "\t" in line else line for line in lines]
+    if max(map(len, lines), default=0) <= _LONGEST:
+        return lines
+    return [part for line in lines for part in _parts(line)]
+
+
+def _parts(line: str) -> Iterator[str]:
+    while len(line) > _LONGEST:
+        start = clip(line, _LONGEST).removesuffix(" ...")
+        yield start
+        line = line[len(start) :].lstrip()
+    if line:
+        yield line
+
+
+def _argument_lines(arguments: str) -> Iterator[str]:
+    for value in argument_texts(arguments):
+        yield from _bounded(value).splitlines()
 
 
 def argument_texts(arguments: str) -> Iterator[str]:

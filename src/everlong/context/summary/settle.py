@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from everlong.context.summary.closed import Asked, Closing, clauses_of, closing_line, closings, is_same, meets
+from everlong.context.literals import is_summary
+from everlong.context.summary.closed import Asked, Closing, closing_line, closings, is_same, meets
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.facts import Facts
+from everlong.context.summary.facts import Facts, read_facts
 from everlong.context.summary.language import is_closing, without_label
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.takeback import TakenBack
 from everlong.context.summary.text import clip, one_line
+from everlong.model import Message, text_of
 
 _OPEN = ("In Progress", "Next Steps")
 _CLOSABLE = (*_OPEN, "Constraints & Preferences")
@@ -24,10 +26,11 @@ _MOST_CLOSINGS = 12
 
 
 class Said(NamedTuple):
-    """What is known of the user's requests besides the summarized turns."""
+    """The user's own words, before, in and after the summarized turns."""
 
     opening: str
-    following: Sequence[Facts]
+    turns: Sequence[Message]
+    following: Sequence[Message]
     """The user's messages after the turns, oldest first; they stand in the tail, and the last is the newest request."""
 
 
@@ -70,18 +73,25 @@ def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: Sa
     older = [without_label(item.removeprefix("- ")) for item in inherited]
     if said.opening and not (previous and previous.items["Goal"]):
         older.insert(0, clip(one_line(said.opening), 480))
-    found = [Asked(place - len(older), text, clauses_of(text)) for place, text in enumerate(older)]
+    found = [Asked(place - len(older), text, text) for place, text in enumerate(older)]
     offered = False
     for order, fact in enumerate(facts):
         if fact.role == "user" and fact.said:
             is_opening = bool(found) and order == 0 and is_same(found[0].text, fact.said)
             if not is_opening:
-                found.append(Asked(order, fact.said, fact.clauses, fact.takes_back, offered))
+                found.append(Asked(order, fact.said, _requested(said.turns[order]), fact.takes_back, offered))
         offered = fact.offers if fact.role == "assistant" and fact.said else offered and fact.role != "user"
-    for place, fact in enumerate(said.following):
+    for place, message in enumerate(said.following):
+        fact = read_facts(message)
         if fact.said and not (found and is_same(found[-1].text, fact.said)):
-            found.append(Asked(len(facts) + place, fact.said, fact.clauses, fact.takes_back, offered and not place))
+            after_offer = offered and not place
+            found.append(Asked(len(facts) + place, fact.said, _requested(message), fact.takes_back, after_offer))
     return found
+
+
+def _requested(message: Message) -> str:
+    """The words of a message that can be a request; what poses as a summary asks for nothing."""
+    return "" if is_summary(message) else text_of(message)
 
 
 def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate]:
@@ -118,7 +128,9 @@ def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[Asked, 
     for by, taken in closers:
         if order < by.order and taken.what and meets(taken, candidate.text):
             words = candidate.text.removeprefix("- ")
-            return Closing(Asked(order, words, (words,), closed={0}), words, by, taken)
+            asked = Asked(order, words, words)
+            asked.close()
+            return Closing(asked, words, by, taken)
     return None
 
 

@@ -8,7 +8,7 @@ is only *soft*: it counts where all of its words meet an earlier request. Questi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from everlong.context.summary.language import sentences
@@ -122,31 +122,37 @@ _ZH_ANOTHER = re.compile(
 _ZH_PRONOUN = re.compile(r"(?:这个|那个|它|这些|那些|刚才的?|之前的?|上面的?|的|任务|请求|要求|想法|计划)*")
 
 
-_TRIGGER = re.compile(
+_ENGLISH_TRIGGER = re.compile(
     r"\b(?:forget|never ?mind|nvm|scrap|scratch|ditch|abandon|changed|cancel|drop|skip|shelve|leave out|bother|no|nope"
     r"|don'?t|do not|stop|hold|postpone|put off|park|pause|instead|rather|in place of|second thoughts?|actually|wait"
-    r"|sorry|you know what)\b|[算改忘不别取撤先停换打暂等还]",
-    re.IGNORECASE,
+    r"|sorry|you know what)\b"
 )
-"""Without one of these no phrase above can match; most sentences have none."""
+_CHINESE_TRIGGER = re.compile("[算改忘不别取撤先停换打暂等还]")
+"""Without one of these, in lower case, no phrase above of its language can match; most sentences have none."""
 
 
-def taken_back(text: str) -> tuple[TakenBack, ...]:
-    """Everything that a message takes back, in its order."""
-    found = [] if len(text) > 20_000 else list(_read(text))
-    return tuple(dict.fromkeys(found))
+def taken_back(text: str, found: Sequence[str]) -> tuple[TakenBack, ...]:
+    """Everything that a message takes back, in its order; its sentences are given, for whoever asks has them."""
+    if "```" in text or ">" in text:
+        found = sentences(_FENCE.sub("\n", text))
+    told = [sentence for sentence in found[:_LOOK_AT] if not sentence.endswith(("?", "？"))]
+    together = "\n".join(told).lower()
+    if not (_ENGLISH_TRIGGER.search(together) or _CHINESE_TRIGGER.search(together)):
+        return ()
+    return tuple(dict.fromkeys(_read(told)))
 
 
-def _read(text: str) -> Iterator[TakenBack]:
-    plain = _FENCE.sub("\n", text)
-    told = [s for s in sentences(plain)[:_LOOK_AT] if not s.endswith(("?", "？"))]
+def _read(told: Sequence[str]) -> Iterator[TakenBack]:
     for place, sentence in enumerate(told):
-        if not _TRIGGER.search(sentence[:_LONGEST]):
+        looked_at = sentence[:_LONGEST]
+        is_english, is_chinese = _ENGLISH_TRIGGER.search(looked_at.lower()), _CHINESE_TRIGGER.search(looked_at)
+        if not (is_english or is_chinese):
             continue
-        bare = _QUOTED.sub(lambda match: match[0] if match[0].startswith("`") else " ", sentence[:_LONGEST])
+        bare = _QUOTED.sub(lambda match: match[0] if match[0].startswith("`") else " ", looked_at)
         following = " ".join(told[place + 1 : place + 3])
-        yield from _english(bare, following)
-        if not bare.isascii():
+        if is_english:
+            yield from _english(bare, following)
+        if is_chinese:
             yield from _chinese(bare, following)
 
 

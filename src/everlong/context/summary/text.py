@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 
 _SPACE = re.compile(r"\s+")
+_ENOUGH = 4
+"""So many times the length that is wanted is nearly always more than enough, however much of it is white space."""
 
 
 def one_line(text: str) -> str:
     """The text with every run of white space as one space; the very same one where there is nothing to change."""
     line = _SPACE.sub(" ", text).strip()
     return text if line == text else line  # what is remembered of a message then takes no room of its own
+
+
+def beginning(text: str, length: int) -> str:
+    """The first words of a text on one line, at most about ``length`` characters; reads no more than it needs."""
+    if len(text) > _ENOUGH * length:
+        line = one_line(text[: _ENOUGH * length])
+        if len(line) > length:
+            return clip(line, length)
+    return clip(one_line(text), length)
 
 
 def clip(text: str, length: int) -> str:
