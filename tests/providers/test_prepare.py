@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from everlong import ContextCompressor, Message, Overloaded, PromptCache
+from everlong.model import EPHEMERAL
 from everlong.providers import Retrying, completer, connect, summarizer_for
 from everlong.testing import Answer, Ask, Fault, ManualClock
 from tests.context.builders import long_session
@@ -173,6 +174,34 @@ def test_markers_for_claude_at_openrouter_arrive_on_parts_with_the_sessions_name
     ]
     assert not any("cache_control" in message for message in sent["messages"])
     assert server.rejections == []
+
+
+@both_ways
+@pytest.mark.parametrize("where", ["message", "part"])
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-5", "openrouter:anthropic/claude-sonnet-5"])
+def test_what_belongs_to_one_request_only_is_sent_and_nothing_from_it_on_is_marked(
+    serve: Serve, model: str, where: str, streamed: bool
+) -> None:
+    server = serve("All of them.", dialect="openrouter", alternate_roles=True)
+    url = server.url if model.startswith("anthropic:") else server.openai_url
+    provider = connect(model, base_url=url, api_key=KEY)
+    noon: Message = {"type": "text", "text": "It is noon."}
+    once: Message = {"role": "user", "content": [noon if where == "message" else {**noon, EPHEMERAL: True}]}
+    if where == "message":
+        once[EPHEMERAL] = True
+    cache = PromptCache(provider.model, provider.name, clock=ManualClock())
+    for prepare in (None, cache.apply):
+        asked(provider, [SYSTEM, HELLO, once], streamed=streamed, tools=TOOLS, prepare=prepare)
+    provider.close()
+    assert server.rejections == []
+    plain, placed = (record.body["messages"] for record in server.requests)
+    assert EPHEMERAL not in repr(server.requests)
+    assert markers_of(plain) == []
+    parts = [part for message in placed for part in message["content"] if message["role"] == "user"]
+    assert [(part["text"], "cache_control" in part) for part in parts] == [
+        (HELLO["content"], True),
+        ("It is noon.", False),
+    ]
 
 
 @both_ways

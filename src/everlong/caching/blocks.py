@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, SYSTEM_ROLES, Message, is_image, is_reasoning
+from everlong.model import CLEARED_RESULT, EPHEMERAL, SUMMARY_STARTS, SYSTEM_ROLES, Message, is_image, is_reasoning
 from everlong.tokens.media import media_tokens
 
-__all__ = ["EPHEMERAL", "Block", "Count", "Layout", "head_blocks", "layout_of", "message_blocks", "rough_count"]
+__all__ = ["Block", "Count", "Layout", "head_blocks", "layout_of", "message_blocks", "rough_count"]
 
 Layout: TypeAlias = Literal["anthropic", "openai", "openrouter", "bedrock"]
 """``anthropic``: a Messages body. ``openai``: OpenAI-format messages on their way to Anthropic, where a marker on a
@@ -25,9 +25,6 @@ Layout: TypeAlias = Literal["anthropic", "openai", "openrouter", "bedrock"]
 
 Tier: TypeAlias = Literal["tools", "system", "messages"]
 Count: TypeAlias = Callable[[str], int]
-
-EPHEMERAL = "_ephemeral"
-"""A private key that a host sets on a message or part which belongs to this one request; it is not sent."""
 
 CACHE_POINT = "cachePoint"
 FRONTIER_STARTS = (*SUMMARY_STARTS, CLEARED_RESULT)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everlong.caching.blocks import CACHE_POINT, EPHEMERAL, Block, Layout
+from everlong.caching.blocks import CACHE_POINT, Block, Layout
 from everlong.caching.ledger import Mark
 from everlong.caching.reference import cache_marker
+from everlong.model import EPHEMERAL
 
 __all__ = ["strip_markers", "with_markers"]
 

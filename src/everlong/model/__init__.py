@@ -13,6 +13,7 @@ from everlong.model.content import (
 from everlong.model.groups import Answer, Group, Grouping, find_groups
 from everlong.model.identity import Block, HashChain, Node, Trace, blocks_of
 from everlong.model.message import (
+    EPHEMERAL,
     SYSTEM_ROLES,
     Message,
     ToolCall,
@@ -25,6 +26,7 @@ from everlong.model.traces import CLEARED_RESULT, SUMMARY_STARTS
 
 __all__ = [
     "CLEARED_RESULT",
+    "EPHEMERAL",
     "SUMMARY_STARTS",
     "SYSTEM_ROLES",
     "Answer",

@@ -19,6 +19,9 @@ Message: TypeAlias = dict[str, Any]
 SYSTEM_ROLES = frozenset({"system", "developer"})
 """Roles that instruct the model rather than take part in the conversation."""
 
+EPHEMERAL = "_ephemeral"
+"""A private key that a host sets on a message or part which belongs to this one request; it is not sent."""
+
 
 class ToolCall(NamedTuple):
     """One call of an assistant message; ``arguments`` is the JSON text as the model wrote it."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everlong.model import Message
+from everlong.model import EPHEMERAL, Message, parts_of
 from everlong.providers.base import Reply, StopReason, Usage
 from everlong.wire import sendable, to_anthropic, to_openai
 
@@ -41,7 +41,7 @@ def anthropic_body(
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The request body; ``options`` stand above what is made here."""
-    system, turns = to_anthropic(messages)
+    system, turns = to_anthropic([_told_by_parts(message) for message in messages])
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
     prompt = sendable(system) if isinstance(system, list) else system
     if isinstance(prompt, list):
@@ -54,6 +54,13 @@ def anthropic_body(
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
     return {**body, **(options or {})}
+
+
+def _told_by_parts(message: Any) -> Any:
+    """A message for this one request says so on its parts, because it may be united with others."""
+    if not (isinstance(message, dict) and message.get(EPHEMERAL)) or message.get("role") == "tool":
+        return message
+    return {**message, "content": [{**part, EPHEMERAL: True} for part in parts_of(message)]}
 
 
 def _mended(turn: dict[str, Any]) -> dict[str, Any]:

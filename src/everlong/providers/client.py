@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Unpack
 
 from everlong.errors import ConfigError, MalformedReply
-from everlong.model import Message
+from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
 
 __all__ = ["ClientProvider", "Gathering", "needed"]
+
+_SPOKEN = ("system", "messages")
 
 
 class Gathering(ABC):
@@ -88,6 +90,8 @@ class ClientProvider(ABC):
         return prepared
 
     def _send(self, body: dict[str, Any], call: CallOptions, *, stream: bool) -> Any:
+        said = {name: list(map(_public, body[name])) for name in _SPOKEN if isinstance(body.get(name), list)}
+        body = {**body, **said}
         required = {name: body[name] for name in self._required}
         # The rest goes past the client's own types, so that a field newer than the client is sent as it is.
         rest = {name: value for name, value in body.items() if name not in required}
@@ -124,6 +128,16 @@ class ClientProvider(ABC):
     @abstractmethod
     def _gathering(self) -> Gathering:
         """A new one for each stream."""
+
+
+def _public(value: Any) -> Any:
+    """A message or part without the private key that only a ``prepare`` reads, and that an API would refuse."""
+    if not isinstance(value, dict):
+        return value
+    content = value.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and EPHEMERAL in part for part in content):
+        value = {**value, "content": [_public(part) for part in content]}
+    return {name: item for name, item in value.items() if name != EPHEMERAL} if EPHEMERAL in value else value
 
 
 @contextmanager
