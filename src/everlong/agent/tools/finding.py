@@ -9,10 +9,10 @@ from typing import Any
 
 import regex
 
+from everlong.agent.text import visible
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.globs import glob_pattern
 from everlong.agent.tools.saving import looks_binary
-from everlong.agent.text import visible
 from everlong.agent.tools.walking import Walk
 from everlong.errors import ToolError, ToolInterrupted
 

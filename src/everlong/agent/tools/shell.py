@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from everlong.agent.text import plain
 from everlong.agent.tools import process
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.text import plain
 from everlong.agent.tools.tool import ToolOutput
 from everlong.errors import ToolError, ToolInterrupted
 

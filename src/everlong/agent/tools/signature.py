@@ -14,9 +14,9 @@ from typing import Any, overload
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
+from everlong.agent.text import one_line
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.docstring import read_docstring
-from everlong.agent.text import one_line
 from everlong.agent.tools.tool import Arguments, Effect, Tool
 from everlong.errors import ConfigError, ToolError
 

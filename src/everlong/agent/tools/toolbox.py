@@ -14,9 +14,9 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from everlong.agent.approval import Approvals
+from everlong.agent.text import one_line, sendable
 from everlong.agent.tools.capping import bounded, capped
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.text import one_line, sendable
 from everlong.agent.tools.tool import Arguments, Tool, ToolOutput, as_output
 from everlong.errors import ConfigError, EverlongError, ToolError, ToolInterrupted
 from everlong.model import Message, ToolCall
