@@ -13,6 +13,7 @@ from everlong.config import Settings
 from everlong.providers import RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.agent.desk import Desk
 from tests.testing_server.conftest import serve
 
 __all__ = ["serve"]
@@ -87,3 +88,8 @@ def connected(server: ModelServer, api: str, settings: Settings) -> Any:
     url = server.url if api == "anthropic" else server.openai_url
     policy = RetryPolicy(attempts=6, first_delay=0.0, longest_delay=0.0)
     return connect(MODELS[api], settings, base_url=url, api_key="made-up", policy=policy, timeout=20.0)
+
+
+@pytest.fixture
+def desk(root: Path, store: Store) -> Desk:
+    return Desk(root, store)

@@ -17,6 +17,7 @@ from everlong.agent.tools.diffs import diff_of
 from everlong.agent.tools.saving import check_writable, encoded, load, looks_binary, save
 from everlong.errors import ToolError
 
+_LINE_END = r"(?:\r\n|(?<!\r)\n)"
 _COMPARED_LINES = 5_000
 _COMPARED_CHARS = 300
 
@@ -107,7 +108,7 @@ def _found(text: str, old: str) -> list[tuple[int, int]]:
             spans.append((at, at + len(wanted)))
             at = text.find(wanted, at + 1)
         return spans
-    pattern = re.compile("\r?\n".join(map(re.escape, wanted.split("\n"))))
+    pattern = re.compile(_LINE_END.join(map(re.escape, wanted.split("\n"))))
     spans, start = [], 0
     while found := pattern.search(text, start):
         spans.append(found.span())

@@ -88,7 +88,7 @@ def _shown(file: BinaryIO, start: int, count: int, room: int) -> _Shown:
             break
         left_out = 0
         while not raw.endswith(b"\n") and (more := file.readline(CHUNK)):
-            left_out += len(more)
+            left_out += len(more) - more.endswith(b"\n")
             raw = raw if not more.endswith(b"\n") else raw + b"\n"
         has_crlf = has_crlf or raw.endswith(b"\r\n")
         text = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")

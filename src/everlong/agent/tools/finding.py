@@ -147,8 +147,7 @@ class _Search:
             if time.monotonic() > self.deadline:
                 self.notes.append(f"stopped after {SECONDS:.0f} seconds; narrow the path or the glob")
                 return
-            if entry.is_file():
-                self._file(Path(entry.path))
+            self._file(Path(entry.path))
         if self.context.interrupted.is_set():
             raise ToolInterrupted(f"Interrupted by the user. Found so far:\n{self.told(self.pattern.pattern)}")
         if walk.is_partial:

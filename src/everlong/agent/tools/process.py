@@ -90,28 +90,75 @@ class Ran:
 def run(command: str, cwd: Path, env: Mapping[str, str], timeout: float, interrupted: threading.Event) -> Ran:
     """Run a shell command to its end, its time limit or the user's interrupt, whichever comes first."""
     began = time.monotonic()
-    collector = Collector()
-    read_end, write_end = os.pipe()
+    job = _Job(command, cwd, env)
     try:
-        process = _started(command, cwd, env, write_end)
-    except BaseException:
-        os.close(read_end)
-        raise
-    finally:
-        os.close(write_end)
-    # It goes on reading after we are done, so that a server left in the background is not killed by its own log.
-    reader = threading.Thread(target=_drain, args=(read_end, collector), daemon=True, name="everlong-output")
-    reader.start()
-    try:
+        process = job.begin()
         end = _wait(process, began + timeout, interrupted)
     except BaseException:  # an interrupt from the keyboard goes on its way, but leaves nothing running
-        _stop(process)
+        job.abandon()
         raise
     if end != "exited":
         _stop(process)
-    _listen(reader, collector)
+    job.listen()
     code = process.returncode if end == "exited" else None
-    return Ran(collector.close(), code, end, reader.is_alive(), time.monotonic() - began)
+    return Ran(job.collector.close(), code, end, job.is_alive(), time.monotonic() - began)
+
+
+class _Job(threading.Thread):
+    """Starts the command and reads its output, away from the main thread, where an interrupt may strike anywhere.
+
+    It goes on reading after we are done, so that a server left in the background is not killed by its own log.
+    """
+
+    def __init__(self, command: str, cwd: Path, env: Mapping[str, str]) -> None:
+        super().__init__(daemon=True, name="everlong-command")
+        self.collector = Collector()
+        self._what = (command, cwd, env)
+        self._begun = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Start the command, and read all that comes."""
+        try:
+            read_end, write_end = os.pipe()
+            try:
+                self._process = _started(*self._what, write_end)
+            except BaseException:
+                os.close(read_end)
+                raise
+            finally:
+                os.close(write_end)
+        except BaseException as error:  # noqa: BLE001 - raised again where the command was asked for
+            self._error = error
+            return
+        finally:
+            self._begun.set()
+        with os.fdopen(read_end, "rb", buffering=0) as pipe:
+            while data := pipe.read(65_536):
+                self.collector.add(data)
+
+    def begin(self) -> subprocess.Popen[bytes]:
+        """The running process; raises what kept it from being started."""
+        self.start()
+        self._begun.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._process is not None  # noqa: S101 - one of the two is there
+        return self._process
+
+    def abandon(self) -> None:
+        """Stop the process, also one that is just being started."""
+        self._begun.wait(1.0)
+        if self._process is not None:
+            _stop(self._process)
+
+    def listen(self) -> None:
+        """Wait for the rest of the output; not for ever, where somebody else holds it open."""
+        now = time.monotonic()
+        deadline = now + LAST_WORDS
+        while self.is_alive() and time.monotonic() < min(deadline, max(now, self.collector.newest) + QUIET):
+            self.join(_TICK)
 
 
 def _started(command: str, cwd: Path, env: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
@@ -128,12 +175,6 @@ def _started(command: str, cwd: Path, env: Mapping[str, str], output: int) -> su
     )
 
 
-def _drain(handle: int, collector: Collector) -> None:
-    with os.fdopen(handle, "rb", buffering=0) as pipe:
-        while data := pipe.read(65_536):
-            collector.add(data)
-
-
 def _wait(
     process: subprocess.Popen[bytes], deadline: float, interrupted: threading.Event
 ) -> Literal["exited", "time", "interrupt"]:
@@ -147,14 +188,6 @@ def _wait(
                 return "time"
         else:
             return "exited"
-
-
-def _listen(reader: threading.Thread, collector: Collector) -> None:
-    """Wait for the rest of the output; not for ever, where somebody else holds it open."""
-    deadline = time.monotonic() + LAST_WORDS
-    collector.newest = max(collector.newest, time.monotonic() - _TICK)
-    while reader.is_alive() and time.monotonic() < min(deadline, collector.newest + QUIET):
-        reader.join(_TICK)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

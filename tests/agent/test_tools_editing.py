@@ -1,0 +1,131 @@
+"""``edit_file`` changes exactly what was quoted, keeps everything else, and says what to do where it cannot."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.agent.tools.editing import edited_text
+from everlong.errors import ToolError
+from tests.agent.desk import Desk
+
+
+def test_a_text_that_stands_once_is_replaced(desk: Desk) -> None:
+    path = desk.file("a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\n")
+    assert desk.done("edit_file", path="a.py", old="def g():\n    return 2", new="def g():\n    return 3") == (
+        "Edited a.py at line 5."
+    )
+    assert path.read_text() == "def f():\n    return 1\n\n\ndef g():\n    return 3\n"
+    assert [found.name for found in desk.root.iterdir()] == ["a.py"]
+
+
+def test_a_text_that_stands_several_times_is_not_touched_unless_all_are_meant(desk: Desk) -> None:
+    path = desk.file("a.py", "x = 1\ny = 1\nz = 1\n")
+    assert desk.failed("edit_file", path="a.py", old="= 1", new="= 2") == (
+        "'old' is in a.py 3 times, at lines 1, 2, 3; quote more around the one that is meant, or say replace_all=true"
+    )
+    assert path.read_text() == "x = 1\ny = 1\nz = 1\n"
+    said = desk.done("edit_file", path="a.py", old="= 1", new="= 2", replace_all=True)
+    assert said == "Edited a.py in 3 places, at lines 1, 2, 3."
+    assert path.read_text() == "x = 2\ny = 2\nz = 2\n"
+
+
+def test_places_that_overlap_are_several_places(desk: Desk) -> None:
+    desk.file("a.txt", "aaa")
+    assert "2 times" in desk.failed("edit_file", path="a.txt", old="aa", new="b")
+    desk.done("edit_file", path="a.txt", old="aa", new="b", replace_all=True)
+    assert (desk.root / "a.txt").read_text() == "ba"
+
+
+@pytest.mark.parametrize(
+    ("old", "said"),
+    [
+        ("    return one", "Lines 2 to 2 differ from it in white space only. They are:\n\treturn one"),
+        ("def  f():\n", "Read the file again; lines like it are:\n     1\tdef f():"),
+        ("retrun two # and more", "     4\t        return two  # and more"),
+        ("class Harbour(Base, Mixin):", "Nothing in it is much like it; read the file again."),
+        ("", "'old' is empty"),
+        ("\n\n\n\n", "'old' is not in a.py"),
+    ],
+)
+def test_a_text_that_is_not_there_is_answered_with_what_is_like_it(desk: Desk, old: str, said: str) -> None:
+    desk.file("a.py", "def f():\n\treturn one\ndef g():\n        return two  # and more\n")
+    assert said in desk.failed("edit_file", path="a.py", old=old, new="x")
+
+
+def test_nothing_to_change_is_a_mistake(desk: Desk) -> None:
+    desk.file("a.txt", "same\r\nsame again\r\n")
+    assert "are the same" in desk.failed("edit_file", path="a.txt", old="same\nsame", new="same\r\nsame")
+
+
+def test_line_ends_stay_what_they_are(desk: Desk) -> None:
+    path = desk.file("dos.txt", b"one\r\ntwo\r\nthree\r\n")
+    desk.done("edit_file", path="dos.txt", old="one\ntwo", new="one\nand\ntwo")
+    desk.done("edit_file", path="dos.txt", old="three", new="three\nfour")
+    assert path.read_bytes() == b"one\r\nand\r\ntwo\r\nthree\r\nfour\r\n"
+    mixed = desk.file("mixed.txt", b"a\r\nb\nc\nd\r\n")
+    desk.done("edit_file", path="mixed.txt", old="b\nc", new="b\nx\nc")
+    desk.done("edit_file", path="mixed.txt", old="a\nb", new="a\ny\nb")
+    assert mixed.read_bytes() == b"a\r\ny\r\nb\nx\nc\nd\r\n"
+
+
+def test_bytes_that_are_no_utf8_stay_as_they_are(desk: Desk) -> None:
+    path = desk.file("latin.txt", b"\xef\xbb\xbfK\xe4se = 1\nname = 'x'\xff\n")
+    desk.done("edit_file", path="latin.txt", old="'x'", new="'Käse'")
+    assert path.read_bytes() == b"\xef\xbb\xbfK\xe4se = 1\nname = 'K\xc3\xa4se'\xff\n"
+    assert "surrogate" in desk.failed("edit_file", path="latin.txt", old="name", new="\udce4")
+    desk.file("a.bin", b"\0name")
+    assert "binary file" in desk.failed("edit_file", path="a.bin", old="name", new="x")
+
+
+def test_what_would_fail_is_told_before_anybody_is_asked(desk: Desk) -> None:
+    desk.file("a.txt", "x\n")
+    desk.failed("edit_file", path="a.txt", old="y", new="z")
+    assert desk.asked == []
+    desk.done("edit_file", path="a.txt", old="x", new="z")
+    (request,) = desk.asked
+    assert request.detail == "--- a.txt now\n+++ a.txt then\n@@ -1 +1 @@\n-x\n+z"
+    assert (request.tool, request.effect, request.summary) == ("edit_file", "writes", "edit_file a.txt")
+
+
+LINES = st.lists(st.text(st.sampled_from("ab .\t[(é"), max_size=6), max_size=6).map("\n".join)
+NEW = st.text(st.sampled_from("xy\n"), max_size=5)
+
+
+@given(LINES, LINES, NEW, st.data())
+def test_an_edit_is_a_replacement_and_nothing_else(before: str, after: str, new: str, data: st.DataObject) -> None:
+    old = data.draw(st.text(st.sampled_from("ab .\n[("), min_size=1, max_size=5))
+    text = before + old + after
+    places = sum(text.startswith(old, at) for at in range(len(text)))
+    if old == new:
+        with pytest.raises(ToolError, match="the same"):
+            edited_text(text, old, new, "f")
+    elif places == 1:
+        assert edited_text(text, old, new, "f").text == before + new + after
+    else:
+        with pytest.raises(ToolError, match=f"{places} times"):
+            edited_text(text, old, new, "f")
+        assert edited_text(text, old, new, "f", replace_all=True).text == text.replace(old, new)
+
+
+@given(LINES, LINES, NEW, st.data())
+def test_in_a_file_with_crlf_an_edit_is_the_same_edit_with_crlf(
+    before: str, after: str, new: str, data: st.DataObject
+) -> None:
+    old = data.draw(st.text(st.sampled_from("ab\n"), min_size=1, max_size=4))
+    plain = f"first\n{before}{old}{after}"
+
+    def with_crlf(text: str) -> str:
+        return text.replace("\n", "\r\n")
+
+    def outcome(text: str, old: str, new: str) -> str:
+        try:
+            return edited_text(text, old, new, "f").text
+        except ToolError as error:
+            return f"refused: {str(error).replace(chr(13), '')}"
+
+    expected = outcome(plain, old, new)
+    for variant in ((old, new), (with_crlf(old), with_crlf(new))):
+        found = outcome(with_crlf(plain), *variant)
+        assert found == (expected if expected.startswith("refused") else with_crlf(expected))

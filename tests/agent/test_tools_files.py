@@ -1,0 +1,267 @@
+"""Reading, writing, listing and searching files, also such as no text editor likes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everlong.agent.tools import Workspace, finding
+from tests.agent.desk import Desk
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="modes and users as POSIX has them")
+
+
+def test_a_file_is_read_with_line_numbers(desk: Desk) -> None:
+    desk.file("a.py", "import os\n\nprint(1)")
+    assert desk.done("read_file", path="a.py") == "[a.py: all 3 lines]\n     1\timport os\n     2\t\n     3\tprint(1)"
+    assert desk.done("read_file", path="a.py", start_line=2, lines=1) == (
+        "[a.py: lines 2 to 2 of 3; go on with start_line=3]\n     2\t"
+    )
+    assert desk.done("read_file", path="a.py", start_line=9) == "[a.py has only 3 lines; start_line=9 is past its end]"
+    assert desk.done("read_file", path=desk.file("e").name) == "[e has no lines: it is empty]"
+
+
+def test_a_long_file_is_read_in_parts_that_meet(desk: Desk) -> None:
+    desk.file("long.txt", "".join(f"this is line {number}\n" for number in range(1, 1_001)))
+    start, seen = 1, list[str]()
+    while True:
+        said = desk.done("read_file", path="long.txt", start_line=start, lines=1_000)
+        assert len(said) <= desk.context.output_chars
+        heading, *lines = said.splitlines()
+        seen += [line.partition("\t")[2] for line in lines]
+        if "go on with start_line=" not in heading:
+            break
+        start = int(heading.partition("start_line=")[2].rstrip("]"))
+    assert seen == [f"this is line {number}" for number in range(1, 1_001)]
+
+
+def test_a_very_large_file_is_read_in_the_middle_without_being_loaded(desk: Desk) -> None:
+    path = desk.root / "large.log"
+    with path.open("wb") as file:
+        for block in range(100):
+            file.write((b"x" * 99 + b"\n") * 10_000)
+            file.write(b"after block %d\n" % block)
+    assert path.stat().st_size > 100_000_000
+    said = desk.done("read_file", path="large.log", start_line=500_050, lines=1)
+    assert said == (
+        "[large.log: lines 500,050 to 500,050 of 1,000,100; go on with start_line=500051]\n500050\tafter block 49"
+    )
+    assert "too large to be changed here" in desk.failed("edit_file", path="large.log", old="a", new="b")
+    assert "large.log: larger than 20 MB and not searched" in desk.done("search_files", pattern="after block")
+
+
+def test_one_enormous_line_is_cut_and_says_how_much_is_missing(desk: Desk) -> None:
+    desk.file("min.js", b"a" * 3_000_000 + b"\nlast\r\n")
+    first, second = desk.done("read_file", path="min.js").splitlines()[1:]
+    assert first == f"     1\t{'a' * 2_000} [… 2,998,000 more bytes on this line …]"
+    assert second == "     2\tlast"
+
+
+def test_what_is_no_text_is_said_to_be_none(desk: Desk) -> None:
+    desk.file("a.bin", b"\x7fELF\0\0\1")
+    assert desk.failed("read_file", path="a.bin").startswith("a.bin is a binary file of 7 bytes")
+    desk.file("latin.txt", "Käse\r\n".encode("latin-1"))
+    assert desk.done("read_file", path="latin.txt") == (
+        "[latin.txt: 1 line; lines end with CRLF; it is not valid UTF-8, and � stands where it is not]\n     1\tK�se"
+    )
+    desk.file("bom.txt", "\ufeffhi\n")
+    assert desk.done("read_file", path="bom.txt").endswith("\thi")
+
+
+def test_a_folder_is_no_file_and_a_file_no_folder(desk: Desk) -> None:
+    desk.file("docs/a.md", "x")
+    assert desk.failed("read_file", path="docs") == "docs is a folder; list_files shows what is in it"
+    assert desk.failed("write_file", path="docs", content="") == "docs is a folder; give the path of a file"
+    assert "is a folder" in desk.failed("edit_file", path="docs", old="a", new="b")
+    assert "is a file, not a folder" in desk.failed("list_files", path="docs/a.md")
+    assert "a part of its path is a file" in desk.failed("write_file", path="docs/a.md/b.md", content="")
+
+
+def test_a_missing_file_is_answered_with_names_like_it(desk: Desk) -> None:
+    desk.file("src/settings.py")
+    assert desk.failed("read_file", path="src/setings.py") == "there is no file src/setings.py; there is settings.py"
+    assert desk.failed("read_file", path="lib/x.py") == "there is no file lib/x.py; its folder is not there either"
+
+
+def test_writing_makes_folders_and_says_what_it_did(desk: Desk) -> None:
+    assert desk.done("write_file", path="a/b/c.txt", content="één\n") == "Made a/b/c.txt: 1 lines, 6 bytes."
+    assert desk.done("write_file", path="a/b/c.txt", content="") == "Replaced a/b/c.txt: 0 lines, 0 bytes."
+    assert (desk.root / "a/b/c.txt").read_bytes() == b""
+    assert "half of a surrogate pair at character 1" in desk.failed("write_file", path="x", content="a\ud800")
+    assert [path.name for path in (desk.root / "a/b").iterdir()] == ["c.txt"]
+
+
+@posix
+def test_a_file_keeps_its_mode_and_a_new_one_gets_the_usual_one(desk: Desk) -> None:
+    script = desk.file("run.sh", "#!/bin/sh\n")
+    script.chmod(0o750)
+    desk.done("write_file", path="run.sh", content="#!/bin/sh\necho\n")
+    desk.done("edit_file", path="run.sh", old="echo", new="true")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o750
+    before = os.umask(0o022)
+    try:
+        desk.done("write_file", path="new.txt", content="x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((desk.root / "new.txt").stat().st_mode) == 0o644
+
+
+@pytest.fixture
+def guarded(desk: Desk) -> Iterator[Desk]:
+    """A desk in a folder with files that may not be read or written; not as root, who may do anything."""
+    with tempfile.TemporaryDirectory() as name:
+        desk.root = Path(name).resolve()
+        desk.context.workspace = Workspace(desk.root)
+        desk.file("closed.txt", "secret").chmod(0)
+        desk.file("fixed.txt", "fixed").chmod(0o444)
+        desk.file("shut/a.txt", "a").parent.chmod(0o555)
+        is_root = os.geteuid() == 0
+        if is_root:
+            for path in [desk.root, *desk.root.rglob("*")]:
+                os.chown(path, 65_534, 65_534)
+            os.seteuid(65_534)
+        try:
+            yield desk
+        finally:
+            if is_root:
+                os.seteuid(0)
+            (desk.root / "shut").chmod(0o755)
+
+
+@posix
+def test_files_without_permission_are_left_alone(guarded: Desk) -> None:
+    assert guarded.failed("read_file", path="closed.txt") == "closed.txt cannot be opened: Permission denied"
+    assert guarded.failed("write_file", path="fixed.txt", content="x") == "fixed.txt is read-only; it is left alone"
+    assert (
+        guarded.failed("edit_file", path="fixed.txt", old="fixed", new="x")
+        == "fixed.txt is read-only; it is left alone"
+    )
+    assert guarded.failed("write_file", path="shut/b.txt", content="x") == (
+        "shut/b.txt cannot be written: Permission denied"
+    )
+    assert guarded.done("search_files", pattern="fixed|secret") == "fixed.txt:1: fixed"
+    assert sorted(path.name for path in (guarded.root / "shut").iterdir()) == ["a.txt"]
+
+
+# -- listing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_listed_folders_first(desk: Desk) -> None:
+    desk.file("b.txt", "12345")
+    desk.file("a.txt")
+    desk.file("src/x.py")
+    assert desk.done("list_files") == "src/\na.txt (0 bytes)\nb.txt (5 bytes)"
+    assert desk.done("list_files", path="src") == "x.py (0 bytes)"
+    (desk.root / "empty").mkdir()
+    assert desk.done("list_files", path="empty") == "[empty is empty]"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.py", ["a.py", "src/b.py", "src/deep/c.py"]),
+        ("src/*.py", ["src/b.py"]),
+        ("src/**/*.py", ["src/b.py", "src/deep/c.py"]),
+        ("**/c.*", ["src/deep/c.py", "src/deep/c.ts"]),
+        ("*.{ts,md}", ["README.md", "src/deep/c.ts"]),
+        ("[ab].py", ["a.py", "src/b.py"]),
+        ("[!a].py", ["src/b.py", "src/deep/c.py"]),
+        ("?.py", ["a.py", "src/b.py", "src/deep/c.py"]),
+        ("./a.py", ["a.py"]),
+        ("src/**", ["src/b.py", "src/deep/c.py", "src/deep/c.ts"]),
+        ("*(.py", []),
+    ],
+)
+def test_a_pattern_lists_what_matches_below(desk: Desk, pattern: str, names: list[str]) -> None:
+    for name in ("a.py", "README.md", "src/b.py", "src/deep/c.py", "src/deep/c.ts", ".git/x.py", "node_modules/y.py"):
+        desk.file(name)
+    said = desk.done("list_files", pattern=pattern)
+    assert [line.partition(" ")[0] for line in said.splitlines() if not line.startswith("[")] == names
+
+
+def test_a_pattern_that_stands_for_too_much_is_refused(desk: Desk) -> None:
+    assert "use a simpler one" in desk.failed("list_files", pattern="{a,b}" * 10)
+
+
+def test_a_long_list_says_that_it_is_not_all(desk: Desk) -> None:
+    for number in range(finding.MOST_LISTED + 5):
+        desk.file(f"f{number:04}")
+    for arguments in ({}, {"pattern": "f*"}):
+        lines = desk.done("list_files", **arguments).splitlines()
+        assert len(lines) == finding.MOST_LISTED + 1
+        assert lines[-1].startswith("[only the first 500 are shown")
+
+
+# -- searching --------------------------------------------------------------------------------------------------------
+
+
+def test_matches_are_told_by_path_and_line(desk: Desk) -> None:
+    desk.file("a.py", "import os\r\nPORT = 8437\r\n")
+    desk.file("src/b.py", "port = PORT\nx = PORT + PORT\n")
+    desk.file("src/c.md", "PORT\n")
+    desk.file(".git/config", "PORT\n")
+    desk.file("pic.png", b"\0PORT")
+    assert desk.done("search_files", pattern=r"PORT\b") == (
+        "a.py:2: PORT = 8437\nsrc/b.py:1: port = PORT\nsrc/b.py:2: x = PORT + PORT\nsrc/c.md:1: PORT"
+    )
+    assert desk.done("search_files", pattern="^port", glob="*.py", ignore_case=True) == (
+        "a.py:2: PORT = 8437\nsrc/b.py:1: port = PORT"
+    )
+    assert desk.done("search_files", pattern="8437$", path="a.py") == "a.py:2: PORT = 8437"
+    assert desk.done("search_files", pattern="PORT", path=".git") == ".git/config:1: PORT"
+    assert desk.done("search_files", pattern="nowhere") == "[no match for 'nowhere' in 3 files]"
+
+
+def test_a_match_in_a_long_line_is_shown_with_what_is_around_it(desk: Desk) -> None:
+    desk.file("min.js", "a" * 5_000 + "NEEDLE" + "b" * 5_000)
+    said = desk.done("search_files", pattern="NEEDLE")
+    assert len(said) < 330
+    assert "aaNEEDLEbb" in said
+
+
+def test_there_are_at_most_so_many_matches(desk: Desk) -> None:
+    desk.file("a.txt", "x\n" * 1_000)
+    desk.file("b.txt", "x\n")
+    lines = desk.done("search_files", pattern="x").splitlines()
+    assert len(lines) == finding.MOST_MATCHES + 1
+    assert lines[-1].startswith("[stopped after 200 matches")
+
+
+def test_a_pattern_that_would_take_for_ever_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "LINE_SECONDS", 0.05)
+    desk.file("a.txt", "a" * 5_000)
+    desk.file("b.txt", "aab\n")
+    said = desk.done("search_files", pattern="(?:a+)+b$")
+    assert said == "b.txt:1: aab\n[a.txt: given up, because the pattern takes too long on them]"
+
+
+@pytest.mark.parametrize("pattern", ["", "(", "[a", "*x", "(?P<n>"])
+def test_what_is_no_expression_is_a_failed_call(desk: Desk, pattern: str) -> None:
+    assert (
+        "pattern is empty" in (said := desk.failed("search_files", pattern=pattern)) or "no regular expression" in said
+    )
+
+
+def test_an_interrupt_ends_a_search_with_what_it_found(desk: Desk) -> None:
+    desk.file("a.txt", "x\n")
+    desk.file("b.txt", "x\n")
+
+    class Soon:
+        """Set after the first look at it."""
+
+        looks = 0
+
+        def is_set(self) -> bool:
+            self.looks += 1
+            return self.looks > 2
+
+    desk.context.interrupted = Soon()  # type: ignore[assignment]
+    result = desk.run("search_files", pattern="x")
+    assert result.outcome == "interrupted"
+    assert result.message["content"] == "Interrupted by the user. Found so far:\na.txt:1: x"

@@ -1,0 +1,181 @@
+"""What a compaction took out of sight comes back in its own words, from this conversation or from others."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from everlong import ContextCompressor
+from everlong.model import Message
+from everlong.store import Occasion
+from tests.agent.desk import Desk
+
+FACTS = {
+    "which port did we choose for the harbour service": "8437",
+    "who is the pilot on Tuesday": "Marit Solheim",
+    "what was the checksum of the chart": "9f3c77aa",
+    "flaky test in the tide module": "test_spring_tide_wraps",
+    "where is the lighthouse config": "etc/lighthouse/beam.toml",
+}
+
+
+def call(ident: str, name: str, **arguments: str) -> Message:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": ident, "type": "function", "function": function}]}
+
+
+def conversation() -> list[Message]:
+    """Five facts, each in another kind of place, and much else around them."""
+    log = "\n".join(f"{number:05} quay sensor reads {number * 7 % 100} cm" for number in range(400))
+    said: list[Message] = [
+        {"role": "system", "content": "You look after a harbour."},
+        {"role": "user", "content": "Set up the harbour service. Use port 8437 and nothing else."},
+        {"role": "assistant", "content": "Port 8437 it is."},
+        {"role": "user", "content": "Who is the pilot on Tuesday?"},
+        {"role": "assistant", "content": "That would be Marit Solheim."},
+        call("c1", "run_command", command="sha1sum chart.bin; cat sensor.log"),
+        {"role": "tool", "tool_call_id": "c1", "content": f"{log}\nchecksum of the chart: 9f3c77aa\n{log}"},
+        call("c2", "run_command", command="pytest tests/tide -k test_spring_tide_wraps"),
+        {"role": "tool", "tool_call_id": "c2", "content": "1 failed: it is flaky in the tide module"},
+        call("c3", "read_file", path="etc/lighthouse/beam.toml"),
+        {"role": "tool", "tool_call_id": "c3", "content": "# lighthouse config\nbeam = 12\n"},
+    ]
+    for number in range(60):
+        said += [
+            {"role": "user", "content": f"Now paint bollard {number} in the usual way, please."},
+            {"role": "assistant", "content": f"Bollard {number} is painted. {'It looks well. ' * 60}"},
+        ]
+    return said
+
+
+@pytest.fixture
+def compacted(desk: Desk) -> Desk:
+    """A conversation that a real compaction has shortened, in the session that goes on after it."""
+    at = desk.store.record(conversation())
+    session = desk.store.sessions.start(at, from_depth=0, title="Harbour")
+    engine = ContextCompressor(16_000)
+    done = desk.store.compact(at, engine, Occasion("threshold", session=session.id))
+    child = desk.store.sessions.roll_over(session.id, at, compaction_id=done.compaction_id)
+    desk.context.session_id = child.id
+    assert "9f3c77aa" not in json.dumps(desk.store.context(at)[-20:])
+    return desk
+
+
+@pytest.mark.spec("7.6")
+@pytest.mark.parametrize(("query", "fact"), FACTS.items())
+def test_every_fact_comes_back_in_its_own_words(compacted: Desk, query: str, fact: str) -> None:
+    said = compacted.done("recall", query=query)
+    entries = said.split("\n\n[")
+    assert any(fact in entry for entry in entries[1:3]), said
+    assert len(said) <= compacted.context.output_chars
+
+
+def test_a_hit_says_who_when_and_where_and_its_id_opens_the_whole_message(compacted: Desk) -> None:
+    said = compacted.done("recall", query="checksum of the chart")
+    found = re.search(
+        r"\[tool, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, session (\d{8}_\d{6}_\w{6}) \(Harbour\), turn 6, id (\w{12})\]", said
+    )
+    assert found, said
+    assert "characters in all; read_turn gives the rest]" in said
+    first = compacted.done("read_turn", id=found[2])
+    heading, _, text = first.partition("\n")
+    assert re.fullmatch(rf"\[tool, .* UTC, session {found[1]}, turn 6, page 1 of 3; page=2 goes on\]", heading)
+    pages = [text] + [compacted.done("read_turn", id=found[2], page=page).partition("\n")[2] for page in (2, 3)]
+    assert "".join(pages) == conversation()[6]["content"]
+    assert compacted.failed("read_turn", id=found[2], page=4) == "there is no page 4; it has 3"
+
+
+def test_the_answer_comes_with_the_question_that_was_found(compacted: Desk) -> None:
+    said = compacted.done("recall", query="Who is the pilot")
+    entry = next(part for part in said.split("\n\n[") if part.startswith("user") and "pilot" in part)
+    assert "[and then, id " in entry
+    assert "Marit Solheim" in entry
+
+
+def test_earlier_look_ups_and_summaries_come_after_what_they_repeat(compacted: Desk) -> None:
+    store = compacted.store
+    question = "checksum of the chart"
+    answer = compacted.done("recall", query=question)
+    session = store.sessions.get(compacted.context.session_id)
+    assert session.branch is not None
+    at = store.append(
+        store.branch(session.branch),
+        [call("c9", "recall", query=question), {"role": "tool", "tool_call_id": "c9", "content": answer}],
+    )
+    store.sessions.attach(session.id, at)
+    again = compacted.done("recall", query=question)
+    places = [again.index(words) for words in (" turn 6, id ", "recall({", "\n[summary, ")]
+    assert places == sorted(places)
+
+
+def test_more_hits_are_on_more_pages(compacted: Desk) -> None:
+    first = compacted.done("recall", query="bollard painted")
+    second = compacted.done("recall", query="bollard painted", page=2)
+    assert first.startswith("Found for 'bollard painted' (page=2 has more):\n\n[")
+
+    def ids(said: str) -> set[str]:
+        return set(re.findall(r"turn \d+, id (\w{12})\]", said))
+
+    assert len(ids(first)) == len(ids(second)) == 6
+    assert not ids(first) & ids(second)
+    assert compacted.done("recall", query="bollard painted", page=99) == "[nothing more for 'bollard painted']"
+    assert compacted.done("recall", query="zeppelin") == "[nothing found for 'zeppelin'; try other words]"
+
+
+def test_words_in_quotes_must_be_there_unless_they_are_nowhere(compacted: Desk) -> None:
+    exact = compacted.done("recall", query='"port 8437"')
+    assert "Set up the harbour service" in exact
+    said = [entry for entry in exact.split("\n\n[")[1:] if not entry.startswith("summary")]
+    assert len(said) == 2
+    assert all("port 8437" in entry.lower() for entry in said)
+    assert "8437" in compacted.done("recall", query='"the port was 8437"')
+
+
+def test_recall_stays_in_this_conversation_and_search_sessions_does_not(compacted: Desk) -> None:
+    other = compacted.store.record([{"role": "user", "content": "The zeppelin lands at noon."}])
+    session = compacted.store.sessions.start(other, from_depth=0, title="Airfield")
+    assert "nothing found" in compacted.done("recall", query="zeppelin")
+    said = compacted.done("search_sessions", query="zeppelin")
+    assert f"session {session.id} (Airfield), turn 1, id " in said
+    assert "The zeppelin lands at noon." in said
+    assert "nothing found" in compacted.done("search_sessions", query="zeppelin", role="assistant")
+    assert "nothing found" in compacted.done("search_sessions", query="pilot", session=session.id)
+    assert "there is no session 'nowhere'" in compacted.failed("search_sessions", query="pilot", session="nowhere")
+    assert compacted.done("search_sessions", query="pilot bollard", limit=2).count("\n\n[") == 2
+
+
+def test_before_anything_is_stored_there_is_nothing_to_recall(desk: Desk) -> None:
+    assert desk.done("recall", query="port") == "[nothing of this conversation is stored yet; all of it is in sight]"
+    desk.context.session_id = desk.store.sessions.start().id
+    assert desk.done("recall", query="port") == "[nothing found for 'port'; try other words]"
+
+
+@pytest.mark.parametrize("ident", ["", "xyz", "abc", "0" * 8, "0" * 32, "g" * 12, "0" * 40])
+def test_an_id_of_no_message_is_a_failed_call(compacted: Desk, ident: str) -> None:
+    said = compacted.failed("read_turn", id=ident)
+    assert "is no id of a message; one has 8 to 32" in said or "there is no message with the id" in said
+
+
+def test_a_turn_with_a_whole_output_says_how_to_read_it(desk: Desk) -> None:
+    at = desk.store.record(conversation()[:7])
+    whole = "the whole of it\n" * 100
+    desk.store.outputs.keep(at.head, whole)
+    ident = desk.store.outputs.ident(whole)
+    assert desk.done("read_turn", id=at.head.hex(), page=3).endswith(
+        f'[the whole output: read_output(id="{ident}", page=1)]'
+    )
+
+
+def test_what_was_forgotten_does_not_come_back(compacted: Desk) -> None:
+    found = re.search(r"turn 6, id (\w{12})", compacted.done("recall", query="checksum of the chart"))
+    assert found
+    node = next(
+        entry.id
+        for entry in compacted.store.entries(compacted.store.branch(1))
+        if entry.id and entry.id.hex().startswith(found[1])
+    )
+    compacted.store.forget([node])
+    assert "9f3c77aa" not in compacted.done("recall", query="checksum of the chart 9f3c77aa").partition("\n")[2]
+    assert "[This message was forgotten]" in compacted.done("read_turn", id=found[1])

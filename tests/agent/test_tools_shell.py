@@ -1,0 +1,196 @@
+"""``run_command``: whatever a command does, it ends, all of it, and the model learns how."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from everlong.agent.tools import process
+from tests.agent.desk import Desk
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell")
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "GRACE", 0.2)
+    monkeypatch.setattr(process, "QUIET", 0.1)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and is not only waiting to be buried."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def wait_for(condition: object) -> None:
+    """Wait for something that comes soon; a test that waits in vain fails."""
+    for _ in range(1_000):
+        if callable(condition) and condition():
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not come")
+
+
+def test_output_and_errors_come_in_order_with_the_exit_code(desk: Desk) -> None:
+    assert desk.done("run_command", command="echo one; echo two >&2; echo three") == "one\ntwo\nthree\n[exit code 0]"
+    assert desk.failed("run_command", command="printf 'no line end'; exit 3") == "no line end\n[exit code 3]"
+    assert desk.done("run_command", command="true") == "[exit code 0]"
+    assert "not found" in desk.failed("run_command", command="no-such-program")
+
+
+def test_every_command_begins_in_the_root_folder_with_no_input_and_no_terminal(desk: Desk) -> None:
+    assert desk.done("run_command", command="cd /; pwd").startswith("/\n")
+    assert desk.done("run_command", command="pwd").startswith(f"{desk.root}\n")
+    assert desk.done("run_command", command="cat; echo read").startswith("read\n")
+    assert "[exit code 1]" in desk.failed("run_command", command="cat < /dev/tty")
+    assert desk.done("run_command", command="echo $TERM $PAGER").startswith("dumb cat\n")
+
+
+def test_escape_sequences_and_bytes_that_are_no_text_do_not_reach_the_model(desk: Desk) -> None:
+    said = desk.done("run_command", command=r"printf '\033[1;31mred\033[0m \033]0;title\007\0 \377\n'")
+    assert said == "red ␀ �\n[exit code 0]"
+
+
+def test_a_command_over_its_time_is_stopped_with_all_that_it_started(desk: Desk) -> None:
+    command = "sleep 600 & echo $!; trap '' TERM; (trap '' TERM; sleep 600) & echo $!; while true; do sleep 1; done"
+    said = desk.failed("run_command", command=command, timeout=0.3)
+    first, second, ending = said.splitlines()
+    assert ending.startswith("[stopped with all that it had started: it timed out after 0.3 seconds.")
+    wait_for(lambda: not is_running(int(first)) and not is_running(int(second)))
+
+
+def test_an_interrupt_stops_a_command_and_shows_what_it_had_printed(desk: Desk) -> None:
+    (desk.root / "begun").unlink(missing_ok=True)
+
+    def interrupt() -> None:
+        wait_for((desk.root / "begun").exists)
+        desk.context.interrupted.set()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    result = desk.run("run_command", command="echo $$; touch begun; sleep 600")
+    thread.join()
+    assert result.outcome == "interrupted"
+    pid, ending = result.message["content"].splitlines()
+    assert ending == "[interrupted by the user, and stopped with all that it had started]"
+    assert not is_running(int(pid))
+
+
+def test_an_interrupt_from_the_keyboard_leaves_nothing_running(desk: Desk) -> None:
+    pids = desk.root / "pid"
+
+    def press() -> None:
+        wait_for(lambda: pids.exists() and pids.read_text().strip())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            desk.run("run_command", command="echo $$ > pid; exec sleep 600")
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    assert not is_running(int(pids.read_text()))
+
+
+def test_a_command_that_prints_for_ever_is_bounded_and_stopped(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "FIRST_BYTES", 40_000)
+    monkeypatch.setattr(process, "LAST_BYTES", 10_000)
+    result = desk.run("run_command", command="yes harbour", timeout=0.5)
+    assert result.outcome == "failed"
+    assert result.whole is not None
+    assert len(result.whole) < 51_000
+    assert "bytes were not kept …]" in result.whole
+    assert len(result.message["content"]) <= desk.context.output_chars
+    assert "it timed out after 0.5 seconds" in result.message["content"]
+
+
+def test_beginning_and_end_of_a_long_output_are_kept_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "FIRST_BYTES", 10)
+    monkeypatch.setattr(process, "LAST_BYTES", 5)
+    collector = process.Collector()
+    for piece in (b"0123", b"456789ab", b"c", b"defgh", b"i" * 3):
+        collector.add(piece)
+    assert collector.close() == b"0123456789\n[\xe2\x80\xa6 6 bytes were not kept \xe2\x80\xa6]\nghiii"
+    collector.add(b"too late")
+    assert collector.total == 21
+
+
+def test_what_a_command_leaves_in_the_background_does_not_keep_us_waiting_and_is_not_killed(desk: Desk) -> None:
+    said = desk.done("run_command", command="(while true; do echo tick; sleep 0.02; done) & echo $!", timeout=30)
+    pid = int(next(line for line in said.splitlines() if line.isdigit()))
+    try:
+        assert "[something that it started still runs and has this output open" in said
+        (desk.root / "later").unlink(missing_ok=True)
+        time.sleep(0.1)  # time enough to die of a closed pipe
+        assert is_running(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_daemon_that_has_left_the_group_does_not_keep_us_waiting(desk: Desk) -> None:
+    code = (
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        open('daemon', 'w').write(str(os.getpid()))\n"
+        "        time.sleep(600)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "while not os.path.exists('daemon') or not open('daemon').read(): time.sleep(0.01)\n"
+        "print('started')\n"
+    )
+    desk.file("daemon.py", code)
+    said = desk.done("run_command", command=f"{sys.executable} daemon.py", timeout=30)
+    try:
+        assert said.startswith("started\n[exit code 0]\n[something that it started still runs")
+    finally:
+        os.kill(int((desk.root / "daemon").read_text()), signal.SIGKILL)
+
+
+def test_a_server_in_the_background_with_its_output_in_a_file_is_no_matter(desk: Desk) -> None:
+    said = desk.done("run_command", command="sleep 600 > log.txt 2>&1 & echo $!")
+    os.kill(int(said.splitlines()[0]), signal.SIGKILL)
+    assert said.splitlines()[1:] == ["[exit code 0]"]
+
+
+def test_a_command_ended_by_a_signal_says_so(desk: Desk) -> None:
+    assert desk.failed("run_command", command="kill -SEGV $$").splitlines()[-1] == "[ended by signal 11 (SIGSEGV)]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"command": " "}, "the command is empty"),
+        ({"command": "echo a\0b"}, "NUL character"),
+        ({"command": "true " + "x" * 3_000_000}, "the command could not be started"),
+        ({"command": "echo \ud800"}, "the command could not be started"),
+        ({"command": "true", "timeout": 0}, "'timeout' is 0: it must be greater than 0"),
+        ({"command": "true", "timeout": 1e9}, "it must be less than or equal to 3600"),
+    ],
+)
+def test_what_cannot_be_run_is_a_failed_call(desk: Desk, arguments: dict[str, object], said: str) -> None:
+    assert said in desk.failed("run_command", **arguments)
+
+
+def test_the_root_folder_may_be_gone(desk: Desk) -> None:
+    desk.root.rmdir()
+    assert "the command could not be started" in desk.failed("run_command", command="true")
+
+
+def test_a_long_output_can_be_read_in_full(desk: Desk) -> None:
+    result = desk.run("run_command", command="seq 1 30000")
+    assert result.whole == "".join(f"{number}\n" for number in range(1, 30_001)) + "[exit code 0]"
+    assert result.message["content"].endswith("30000\n[exit code 0]")

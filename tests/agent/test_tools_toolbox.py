@@ -1,0 +1,288 @@
+"""Whatever a model sends, a message comes back that can be sent and that says what to do next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from everlong.agent.approval import Approvals, refuse_everything
+from everlong.agent.tools import Toolbox, ToolContext, ToolOutput, builtin_tools, tool
+from everlong.agent.tools.capping import STORED, capped
+from everlong.errors import ConfigError, ToolError, ToolInterrupted
+from everlong.model import ToolCall
+from everlong.store.opening import redacted_message
+from everlong.store.pages import page_ends
+from everlong.wire.blocks import INVALID
+from tests.agent.desk import Desk
+
+
+def echo(value: Any = None) -> Any:
+    """Give back what came."""
+    return value
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two tools are called 'echo'"):
+        Toolbox([tool(echo), tool(echo)])
+
+
+def test_schemas_have_one_order_however_tools_are_registered() -> None:
+    tools = builtin_tools()
+    assert Toolbox(tools).schemas() == Toolbox(reversed(tools)).schemas()
+
+
+def test_an_unknown_tool_is_answered_with_those_that_there_are(desk: Desk) -> None:
+    result = desk.run("raed_file", path="x")
+    assert result.outcome == "unknown"
+    assert result.message["content"].startswith(
+        "There is no tool 'raed_file'. Did you mean read_file? There are: edit_file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ('{"path": "a', "are not valid JSON (Unterminated string starting at: line 1 column 10 (char 9)), so nothing"),
+        ('{"path": "a', "They seem to be cut off; send less at once."),
+        ("{path: 1}", "Send them again as one valid JSON object."),
+        ("[1]", "must be a JSON object"),
+        ('"path"', "must be a JSON object"),
+        ("7", "must be a JSON object"),
+        (json.dumps({INVALID: '{"path": "a'}), "are not valid JSON, so nothing was done."),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_arguments_that_are_no_json_object_are_answered_with_what_is_wrong(
+    desk: Desk, arguments: str, sentence: str
+) -> None:
+    result = desk.call("read_file", arguments)
+    assert result.outcome == "failed"
+    assert sentence in result.message["content"]
+
+
+def test_line_breaks_inside_strings_are_taken_as_they_are_meant(desk: Desk) -> None:
+    assert desk.call("write_file", '{"path": "a.txt", "content": "one\ntwo\n"}').outcome == "done"
+    assert (desk.root / "a.txt").read_text() == "one\ntwo\n"
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("the tide is out"), "sink failed: ValueError: the tide is out"),
+        (KeyError(), "sink failed: KeyError"),
+        (ToolError("There is no water."), "There is no water."),
+        (SystemExit(3), "sink failed: SystemExit: 3"),
+        (RecursionError("deep"), "sink failed: RecursionError: deep"),
+        (UnspeakableError(), "sink failed: UnspeakableError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_tool_that_raises_is_a_failed_call_without_a_traceback(desk: Desk, error: BaseException, said: str) -> None:
+    def sink() -> str:
+        raise error
+
+    assert desk.with_tools([tool(sink)]).failed("sink") == said
+
+
+def test_an_interrupt_from_the_keyboard_passes_through(desk: Desk) -> None:
+    def wait() -> str:
+        raise KeyboardInterrupt
+
+    desk.with_tools([tool(wait)])
+    with pytest.raises(KeyboardInterrupt):
+        desk.run("wait")
+
+
+def test_after_an_interrupt_no_tool_is_begun_and_one_that_runs_may_say_how_far_it_came(desk: Desk) -> None:
+    def row() -> str:
+        raise ToolInterrupted("half way")
+
+    desk.with_tools([tool(row)])
+    assert (desk.run("row").outcome, desk.run("row").message["content"]) == ("interrupted", "half way")
+    desk.context.interrupted.set()
+    result = desk.run("row")
+    assert (result.outcome, result.message["is_error"]) == ("interrupted", True)
+    assert "nothing was done" in result.message["content"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("", "[give gave no output]"),
+        (" \n", "[give gave no output]"),
+        (None, "[give gave no output]"),
+        ({"port": 8437}, '{"port": 8437}'),
+        (b"caf\xc3\xa9 \xff", "café �"),
+        ("half \ud83d of a pair", "half � of a pair"),
+        ("a\0b", "a␀b"),
+        ({1, 2}, '"{1, 2}"'),
+    ],
+)
+def test_any_value_becomes_a_text_that_can_be_sent(desk: Desk, value: object, text: str) -> None:
+    def give() -> Any:
+        return value
+
+    said = desk.with_tools([tool(give)]).done("give")
+    assert said == text
+    assert json.loads(json.dumps(said).encode()) == said
+
+
+def test_pictures_become_parts_of_the_message(desk: Desk) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+    def look(words: str) -> ToolOutput:
+        return ToolOutput(words, images=[picture])
+
+    desk.with_tools([tool(look)])
+    assert desk.run("look", words="a ship").message["content"] == [{"type": "text", "text": "a ship"}, picture]
+    assert desk.run("look", words="").message["content"] == [picture]
+
+
+def test_an_output_that_tells_of_a_failure_is_one(desk: Desk) -> None:
+    def fall() -> ToolOutput:
+        return ToolOutput("down", is_error=True)
+
+    assert desk.with_tools([tool(fall)]).failed("fall") == "down"
+
+
+def test_a_result_answers_its_call_and_says_how_long_it_took(desk: Desk) -> None:
+    result = desk.with_tools([tool(echo)]).run("echo", value="x")
+    assert result.message == {"role": "tool", "tool_call_id": "call_1", "content": "x"}
+    assert result.whole is None
+    assert result.seconds >= 0
+
+
+def test_a_refused_call_does_nothing_and_says_why(desk: Desk) -> None:
+    desk.approvals = Approvals(refuse_everything("the harbour is closed"))
+    result = desk.run("write_file", path="a.txt", content="x")
+    assert (result.outcome, result.message["is_error"]) == ("refused", True)
+    assert result.message["content"] == "Not allowed, so nothing was done: the harbour is closed"
+    assert list(desk.root.iterdir()) == []
+
+
+# -- long outputs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_long_output_shows_beginning_and_end_and_the_rest_can_be_read_in_pages(desk: Desk) -> None:
+    lines = "".join(f"line {number} of the log\n" for number in range(5_000))
+    result = desk.with_tools([*builtin_tools(), tool(echo)]).run("echo", value=lines)
+    text = result.message["content"]
+    assert len(text) <= desk.context.output_chars
+    assert text.startswith("line 0 of the log\n")
+    assert text.endswith("line 4999 of the log\n")
+    assert result.whole == lines
+    ident = desk.store.outputs.ident(lines)
+    assert f'read_output(id="{ident}", page=2)' in text
+
+    assert f"there is no stored output '{ident}'" in desk.failed("read_output", id=ident)
+    at = desk.store.record([{"role": "user", "content": "go"}, result.message])
+    desk.store.outputs.keep(at.head, result.whole)
+    head, _, _ = text.partition("[…")
+    read = [desk.done("read_output", id=ident, page=page).split("\n", 1) for page in range(1, 15)]
+    assert read[0] == [f"[output {ident}, page 1 of 14; page=2 goes on]", head]
+    assert read[-1][0] == f"[output {ident}, page 14 of 14, the last one]"
+    assert "".join(page for _, page in read) == lines
+    assert desk.failed("read_output", id=ident, page=15) == "there is no page 15; it has 14"
+
+
+@pytest.mark.parametrize("ident", ["", "zz", "../../etc/passwd", "0" * 12, "0" * 32])
+def test_an_id_of_no_output_is_answered_with_where_ids_are(desk: Desk, ident: str) -> None:
+    assert "the line that says what was left out" in desk.failed("read_output", id=ident)
+
+
+def test_where_the_store_redacts_pages_are_those_of_what_it_keeps(desk: Desk) -> None:
+    desk.store._redact = redacted_message
+    secret = "OPENAI_API_KEY=sk-abcdefghijklmnopqrstuvwx0123456789"  # noqa: S105 - made up
+    lines = "".join(f"{secret} {number}\n" for number in range(1_000))
+    result = desk.with_tools([*builtin_tools(), tool(echo)]).run("echo", value=lines)
+    assert result.whole is not None
+    assert "sk-abc" not in result.whole
+    at = desk.store.record([{"role": "user", "content": "go"}, result.message])
+    desk.store.outputs.keep(at.head, result.whole)
+    head, _, rest = result.message["content"].partition("[…")
+    ident = rest.partition('id="')[2][:12]
+    second = desk.done("read_output", id=ident, page=2).split("\n", 1)[1]
+    assert (head + second) == result.whole[: len(head) + len(second)]
+
+
+def test_what_nobody_will_read_is_not_kept_whole(desk: Desk) -> None:
+    result = desk.with_tools([tool(echo)]).run("echo", value="x" * (STORED + 1_000))
+    assert result.whole is not None
+    assert len(result.whole) <= STORED
+    assert "characters were not kept" in result.whole
+
+
+UNITS = st.text(st.sampled_from("ab \n\r.é漢😀"), min_size=1, max_size=60)
+
+
+@given(UNITS, st.integers(1_000, 3_000), st.integers(1, 9_000))
+def test_capping_keeps_the_bound_the_beginning_and_the_end_and_counts_rightly(unit: str, limit: int, more: int) -> None:
+    page = limit * 2 // 3
+    text = (unit * (limit + more))[: limit + more]
+    shown = capped(text, limit, page, "0" * 12)
+    assert len(shown) <= limit
+    head, mark, rest = shown.partition("[… ")
+    first = page_ends(text, page)[0]
+    assert text[:first] == head[:first]
+    assert head[first:] in {"", "\n"}
+    said, _, tail = rest.partition(" …]\n")
+    assert mark
+    assert text.endswith(tail)
+    assert int(said.split(" of ")[0].replace(",", "")) == len(text) - first - len(tail)
+
+
+@given(UNITS, st.integers(0, 200), st.integers(1, 500))
+def test_pages_follow_each_other_without_gap_and_none_is_too_long_or_empty(unit: str, times: int, chars: int) -> None:
+    text = unit * times
+    ends = [0, *page_ends(text, chars)]
+    assert ends[-1] == len(text)
+    assert all(0 < end - start <= chars for start, end in pairwise(ends))
+
+
+# -- anything at all --------------------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = ["path", "pattern", "glob", "old", "new", "content", "query", "id", "page", "items", "lines", "start_line"]
+ARGUMENTS = st.one_of(
+    st.text(max_size=30),
+    JSON.map(json.dumps),
+    st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4).map(json.dumps),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from([one.name for one in builtin_tools()] + ["nonsense"]), arguments=ARGUMENTS)
+def test_nothing_that_a_model_can_send_raises(desk: Desk, name: str, arguments: str) -> None:
+    desk.answer = "no" if name == "run_command" else "once"
+    result = desk.toolbox.run(ToolCall("c", name, arguments), desk.context, desk.approvals)
+    assert isinstance(result.message["content"], str)
+    assert result.message["content"].strip()
+    json.dumps(result.message).encode()
+    assert result.message["content"].encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda desk: ToolContext(desk.context.workspace, desk.store, "", output_chars=10), "output_chars is 10"),
+        (lambda desk: ToolContext(desk.context.workspace, desk.store, "", timeout_seconds=0), "timeout_seconds is 0"),
+    ],
+)
+def test_limits_that_cannot_work_are_refused(desk: Desk, make: Callable[[Desk], object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        make(desk)

@@ -1,0 +1,146 @@
+"""File tools touch what is in the root folder and what the user allowed, however a path is written."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everlong.agent.tools import Workspace
+from everlong.errors import ConfigError, ToolError
+from tests.agent.desk import Desk
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links, FIFOs and modes as POSIX has them")
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    path = tmp_path / "outside"
+    path.mkdir()
+    (path / "secret.txt").write_text("pelican")
+    return path
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside/secret.txt", "a/../../outside/secret.txt", "~/x", "/etc/hostname", "~root/x"]
+)
+def test_paths_that_lead_out_are_refused_with_what_is_allowed(desk: Desk, outside: Path, path: str) -> None:
+    for said in (
+        desk.failed("read_file", path=path),
+        desk.failed("write_file", path=path, content="x"),
+        desk.failed("edit_file", path=path, old="a", new="b"),
+        desk.failed("list_files", path=path),
+        desk.failed("search_files", path=path, pattern="pelican"),
+    ):
+        assert f"allowed: {desk.root}. The user can allow more with --allow DIR." in said
+    assert (outside / "secret.txt").read_text() == "pelican"
+    assert desk.asked == []
+
+
+def test_a_link_that_leads_out_is_refused_and_its_words_are_not_searched(desk: Desk, outside: Path) -> None:
+    (desk.root / "file").symlink_to(outside / "secret.txt")
+    (desk.root / "folder").symlink_to(outside)
+    for path in ("file", "folder/secret.txt", "folder/new.txt"):
+        assert "(it leads to " in desk.failed("read_file", path=path)
+        assert "(it leads to " in desk.failed("write_file", path=path, content="x")
+    assert sorted(path.name for path in outside.iterdir()) == ["secret.txt"]
+    assert desk.done("search_files", pattern="pelican").startswith("[no match")
+    assert desk.done("list_files") == f"file -> {outside}/secret.txt\nfolder -> {outside}"
+    assert desk.done("list_files", pattern="**/*") == f"file -> {outside}/secret.txt\nfolder -> {outside}"
+
+
+def test_a_link_inside_is_followed_and_stays_a_link(desk: Desk) -> None:
+    desk.file("real.txt", "one\n")
+    (desk.root / "link.txt").symlink_to("real.txt")
+    desk.done("edit_file", path="link.txt", old="one", new="two")
+    assert (desk.root / "link.txt").is_symlink()
+    assert (desk.root / "real.txt").read_text() == "two\n"
+
+
+def test_allowed_folders_are_inside_too(desk: Desk, outside: Path) -> None:
+    desk.context.workspace = Workspace(desk.root, [outside])
+    assert "pelican" in desk.done("read_file", path=str(outside / "secret.txt"))
+    assert "pelican" in desk.done("read_file", path="../outside/secret.txt")
+    assert f"allowed: {desk.root}, {outside}." in desk.failed("read_file", path="/etc/hostname")
+
+
+def test_the_users_home_is_meant_by_a_tilde(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(desk.root))
+    desk.file("a.txt", "home\n")
+    assert "home" in desk.done("read_file", path="~/a.txt")
+
+
+def test_links_that_lead_to_themselves_are_left_alone(desk: Desk) -> None:
+    (desk.root / "a").symlink_to("b")
+    (desk.root / "b").symlink_to("a")
+    (desk.root / "loop").symlink_to(".")
+    assert "leads to itself" in desk.failed("read_file", path="a")
+    assert "not a regular file" in desk.failed("write_file", path="a", content="x")
+    assert "there is no folder" in desk.failed("list_files", path="a/x")
+    desk.file("c.txt", "once\n")
+    assert desk.done("search_files", pattern="once") == "c.txt:1: once"
+
+
+@pytest.fixture
+def special(desk: Desk) -> Iterator[list[str]]:
+    os.mkfifo(desk.root / "fifo")
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = Path.cwd()
+        os.chdir(desk.root)  # a socket's path must be short
+        try:
+            listening.bind("socket")
+        finally:
+            os.chdir(here)
+        yield ["fifo", "socket"]
+
+
+def test_what_is_no_regular_file_is_left_alone_and_nobody_waits_for_it(desk: Desk, special: list[str]) -> None:
+    for name in special:
+        assert name in desk.failed("read_file", path=name)
+        assert "not a regular file" in desk.failed("write_file", path=name, content="x")
+        assert name in desk.failed("edit_file", path=name, old="a", new="b")
+    assert "is a FIFO" in desk.failed("read_file", path="fifo")
+    assert desk.done("search_files", pattern="x") == "[no match for 'x' in 0 files]"
+    assert desk.done("list_files") == "fifo (no regular file)\nsocket (no regular file)"
+
+
+def test_a_device_is_left_alone(desk: Desk) -> None:
+    desk.context.workspace = Workspace(desk.root, ["/dev"])
+    assert "/dev/zero is a device, not a regular file" in desk.failed("read_file", path="/dev/zero")
+    assert "not a regular file" in desk.failed("write_file", path="/dev/null", content="x")
+
+
+def test_a_folder_swapped_for_a_link_in_between_is_noticed(desk: Desk, outside: Path) -> None:
+    desk.file("docs/secret.txt", "harmless")
+    workspace = desk.context.workspace
+    resolved = workspace.resolve("docs/secret.txt")
+    (desk.root / "docs").rename(desk.root / "old")
+    (desk.root / "docs").symlink_to(outside)
+    with pytest.raises(ToolError, match="now leads elsewhere"):
+        workspace.open(resolved)
+    from everlong.agent.tools.saving import save  # noqa: PLC0415
+
+    with pytest.raises(ToolError, match="now leads elsewhere"):
+        save(workspace, resolved, b"x")
+    assert (outside / "secret.txt").read_text() == "pelican"
+    assert sorted(path.name for path in outside.iterdir()) == ["secret.txt"]
+
+
+@pytest.mark.parametrize("path", ["", "  ", "a\0b", "x" * 300, "\ud800", "a.txt/b"])
+def test_what_is_no_path_is_a_failed_call(desk: Desk, path: str) -> None:
+    desk.file("a.txt")
+    assert desk.failed("read_file", path=path)
+    assert desk.failed("write_file", path=path, content="x")
+    assert sorted(found.name for found in desk.root.iterdir()) == ["a.txt"]
+
+
+def test_folders_that_are_not_there_are_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="name a folder that is there"):
+        Workspace(tmp_path / "missing")
+    with pytest.raises(ConfigError, match=r"--allow: .* is not a folder"):
+        Workspace(tmp_path, [tmp_path / "file"])
