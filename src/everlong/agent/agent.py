@@ -161,14 +161,12 @@ class Agent(Loop):
 
     def switch_model(self, connection: Connection) -> None:
         """Go on with another model; if its window is smaller, the old model first compacts for it."""
-        engine = self.engine
         old = self.asker
         self._use_window(connection, connection.info.context_length)
         if self.conversation.branch is not None:
             self.compactor.on_smaller_window()
         self.asker = self.asker_for(connection)
-        if isinstance(engine, ContextCompressor):
-            engine.summarizer = self.summarizer_for(connection)
+        self._use_summarizer(connection)
         self.conversation.model = self.asker.model
         if self.conversation.session is not None:
             try:
@@ -188,6 +186,11 @@ class Agent(Loop):
         if window < self.engine.context_length:
             self.listen(Notice(f"{connection.model_name} has a window of {window:,} tokens, less than was thought"))
             self._use_window(connection, window)
+            self._use_summarizer(connection)
+
+    def _use_summarizer(self, connection: Connection) -> None:
+        if isinstance(self.engine, ContextCompressor):
+            self.engine.summarizer = self.summarizer_for(connection)
 
     def _use_window(self, connection: Connection, window: int) -> None:
         address = connection.endpoint.base_url or ""
