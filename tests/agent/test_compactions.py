@@ -78,7 +78,7 @@ def test_an_overflow_is_compacted_and_the_true_window_learned(
     assert 1 <= len(refused) <= 3
     if agent.connection.info.context_source == "learned":
         assert agent.engine.context_length == 9_000
-        assert len(refused) == 1
+        assert len(refused) <= 2  # the prompt, and perhaps the summary of it
 
 
 def test_a_window_that_only_has_no_room_for_the_answer_is_no_reason_to_compact(
