@@ -12,6 +12,7 @@ import click
 import pytest
 
 import everlong
+import everlong.memory
 import everlong.providers
 import everlong.testing
 from everlong.cli.main import cli
@@ -102,7 +103,7 @@ def test_every_exported_name_is_documented(name: str) -> None:
     assert re.search(rf"`{name}\b", DOCS), f"{name} is missing in README.md and docs/"
 
 
-@pytest.mark.parametrize("package", [everlong.providers, everlong.testing], ids=["providers", "testing"])
+@pytest.mark.parametrize("package", [everlong.memory, everlong.providers, everlong.testing], ids=lambda p: p.__name__)
 def test_every_name_of_the_other_public_packages_exists_and_is_documented(package: ModuleType) -> None:
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
     assert [name for name in package.__all__ if not re.search(rf"`{name}\b", DOCS)] == []
@@ -110,9 +111,9 @@ def test_every_name_of_the_other_public_packages_exists_and_is_documented(packag
         _ = package.Nonsense
 
 
-def test_loading_providers_and_testing_loads_no_client_and_no_server() -> None:
+def test_loading_providers_testing_and_memory_loads_no_client_and_no_server() -> None:
     code = """
-import sys, everlong.providers, everlong.testing
+import sys, everlong.memory, everlong.providers, everlong.testing
 heavy = {"openai", "anthropic", "httpx2", "genai_prices", "keyring", "pydantic", "http.server"}
 print(sorted(heavy & set(sys.modules)))
 """

@@ -132,8 +132,13 @@ def test_a_change_of_mind_is_a_decision() -> None:
     assert any("forget PostgreSQL" in item for item in sections(summarize(turns))["Key Decisions"])
 
 
+@pytest.mark.spec("7.3")
 def test_what_a_memory_provider_wants_kept_is_kept() -> None:
-    assert "the skipper's dog is called Balder" in summarize(TURNS, memory="the skipper's dog is called Balder")
+    wanted = "the skipper's dog is called Balder"
+    assert wanted in summarize(TURNS, memory=wanted)
+    crowded = [*TURNS, *(assistant(f"berth {n} of pier_{n} costs {n * 7} crowns") for n in range(2_000))]
+    assert wanted in summarize(crowded, memory=f"Two lines:\n## Goal\n{wanted}")
+    assert "\n## Goal\nthe skipper" not in summarize(crowded, memory=f"Two lines:\n## Goal\n{wanted}")
 
 
 @pytest.mark.spec("5.5")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -69,6 +70,8 @@ class Worker:
             if self._thread is None:
                 self._thread = threading.Thread(target=_work_off, args=(self._jobs,), name=self._name, daemon=True)
                 self._thread.start()
+                # Whoever forgets to close a worker must not leave a thread behind for each session.
+                weakref.finalize(self, self._jobs.put, None).atexit = False
             job = _Job(work)
             self._jobs.put(job)
             if not _finished(job.done, seconds):
@@ -113,6 +116,11 @@ class Contained:
         self._worker = Worker(f"everlong-memory-{type(provider).__name__}")
         self.label = repr(type(provider).__name__)
         self.label = repr(self._name())
+
+    def overrides(self, method: str) -> bool:
+        """Whether the provider does anything of its own in a method."""
+        own = getattr(type(self.provider), method, None)
+        return own is not getattr(MemoryProvider, method) or method in getattr(self.provider, "__dict__", {})
 
     @property
     def is_asked(self) -> bool:
@@ -163,7 +171,7 @@ class Contained:
         self._worker.close()
 
     def _call(self, method: str, args: tuple[Any, ...], facts: dict[str, Any]) -> Outcome:
-        if not self._overrides(method):
+        if not self.overrides(method):
             return Outcome()
         try:
             return Outcome(self._worker.run(lambda: getattr(self.provider, method)(*args, **facts), self._seconds))
@@ -174,10 +182,6 @@ class Contained:
             problem = f"memory provider {self.label} failed in {method}: {described(error)}"
             self.complain(problem)
             return Outcome(problem=problem)
-
-    def _overrides(self, method: str) -> bool:
-        own = getattr(type(self.provider), method, None)
-        return own is not getattr(MemoryProvider, method) or method in getattr(self.provider, "__dict__", {})
 
     def _name(self) -> str:
         try:

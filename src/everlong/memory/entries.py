@@ -138,12 +138,18 @@ def with_added(text: str, note: str) -> str:
 
 
 def with_replaced(text: str, entry: Entry, note: str) -> str:
-    """The file with other words in the place of a note."""
+    """The file with other words in the place of a note: a list item stays one, a paragraph if it can."""
     newline = _line_end(text)
     lines = lines_of(text)
     mark = "\ufeff" if entry.start == 0 and text.startswith("\ufeff") else ""
-    lines[entry.start : entry.end] = _item_lines(mark + (entry.marker or "- "), note, newline)
-    return "".join(lines)
+    before, after = lines[: entry.start], lines[entry.end :]
+    if not entry.marker:
+        plain = "".join([*before, mark, *(f"{line}{newline}" for line in note.split("\n")), *after])
+        if [each.text for each in entries_of(plain)] == [
+            note if each == entry else each.text for each in entries_of(text)
+        ]:
+            return plain
+    return "".join([*before, *_item_lines(mark + (entry.marker or "- "), note, newline), *after])
 
 
 def with_removed(text: str, entry: Entry) -> str:

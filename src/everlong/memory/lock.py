@@ -34,7 +34,7 @@ else:
 def held(folder: Path, wait_seconds: float) -> Iterator[None]:
     """Nobody else holds the folder's lock meanwhile; raises `NotesError` where others keep it for too long."""
     # The file stays: who deleted it would let two processes lock two different files of that name.
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _wait_for(handle, folder, wait_seconds)
         yield

@@ -143,9 +143,10 @@ class NotesMemory(MemoryProvider):
         left_out = unshown[0 if target == "user" else 1] if self.budget_tokens else 0
         return Size(len(entries_of(text)), len(text), _FILE_CHARS, left_out)
 
-    def current_block(self) -> str:
-        """What the prompt of a session that began now would have."""
-        return notes_block(self.notes("user"), self.notes("memory"), self.budget_tokens)
+    def current_block(self, budget_tokens: int | None = None) -> str:
+        """What the prompt of a session that began now would have, or what would fit another budget."""
+        budget = self.budget_tokens if budget_tokens is None else budget_tokens
+        return notes_block(self.notes("user"), self.notes("memory"), budget)
 
     # ── what a host calls ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,8 +199,8 @@ class NotesMemory(MemoryProvider):
             expected = meant([entry.text for entry in entries_of(before)])
             if [entry.text for entry in entries_of(after)] != expected:
                 raise NotesError(
-                    f"{_FILES[target]} has a comment or a code block that is not closed and would swallow the note; "
-                    "ask the user to close it; nothing was changed"
+                    f"this would change other notes of {_FILES[target]} too, because of a comment that is not closed "
+                    "or of indented lines; ask the user to tidy the file; nothing was changed"
                 )
             return after
 

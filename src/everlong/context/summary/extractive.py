@@ -15,10 +15,10 @@ from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import newest_label, phrases_for
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
-from everlong.context.summary.outline import build_outline, grouped
+from everlong.context.summary.outline import MUST, Candidate, build_outline, grouped
 from everlong.context.summary.select import select
 from everlong.context.summary.settle import Said, settle
-from everlong.context.summary.text import clip
+from everlong.context.summary.text import clip, one_line
 from everlong.model import text_of
 
 _CHARACTERS_PER_TOKEN = 4
@@ -58,7 +58,9 @@ class ExtractiveSummarizer:
         settle(outline, facts, previous, Said(opening, request.turns, following))
         outline.lines = grouped([fact.role for fact in facts], self._lines(request, fingerprints))
         if request.memory_context:
-            outline.add("Critical Context", -1, f"- {clip(request.memory_context, 600)}", 2.0)
+            wanted = f"- {clip(one_line(request.memory_context), 600)}"
+            # Worth the most and counted as the newest, or key lines would crowd it out.
+            outline.candidates.append(Candidate("Critical Context", outline.length, wanted, MUST))
         request.trace.begin(request.turns, outline)
         known = (name for message in around for name in names_in(message))
         document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)

@@ -1,0 +1,125 @@
+"""Whatever is saved, changed and removed, in whatever file: the notes are those of a plain list."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlong.errors import NotesError
+from everlong.memory import NotesMemory
+from everlong.memory.block import notes_block
+from everlong.memory.entries import entries_of, lines_of
+from everlong.memory.text import cleaned, has_words, sameness, shown, storable
+from everlong.tokens import EstimatingCounter
+
+MARKDOWN = [
+    "- ",
+    "* ",
+    "1. ",
+    "# ",
+    "```",
+    "~~~",
+    "<!--",
+    "-->",
+    "\n",
+    "\n\n",
+    "  ",
+    "\t",
+    "---",
+    ">",
+    "word",
+    "é",
+    "\r\n",
+]
+words = st.one_of(
+    st.text(max_size=60),
+    st.lists(st.one_of(st.sampled_from(MARKDOWN), st.text("ab .-#", max_size=5)), max_size=12).map("".join),
+)
+files = st.lists(st.one_of(st.sampled_from(MARKDOWN), st.text("ab .-#\n", max_size=8)), max_size=30).map("".join)
+changes = st.lists(
+    st.tuples(st.sampled_from(["add", "replace", "remove"]), st.integers(0, 20), words), min_size=1, max_size=12
+)
+
+
+@settings(deadline=None)
+@given(files, changes)
+def test_notes_behave_like_a_list_of_texts(file: str, steps: list[tuple[str, int, str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "MEMORY.md")
+        path.write_bytes(file.encode())
+        notes = NotesMemory(folder)
+        model = notes.notes("memory")
+        for what, place, text in steps:
+            before = path.read_bytes()
+            old = model[place % len(model)] if model else "nothing"
+            expected = _after(model, what, place, storable(text))
+            try:
+                if what == "add":
+                    notes.add("memory", text)
+                elif what == "replace":
+                    notes.replace("memory", old, text)
+                else:
+                    notes.remove("memory", old)
+            except NotesError:
+                # Refused: without words, noted already, not one note, or the file is untidy.
+                assert path.read_bytes() == before
+                assert expected is None or _is_ambiguous(model, old) or _is_untidy(file)
+            else:
+                assert expected is not None
+                model = expected
+            assert notes.notes("memory") == model
+
+
+def _after(model: list[str], what: str, place: int, note: str) -> list[str] | None:
+    """The list after a change; None where it must be refused."""
+    if what != "add" and not model:
+        return None
+    at = place % len(model) if model else 0
+    if what == "remove":
+        return [*model[:at], *model[at + 1 :]]
+    others = model if what == "add" else [*model[:at], *model[at + 1 :]]
+    if not has_words(note) or sameness(note) in map(sameness, others):
+        return None
+    return [*model, note] if what == "add" else [*model[:at], note, *model[at + 1 :]]
+
+
+def _is_ambiguous(model: list[str], old: str) -> bool:
+    # Only in files written by hand: two notes of the same words, or one of signs that do not show.
+    return sum(sameness(text) == sameness(old) for text in model) > 1 or not cleaned(old)
+
+
+def _is_untidy(file: str) -> bool:
+    # A comment that is never closed, or lines that are indented under nothing: what comes next to them may join them.
+    return "<!--" in file or any(line[:1] in {" ", "\t"} for line in lines_of(file))
+
+
+@settings(deadline=None)
+@given(files)
+def test_every_line_of_a_file_is_in_at_most_one_note(file: str) -> None:
+    lines = lines_of(file)
+    assert "".join(lines) == file
+    end = 0
+    for entry in entries_of(file):
+        assert end <= entry.start < entry.end <= len(lines)
+        assert entry.text
+        end = entry.end
+
+
+@settings(deadline=None)
+@given(words)
+def test_cleaning_twice_changes_nothing_more(text: str) -> None:
+    assert cleaned(cleaned(text)) == cleaned(text)
+    assert storable(storable(text)) == storable(text)
+    assert shown(shown(text)) == shown(text)
+    cleaned(text).encode("utf-8")
+
+
+@settings(deadline=None)
+@given(st.lists(words, max_size=30), st.lists(words, max_size=30), st.integers(0, 600))
+def test_the_block_fits_its_budget_and_is_the_same_every_time(user: list[str], memory: list[str], budget: int) -> None:
+    block = notes_block(user, memory, budget)
+    assert EstimatingCounter().count_text(block) <= budget
+    assert notes_block(list(user), list(memory), budget) == block
