@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,10 +32,10 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def wait_for(condition: object) -> None:
+def wait_for(condition: Callable[[], object]) -> None:
     """Wait for something that comes soon; a test that waits in vain fails."""
     for _ in range(1_000):
-        if callable(condition) and condition():
+        if condition():
             return
         time.sleep(0.01)
     pytest.fail("it did not come")

@@ -74,6 +74,20 @@ def test_a_forgotten_text_is_found_nowhere_also_not_in_summaries_or_the_file(fil
     assert filled("verify").code == 0
 
 
+def test_a_text_that_only_a_whole_output_holds_is_forgotten_too(filled: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        result = store.entries(store.branch(1))[1]
+        assert result.id is not None
+        store.outputs.keep(result.id, f"long before\nMARLIN-42\n{'x' * 9_000}")
+    assert filled("stats", "--json").json["outputs"] == 1
+    told = filled("forget", "marlin-42", "--yes", "--json")
+    assert told.json["messages"] >= 1
+    assert "1 tool result of which only the whole output holds it" in told.err
+    assert filled("stats", "--json").json["outputs"] == 0
+    filled("vacuum")
+    assert b"MARLIN" not in store_file.read_bytes()
+
+
 def test_messages_are_forgotten_by_turn_by_id_and_by_session(filled: Run) -> None:
     node = filled("show", "Key", "--json").json["messages"][3]["node"]
     assert filled("forget", "--turn", "Key:3", "--node", node, "--yes", "--json").json["messages"] == 2

@@ -105,6 +105,14 @@ def test_the_same_words_of_another_message_stay_with_that_one(store: Store) -> N
     assert store.verify().problems == []
 
 
+def test_the_messages_whose_output_holds_a_text_are_found(store: Store) -> None:
+    first, second = store.record(talk("c1")), store.record(talk("c2"))
+    store.outputs.keep(first.head, "x" * 9_000 + " PELICAN-4711\n rows")
+    store.outputs.keep(second.head, "nothing")
+    assert store.outputs.holding("Pelican-4711 ROWS") == [first.head]
+    assert store.outputs.holding("zebra") == []
+
+
 def test_it_goes_with_a_forgotten_session(store: Store) -> None:
     at = store.record(talk())
     made = store.sessions.start(at, from_depth=0)

@@ -125,7 +125,11 @@ def _holding(store: Store, text: str) -> list[bytes]:
         click.echo("\n".join(hit_lines(number, hit)), err=True)
     if len(hits) > LISTED:
         say(f"… and {len(hits) - LISTED:,} more")
-    return [hit.node for hit in hits if hit.node is not None]
+    nodes = dict.fromkeys(hit.node for hit in hits if hit.node is not None)
+    outputs = [node for node in store.outputs.holding(text) if node not in nodes]
+    if outputs:
+        say(f"and {counted(len(outputs), 'tool result')} of which only the whole output holds it")
+    return [*nodes, *outputs]
 
 
 def _node_at(store: Store, place: str) -> bytes:

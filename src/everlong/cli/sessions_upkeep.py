@@ -73,6 +73,7 @@ def _print(found: dict[str, Any]) -> None:
         ("size", size(found["bytes"])),
         ("sessions", f"{found['sessions']:,}" + (f" ({sources}); {found['open_sessions']:,} open" if sources else "")),
         ("messages", f"{found['messages']:,} in {found['branches']:,} branches"),
+        ("outputs", f"{found['outputs']:,} kept whole beside tool results"),
         ("compactions", f"{found['compactions']:,}; {found['views']:,} views"),
         ("index", "all messages are indexed" if not pending else f"{counted(pending, 'text')} not indexed yet"),
     ]

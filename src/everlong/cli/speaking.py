@@ -73,7 +73,7 @@ class PlainSpeaker:
         usage = event.usage
         cost = f", ${event.cost:.4f}" if event.cost else ""
         self._note(
-            f"{event.steps} answers, {usage.prompt_tokens:,} tokens read ({usage.cache_read_tokens:,} cached), "
+            f"{event.steps} answer{'' if event.steps == 1 else 's'}, {usage.prompt_tokens:,} tokens read ({usage.cache_read_tokens:,} cached), "
             f"{usage.output_tokens:,} written{cost}; session {event.session_id}"
         )
 

@@ -81,6 +81,22 @@ class Outputs:
             rows = connection.execute(mine.order_by(output.c.seq)).scalars()
             return [bytes(digest)[:IDENT_BYTES].hex() for digest in rows]
 
+    def holding(self, text: str) -> list[bytes]:
+        """The messages whose whole output holds a text, in whatever case; for forgetting, which must miss none."""
+        from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
+
+        needle = normal(text)
+        query = select(output.c.node, content.c.bytes, content.c.codec).join(
+            content, content.c.digest == output.c.digest
+        )
+        mine = query.where(output.c.tenant == self._store.tenant, content.c.state == "live").order_by(output.c.seq)
+        found: dict[bytes, None] = {}
+        with self._store.database.read() as connection:
+            for row in connection.execution_options(yield_per=20).execute(mine):
+                if needle in normal(value_of(row.bytes, row.codec)):
+                    found[bytes(row.node)] = None
+        return list(found)
+
     def _named(self, ident: str) -> tuple[Any, ...]:
         if len(ident) != 2 * IDENT_BYTES or not set(ident) <= set(string.hexdigits):
             raise NotStored(

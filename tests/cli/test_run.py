@@ -1,0 +1,131 @@
+"""``everlong run``: the program itself, against a model server on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.testing import Answer, Ask, Call, ModelServer
+from tests.testing_server.conftest import Serve, serve
+
+__all__ = ["serve"]
+
+
+def everlong(
+    server: ModelServer, folder: Path, *arguments: str, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env |= {"EVERLONG_HOME": str(folder / "home")}
+    command = [sys.executable, "-c", "from everlong.cli.main import main; main()", "run", *arguments]
+    address = ["-m", "some-model", "--base-url", server.openai_url]
+    return subprocess.run(
+        [*command, *address],
+        env=env,
+        cwd=folder,
+        input=stdin or "",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def writer(ask: Ask) -> Answer:
+    """Writes a file, then says what came of it."""
+    if ask.results:
+        return Answer(ask.results[-1][1])
+    return Answer("Writing.", [Call("write_file", {"path": "out.txt", "content": "seven\n"})])
+
+
+def test_the_answer_is_on_stdout_and_everything_else_on_stderr(serve: Serve, tmp_path: Path) -> None:
+    done = everlong(serve("The harbour opens at seven."), tmp_path, "When does it open?")
+    assert (done.returncode, done.stdout) == (0, "The harbour opens at seven.\n")
+    assert "💾 Prompt caching: ENABLED (automatic at a local server" in done.stderr
+    assert "1 answer, " in done.stderr
+
+
+def test_the_prompt_may_come_from_standard_input(serve: Serve, tmp_path: Path) -> None:
+    server = serve("Understood.")
+    assert everlong(server, tmp_path, stdin="Prompt through a pipe.\n").stdout == "Understood.\n"
+    assert everlong(server, tmp_path, "-", stdin="Another one.\n").stdout == "Understood.\n"
+    assert [ask.last_user for ask in server.model.asked] == ["Prompt through a pipe.\n", "Another one.\n"]
+    nothing = everlong(server, tmp_path, stdin=" \n")
+    assert nothing.returncode == 2
+    assert "the prompt is empty" in nothing.stderr
+
+
+def test_without_a_terminal_nothing_is_written_unless_yes_is_said(serve: Serve, tmp_path: Path) -> None:
+    refused = everlong(serve(writer), tmp_path, "Write it.")
+    assert "--yes" in refused.stdout
+    assert not (tmp_path / "out.txt").exists()
+    done = everlong(serve(writer), tmp_path, "Write it.", "--yes")
+    assert done.returncode == 0
+    assert (tmp_path / "out.txt").read_text() == "seven\n"
+
+
+def test_events_are_lines_of_json(serve: Serve, tmp_path: Path) -> None:
+    done = everlong(serve(writer), tmp_path, "Write it.", "--yes", "--json")
+    events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[0]["type"] == "session"
+    assert events[-1]["type"] == "end"
+    assert events[-1]["stop"] == "end"
+    assert events[-1]["usage"]["prompt_tokens"] > 0
+    (tool,) = [event for event in events if event["type"] == "tool_end"]
+    assert (tool["call"]["name"], tool["outcome"]) == ("write_file", "done")
+    assert done.stderr == ""
+
+
+def test_a_session_goes_on(serve: Serve, tmp_path: Path) -> None:
+    def script(ask: Ask) -> str:
+        return f"{len(ask.turns)} turns."
+
+    server = serve(script)
+    first = everlong(server, tmp_path, "First.", "--json")
+    session = json.loads(first.stdout.splitlines()[0])["session_id"]
+    assert everlong(server, tmp_path, "Second.", "--continue").stdout == "4 turns.\n"
+    assert everlong(server, tmp_path, "Third.", "--resume", session).stdout == "6 turns.\n"
+    unknown = everlong(server, tmp_path, "Fourth.", "--resume", "nothing like it")
+    assert unknown.returncode == 1
+    assert "there is no session" in unknown.stderr
+
+
+def test_a_limit_is_told_and_leaves_with_1(serve: Serve, tmp_path: Path) -> None:
+    def endless(ask: Ask) -> Answer:
+        return Answer(f"Step {ask.number}.", [Call("list_files", {})])
+
+    done = everlong(serve(endless), tmp_path, "Go.", "--max-steps", "2")
+    assert done.returncode == 1
+    assert "2 of 2 answers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x", "--image", "page.txt"], "is no picture"),
+        (["x", "--continue"], "no session to go on with"),
+        (["x", "--max-cost", "-1"], "--max-cost"),
+        (["x", "--allow", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_wrong_call_is_told_what_is_wrong(serve: Serve, tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "page.txt").write_text("x")
+    done = everlong(serve("Hi."), tmp_path, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_model_it_says_how_to_name_one(tmp_path: Path) -> None:
+    env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home")}
+    code = "from everlong.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "Hi"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "--model PROVIDER:MODEL" in done.stderr
