@@ -12,6 +12,7 @@ import click
 import pytest
 
 import everlong
+import everlong.agent
 import everlong.memory
 import everlong.providers
 import everlong.testing
@@ -103,7 +104,9 @@ def test_every_exported_name_is_documented(name: str) -> None:
     assert re.search(rf"`{name}\b", DOCS), f"{name} is missing in README.md and docs/"
 
 
-@pytest.mark.parametrize("package", [everlong.memory, everlong.providers, everlong.testing], ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "package", [everlong.agent, everlong.memory, everlong.providers, everlong.testing], ids=lambda p: p.__name__
+)
 def test_every_name_of_the_other_public_packages_exists_and_is_documented(package: ModuleType) -> None:
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
     assert [name for name in package.__all__ if not re.search(rf"`{name}\b", DOCS)] == []

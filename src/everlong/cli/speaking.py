@@ -71,9 +71,10 @@ class PlainSpeaker:
             }
             self._note(said[event.stop])
         usage = event.usage
+        answers = f"{event.steps} answer{'' if event.steps == 1 else 's'}"
         cost = f", ${event.cost:.4f}" if event.cost else ""
         self._note(
-            f"{event.steps} answer{'' if event.steps == 1 else 's'}, {usage.prompt_tokens:,} tokens read ({usage.cache_read_tokens:,} cached), "
+            f"{answers}, {usage.prompt_tokens:,} tokens read ({usage.cache_read_tokens:,} cached), "
             f"{usage.output_tokens:,} written{cost}; session {event.session_id}"
         )
 
