@@ -111,7 +111,10 @@ def test_a_provider_that_raises_cannot_stop_a_compaction_and_is_asked_again(
 def test_a_provider_that_hangs_cannot_stop_a_compaction_and_is_left_alone_until_the_next_session(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sleeper = Hanging("on_pre_compress")
+    class Sleeper(Hanging):  # of its own, so that no other test's threads are counted
+        pass
+
+    sleeper = Sleeper("on_pre_compress")
     with out_of_patience_once_it_hangs(sleeper, monkeypatch):
         manager = managed(warnings, sleeper, Diary())
         tools = manager.tool_schemas()
@@ -134,7 +137,7 @@ def test_a_provider_that_hangs_cannot_stop_a_compaction_and_is_left_alone_until_
         assert manager.prompt_block() == "The diary has 5 entries."
 
         sleeper.released.set()
-        assert sleeper.threads == {"everlong-memory-Hanging"}
+        assert sleeper.threads == {"everlong-memory-Sleeper"}
         while manager._providers[0]._worker.is_stuck:
             threading.Event().wait(0.001)
         sleeper.hangs.clear()
@@ -308,12 +311,28 @@ def test_arguments_that_are_none_are_told_to_the_model(warnings: list[str], note
     assert "target must be" in manager.handle_tool_call("memory_add", ["x"])
 
 
+def test_an_error_that_cannot_even_be_read_is_named(warnings: list[str]) -> None:
+    class Mute(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    managed(warnings, Failing("initialize", Mute()))
+    assert "failed in initialize: Mute" in warnings[0]
+
+
+def test_without_a_budget_nobody_is_in_the_prompt_and_nobody_complains(warnings: list[str]) -> None:
+    manager = managed(warnings, Diary(), budget_tokens=0)
+    assert manager.prompt_block() == ""
+    assert warnings == []
+
+
 def test_a_message_nested_beyond_reason_stops_nothing(warnings: list[str]) -> None:
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
     manager = managed(warnings, Diary())
     assert manager.before_compaction([{"role": "user", "content": nested}]) is not None
+    assert "written" in manager.handle_tool_call("diary_write", {"text": "fog", "nested": nested})
 
 
 def test_notes_that_cannot_be_read_are_a_warning(warnings: list[str], notes: NotesMemory) -> None:

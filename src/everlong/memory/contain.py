@@ -198,4 +198,8 @@ class Contained:
 
 def described(error: BaseException) -> str:
     """An error in one line, without the secrets that it may quote."""
-    return clip(one_line(redacted(f"{type(error).__name__}: {error}")), 300)
+    try:
+        words = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - an error of foreign code may fail even to say what it is
+        words = type(error).__name__
+    return clip(one_line(redacted(words)), 300)

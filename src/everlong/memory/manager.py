@@ -165,7 +165,7 @@ class MemoryManager:
         if name not in self._tools:
             return _error(f"Unknown tool: {name}")
         provider = self._tools[name][0]
-        outcome = provider.call("handle_tool_call", name, _copy(dict(args)) if isinstance(args, Mapping) else {})
+        outcome = provider.call("handle_tool_call", name, _copied([dict(args)])[0] if isinstance(args, Mapping) else {})
         if outcome.problem:
             return _error(outcome.problem)
         if not isinstance(outcome.value, str):
@@ -231,6 +231,8 @@ class MemoryManager:
         block = without_control_words(cleaned(block))
         if not block or _count(block) <= self._budget_tokens:
             return block
+        if not self._budget_tokens:  # the user wants no memories in the prompt; nobody needs to hear of it
+            return ""
         provider.complain(
             f"memory provider {provider.label} wants {_count(block):,} tokens of the prompt; memory.budget_tokens "
             f"allows {self._budget_tokens:,}, so the middle is left out"
@@ -248,12 +250,12 @@ class MemoryManager:
                 "none in this session"
             )
             return
-        for schema in schemas:
+        for number, schema in enumerate(schemas, 1):
             name = _tool_name(schema)
             if name is None:
                 provider.complain(
-                    f"memory provider {provider.label} has a tool that is no OpenAI tool schema and is left out: "
-                    f"{clip(repr(schema), 200)}"
+                    f"memory provider {provider.label} has a tool that is no OpenAI tool schema and is left out "
+                    f"(number {number} of {len(schemas)})"
                 )
             elif name in self._tools:
                 other = self._tools[name][0].label
@@ -272,7 +274,7 @@ def _tool_name(schema: object) -> str | None:
     name = function.get("name") if isinstance(function, dict) else None
     try:
         json.dumps(schema)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return None
     return name if isinstance(name, str) and _TOOL_NAME.fullmatch(name) else None
 
