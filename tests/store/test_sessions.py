@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from everlong import ContextCompressor
 from everlong.errors import NotStored, StoreError, TitleTaken
 from everlong.model import Message
-from everlong.store import Branch, Occasion, Store
+from everlong.store import Branch, Occasion, Store, leases
 from everlong.store.logs import write_session_log
 from everlong.store.naming import clean_title
 from everlong.store.schema import session
@@ -248,3 +251,19 @@ def test_a_deleted_session_hands_its_children_to_its_parent(store: Store) -> Non
     store.sessions.delete(second.id)
     assert [one.id for one in store.sessions.lineage(third.id)] == [first.id, third.id]
     assert store.context(Branch(at.id, at.head, at.depth)) == TALK
+
+
+def test_a_compaction_does_not_wait_for_a_process_that_died_in_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = store.record(TALK)
+    died = subprocess.Popen([sys.executable, "-c", ""])
+    died.wait()
+    with monkeypatch.context() as other:
+        other.setattr(os, "getpid", lambda: died.pid)
+        assert leases.take(store.database, f"compact:{at.id}", 300) is not None
+    engine = ContextCompressor(4_000, settings={"protect_last_n": 2})
+    assert store.compact(at, engine).outcome == "compacted"
+    held = leases.take(store.database, f"compact:{at.id}", 300)  # by a process that lives
+    assert held is not None
+    assert leases.take(store.database, f"compact:{at.id}", 300) is None

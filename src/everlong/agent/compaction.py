@@ -80,8 +80,11 @@ class Compactor:
 
     def before_request(self) -> None:
         """Compact if the request that is about to be sent is too large."""
-        messages = self.conversation.messages
-        if self.is_enabled and self.engine.should_compress_preflight(messages):
+        if not self.is_enabled:
+            return
+        # An engine need not look at messages; what it thinks of their number it can always tell.
+        is_due = self.engine.should_compress_preflight(self.conversation.messages)
+        if is_due or self.engine.should_compress(self.tokens):
             self._if_there_is_something("preflight")
 
     def after_answer(self) -> None:

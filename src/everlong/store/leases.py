@@ -1,6 +1,7 @@
 """Leases: who does a costly piece of work, so that two processes do not pay for it twice.
 
-A lease runs out by itself, so a process that died holds up nobody for long. Each taking of a lease has a higher
+A lease runs out by itself, so a process that died holds up nobody for long; one that died on this machine holds up
+nobody at all. Each taking of a lease has a higher
 *fence*: who lost it to another can tell, and can neither prolong nor give back what is no longer theirs. A lease
 decides nothing about what is stored; compare-and-swap does that.
 """
@@ -12,7 +13,7 @@ import socket
 import uuid
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
 from everlong.store.database import Database
 from everlong.store.schema import lease
@@ -32,7 +33,7 @@ def owner_name() -> str:
 
 
 def take(database: Database, key: str, seconds: float) -> Lease | None:
-    """Take a lease that is free or has run out; None where another has it."""
+    """Take a lease that is free, has run out or was a dead process's; None where another has it."""
     owner = owner_name()
     statement = database.sql(
         "INSERT INTO lease (key, owner, fence, expires) VALUES (?,?,1,?) ON CONFLICT (key) DO UPDATE SET"
@@ -43,9 +44,31 @@ def take(database: Database, key: str, seconds: float) -> Lease | None:
     def work(connection: Connection) -> Lease | None:
         now = database.backend.now(connection)
         row = connection.exec_driver_sql(statement, (key, owner, now + seconds, now)).first()
+        if row is None:
+            held = connection.execute(select(lease.c.owner).where(lease.c.key == key)).scalar()
+            if held is not None and _is_dead(held):
+                gone = and_(lease.c.key == key, lease.c.owner == held)
+                connection.execute(update(lease).where(gone).values(expires=0.0))
+                row = connection.exec_driver_sql(statement, (key, owner, now + seconds, now)).first()
         return None if row is None else Lease(key, owner, row[0])
 
     return database.write(work)
+
+
+def _is_dead(owner: str) -> bool:
+    """Whether the process that took a lease ran on this machine and runs no more."""
+    host, _, rest = owner.partition(":")
+    pid = rest.partition(":")[0]
+    # Elsewhere than on POSIX, asking whether a process is there may end it.
+    if os.name != "posix" or host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
 
 
 def prolong(database: Database, held: Lease, seconds: float) -> bool:
