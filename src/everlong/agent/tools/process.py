@@ -8,6 +8,7 @@ nothing of tools or messages.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -34,7 +35,6 @@ LAST_WORDS = 2.0
 """Seconds for which such a child is listened to at most."""
 
 _TICK = 0.02
-_IS_WINDOWS = sys.platform == "win32"
 
 
 class Collector:
@@ -117,11 +117,13 @@ class _Job(threading.Thread):
         self._begun = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
+        self._read_end: int | None = None
 
     def run(self) -> None:
         """Start the command, and read all that comes."""
         try:
             read_end, write_end = os.pipe()
+            self._read_end = read_end
             try:
                 self._process = _started(*self._what, write_end)
             except BaseException:
@@ -155,15 +157,28 @@ class _Job(threading.Thread):
 
     def listen(self) -> None:
         """Wait for the rest of the output; not for ever, where somebody else holds it open."""
-        now = time.monotonic()
-        deadline = now + LAST_WORDS
-        while self.is_alive() and time.monotonic() < min(deadline, max(now, self.collector.newest) + QUIET):
+        now = ended = time.monotonic()
+        while self.is_alive() and now < ended + LAST_WORDS:
+            if now >= max(ended, self.collector.newest) + QUIET and not self._has_waiting():
+                return
             self.join(_TICK)
+            now = time.monotonic()
+
+    def _has_waiting(self) -> bool:
+        """Whether there is output that nobody has read yet, because the machine is too busy."""
+        if sys.platform == "win32" or self._read_end is None:
+            return False
+        waiting = select.poll()
+        try:
+            waiting.register(self._read_end, select.POLLIN)
+            return bool(waiting.poll(0))
+        except (OSError, ValueError):  # closed at this very moment, because all is read
+            return False
 
 
 def _started(command: str, cwd: Path, env: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
     options: dict[str, Any] = {"cwd": cwd, "env": dict(env), "stdin": subprocess.DEVNULL}
-    if _IS_WINDOWS:
+    if sys.platform == "win32":
         flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
         return subprocess.Popen(  # noqa: S602 - a shell command is what was asked for, and approved
             command, shell=True, stdout=output, stderr=subprocess.STDOUT, creationflags=flags, **options
@@ -192,7 +207,7 @@ def _wait(
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End a process and all that is in its group: politely, then not."""
-    if _IS_WINDOWS:
+    if sys.platform == "win32":
         subprocess.run(  # noqa: S603 - a number that we know
             ["taskkill", "/F", "/T", "/PID", str(process.pid)],  # noqa: S607 - part of Windows
             capture_output=True,
@@ -204,22 +219,20 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
     deadline = time.monotonic() + (GRACE if process.poll() is not None else 0)
-    while time.monotonic() < deadline and _is_there(process.pid):  # what it started may need a moment too
+    while time.monotonic() < deadline and _signal(process.pid, 0):  # what it started may need a moment too
         time.sleep(_TICK)
     _signal(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def _signal(group: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def _is_there(group: int) -> bool:
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a process group; False where there is none any more."""
+    if sys.platform == "win32":
+        return False
     try:
-        os.killpg(group, 0)
+        os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # something in it has become another user's; the rest got it
         return True
     return True
