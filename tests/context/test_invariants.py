@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from hypothesis import given, settings
 
 from everlong import Message
@@ -74,6 +76,22 @@ def test_a_summary_beside_its_own_role_is_parted_from_it() -> None:
     assert problems(messages) == [("role_order", 2), ("role_order", 3)]
     ack = assistant(ACKNOWLEDGEMENT)
     assert RoleOrder().repair(messages) == [NOTED, user("go"), ack, SUMMARY, ack, user("next")]
+
+
+def test_what_counts_as_the_summary_once_an_acknowledgement_is_gone_is_parted_too() -> None:
+    ack = assistant(ACKNOWLEDGEMENT)
+    messages = [user("go"), ack, assistant("done"), SUMMARY, user("next")]
+    assert RoleOrder().repair(messages) == [user("go"), assistant("done"), SUMMARY, ack, user("next")]
+
+
+def test_role_order_is_mended_in_every_short_list() -> None:
+    pieces = (user("go"), assistant("done"), assistant(ACKNOWLEDGEMENT), SUMMARY, assistant(SUMMARY["content"]))
+    for length in range(6):
+        for start in ([], [NOTED]):
+            for chosen in product(pieces, repeat=length):
+                messages = RoleOrder().repair([*start, *chosen])
+                assert RoleOrder().check(messages) == []
+                assert RoleOrder().repair(messages) is messages
 
 
 def test_people_may_send_two_messages_in_a_row() -> None:

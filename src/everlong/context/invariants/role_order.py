@@ -14,6 +14,9 @@ from everlong.context.literals import ACKNOWLEDGEMENT, is_acknowledgement
 from everlong.context.recognise import summary_indices
 from everlong.model import Message
 
+_PASSES = 8
+"""More than any list needs: what counts as the summary is one of the first few messages."""
+
 
 class RoleOrder:
     """Roles alternate around whatever we insert."""
@@ -37,27 +40,34 @@ class RoleOrder:
 
     def repair(self, messages: list[Message]) -> list[Message]:
         """Acknowledgements put between a summary and a user message, or taken out before an assistant's."""
-        if not self.check(messages):
-            return messages
-        repaired: list[Message] = []
-        summaries = {id(messages[index]) for index in summary_indices(messages)}
-        for message in messages:
-            previous = repaired[-1] if repaired else None
-            if previous is not None and previous["role"] == message["role"]:
-                if is_acknowledgement(message):
-                    continue
-                if is_acknowledgement(previous):
-                    repaired.pop()
-                elif message["role"] == "user" and not summaries.isdisjoint((id(message), id(previous))):
-                    repaired.append({"role": "assistant", "content": ACKNOWLEDGEMENT})
-                elif id(previous) in summaries:
-                    repaired[-1:] = _as_user(previous, repaired[-2] if len(repaired) > 1 else None)
-                elif id(message) in summaries:
-                    repaired.append({**message, "role": "user"})
-                    summaries.add(id(repaired[-1]))
-                    continue
-            repaired.append(message)
-        return repaired
+        # With an acknowledgement gone, another message may be the one that counts as the summary.
+        for _ in range(_PASSES):
+            if not self.check(messages):
+                break
+            messages = _mended(messages)
+        return messages
+
+
+def _mended(messages: list[Message]) -> list[Message]:
+    repaired: list[Message] = []
+    summaries = {id(messages[index]) for index in summary_indices(messages)}
+    for message in messages:
+        previous = repaired[-1] if repaired else None
+        if previous is not None and previous["role"] == message["role"]:
+            if is_acknowledgement(message):
+                continue
+            if is_acknowledgement(previous):
+                repaired.pop()
+            elif message["role"] == "user" and not summaries.isdisjoint((id(message), id(previous))):
+                repaired.append({"role": "assistant", "content": ACKNOWLEDGEMENT})
+            elif id(previous) in summaries:
+                repaired[-1:] = _as_user(previous, repaired[-2] if len(repaired) > 1 else None)
+            elif id(message) in summaries:
+                repaired.append({**message, "role": "user"})
+                summaries.add(id(repaired[-1]))
+                continue
+        repaired.append(message)
+    return repaired
 
 
 def _as_user(summary: Message, before: Message | None) -> list[Message]:
