@@ -60,7 +60,7 @@ def _message(message: Message, strict: bool) -> Message:
     role = message["role"]
     if strict and role not in _ROLES:
         message, role = {"role": "user", "content": message.get("content")}, "user"
-    result = {name: value for name, value in message.items() if name != "is_error"}
+    result = {name: value for name, value in message.items() if not _is_ours(name)}
     if strict:
         known = _STRICT_FIELDS.get(role, _ANY_FIELDS)
         result = {name: value for name, value in result.items() if name in known}
@@ -78,6 +78,11 @@ def _message(message: Message, strict: bool) -> Message:
     if strict and role == "tool":
         result["tool_call_id"] = _short(str(result.get("tool_call_id") or ""))
     return result
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a field is between us and a host, such as the tag by which a store knows its messages again."""
+    return name == "is_error" or (name.startswith("_") and name != "_ephemeral")  # that one is still needed for caching
 
 
 def _is_sendable(part: Any) -> bool:

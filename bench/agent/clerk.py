@@ -1,0 +1,119 @@
+"""The scripted model of the long sessions: works with real tools, and knows only what stands in its request.
+
+Asked about a fact, it looks in the request that it received. If the words are not there it calls ``recall`` with the
+question as it was asked, then reads on like an honest agent would: a long hit in full, a second page. It answers only
+if the words are in what it then got. It has no memory of its own of what was said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from bench.agent.facts import FACTS, Fact
+from bench.agent.requests import Job
+from everlong.testing import Answer, Ask, Call
+
+__all__ = ["Clerk", "is_for_memory", "is_for_summary"]
+
+_TICKET = re.compile(r"\(HB-(\d+)\)")
+_CALL = re.compile(r"hb(\d+)_(\d+)_\d+$")
+_LONG_HIT = re.compile(r", id ([0-9a-f]{12})\]\n(?:(?!\n\n\[).)*?read_turn gives the rest", re.DOTALL)
+_LOOKS = ("page 1", "whole message", "page 2")
+"""How far it reads on, and what that is called."""
+
+UNKNOWN = "I do not know."
+_SUMMARY_ITEMS = 24
+
+
+class Clerk:
+    """Answers by ticket, and questions from what is in sight."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._jobs = {job.ticket: job for job in jobs}
+        self._questions = {fact.question: fact for fact in FACTS}
+        self.found: dict[str, str] = {}
+        """Where each question's answer was found: ``in sight``, or how far it had to read; missing where it was not."""
+        self.asked: Counter[str] = Counter()
+        """Requests by what they were for."""
+
+    def __call__(self, ask: Ask) -> Answer:
+        """The answer to a request."""
+        if is_for_memory(ask):
+            self.asked["memory"] += 1
+            return Answer("nothing")
+        if is_for_summary(ask):
+            self.asked["summary"] += 1
+            return Answer(summary_of(ask))
+        self.asked["conversation"] += 1
+        fact = next((fact for question, fact in self._questions.items() if question in ask.last_user), None)
+        if fact is not None:
+            return self._about(fact, ask)
+        tickets = _TICKET.findall(ask.last_user)
+        if not tickets:
+            return Answer("What shall I do?")
+        return self._next(self._jobs[int(tickets[-1])], ask)
+
+    def _next(self, job: Job, ask: Ask) -> Answer:
+        """The step after the one whose results came last."""
+        known = [_CALL.search(ident) for ident, _ in ask.results]
+        done = [int(match[2]) + 1 for match in known if match is not None and int(match[1]) == job.ticket]
+        step = max(done, default=0)
+        if step >= len(job.steps):
+            return Answer(job.answer)
+        calls = [
+            Call(name, arguments, f"call_hb{job.ticket}_{step}_{place}")
+            for place, (name, arguments) in enumerate(job.steps[step])
+        ]
+        return Answer("Let me see." if step == 0 else "", calls)
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def _about(self, fact: Fact, ask: Ask) -> Answer:
+        place = FACTS.index(fact)
+        looks = [int(ident.rsplit("_", 1)[1]) for ident, _ in ask.results if f"ask{place}_" in ident]
+        look = max(looks) + 1 if looks else 0
+        if _plain(fact.words) in _plain(ask.text):
+            self.found[fact.question] = _LOOKS[look - 1] if look else "in sight"
+            return Answer(f"It is this: {fact.words}.")
+        if look == 1 and (best := _LONG_HIT.search(ask.results[-1][1])) is None:
+            look = 2  # there is nothing to read on in
+        if look == 0:
+            call = Call("recall", {"query": fact.question}, f"call_ask{place}_0")
+        elif look == 1 and best is not None:
+            call = Call("read_turn", {"id": best[1]}, f"call_ask{place}_1")
+        elif look == 2:
+            call = Call("recall", {"query": fact.question, "page": 2}, f"call_ask{place}_2")
+        else:
+            return Answer(UNKNOWN)
+        return Answer("", [call])
+
+
+# -- what else a model is asked ---------------------------------------------------------------------------------------
+
+
+def is_for_memory(ask: Ask) -> bool:
+    """Whether the model is asked what to keep for other sessions."""
+    return ask.system.startswith("You keep the memory of an assistant")
+
+
+def is_for_summary(ask: Ask) -> bool:
+    """Whether the model is asked for a summary, in either form."""
+    return ask.system.startswith("You write handoff summaries") or "The conversation pauses here." in ask.last_user
+
+
+def summary_of(ask: Ask) -> str:
+    """A summary as a middling model would write it: the newest things in a few words each, and no more."""
+    said = [turn.text for turn in ask.turns if turn.role == "assistant" and turn.text]
+    if not said:  # a transcript rather than the conversation itself
+        said = [line for line in ask.last_user.splitlines() if "HB-" in line]
+    done = list(dict.fromkeys(re.split(r"(?<=\.)\s", text)[0][:120].strip() for text in said))[-_SUMMARY_ITEMS:]
+    files = sorted(set(re.findall(r"src/\w+/\w+\.py", ask.text)))
+    parts = ["## Goal", "- Keep the harbour office's programs going.", "## Progress", "### Done"]
+    parts += [f"- {item}" for item in done if item]
+    return "\n".join([*parts, "## Relevant Files", *(f"- {path}" for path in files)])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

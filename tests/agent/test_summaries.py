@@ -1,0 +1,34 @@
+"""Who writes the summaries of an agent's conversation, and what they are sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong.agent import AgentEvent, CompactionFinished
+from everlong.testing import Answer, Ask
+from tests.agent.conftest import APIS, Opened
+from tests.testing_server.conftest import Serve
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_the_main_model_writes_them_on_the_conversation_as_it_was_sent(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], api: str
+) -> None:
+    asked: list[Ask] = []
+
+    def script(ask: Ask) -> Answer:
+        if "The conversation pauses here." in ask.last_user:
+            asked.append(ask)
+            return Answer("## Goal\n- Give every boat a berth.\n## Progress\n### Done\n- Some berths were given.")
+        return Answer(f"The boat lies at berth {ask.number} now. " + "It was moored with two lines. " * 160)
+
+    server = serve(script, window=16_000)
+    agent = opened(server, api)
+    for number in range(14):
+        agent.run(f"Find a berth for boat {number} of the harbour.")
+    done = [event for event in heard if isinstance(event, CompactionFinished) and event.outcome == "compacted"]
+    assert server.rejections == []
+    assert asked
+    assert done
+    assert {one.fallback for one in done} == {None}
+    assert {str(one.summarizer).rpartition(" ")[2] for one in done} == {"(warm)"}
