@@ -123,6 +123,22 @@ def test_a_providers_own_instructions_do_not_inflate_the_scale() -> None:
     assert calibration.estimate(messages, "m") == pytest.approx(calibration.counter.total(messages) + hidden, rel=0.01)
 
 
+def test_a_chat_of_short_turns_is_learned_from_too() -> None:
+    calibration = Calibration()
+    truth = MessageCounter(ExactCounter("llama2"))
+    log = (SAMPLES / "logs.txt").read_text(encoding="utf-8")
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You keep a log."}]
+    for turn in range(20):
+        messages.append({"role": "user", "content": log[turn * 150 : (turn + 1) * 150]})
+        calibration.observe(messages, truth.total(messages), "m")
+        messages.append({"role": "assistant", "content": "Noted."})
+    assert calibration.scale("m") != 1.0
+    shorter = [messages[0], *messages[-16:]]  # as after a compaction, when no report covers the list any more
+    plain = calibration.counter.total(shorter)
+    assert plain < 0.85 * truth.total(shorter)
+    assert calibration.estimate(shorter, "m") == pytest.approx(truth.total(shorter), rel=0.08)
+
+
 def test_odd_messages_do_not_raise() -> None:
     calibration = Calibration()
     odd: list[Any] = [{}, {"role": 5, "content": 7}, "text", {"role": "user", "content": [None, {"type": 3}]}]

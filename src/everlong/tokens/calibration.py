@@ -23,7 +23,7 @@ GREATEST_SCALE = 3.5
 
 _REPORTS_KEPT = 512  # per model: enough for the conversations that are open at a time
 _FADE = 0.8  # how much of what was learned before a report still counts after it
-_ENOUGH_TOKENS = 200  # fewer say nothing about the ratio; rounding and frames outweigh them
+_ENOUGH_TOKENS = 200  # fewer say nothing about the ratio; short turns are gathered until they are this many
 _HIDDEN_TOKENS = 5_000  # instructions of its own that a provider may put in front and count
 
 
@@ -37,6 +37,9 @@ class _Report(NamedTuple):
 class _Learned:
     reported: float = 0.0
     counted: float = 0.0
+    short_reported: int = 0
+    short_counted: int = 0
+    """Turns that are too short to say anything each by itself, added up."""
     reports: OrderedDict[int, _Report] = field(default_factory=OrderedDict)
 
     def scale(self) -> float:
@@ -85,6 +88,11 @@ class Calibration:
             # What was added tells more of what will be added next, and is free of what a provider puts in front.
             reported -= before.reported
             counted -= before.counted
+            if 0 <= counted < _ENOUGH_TOKENS and reported >= 0:
+                reported += learned.short_reported
+                counted += learned.short_counted
+                is_enough = counted >= _ENOUGH_TOKENS
+                learned.short_reported, learned.short_counted = (0, 0) if is_enough else (reported, counted)
         if counted < _ENOUGH_TOKENS or not LEAST_SCALE * counted <= reported <= GREATEST_SCALE * counted:
             return
         learned.reported = learned.reported * _FADE + reported
