@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
-settings.register_profile("ci", derandomize=True)
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("everywhere", deadline=None)  # how long something takes is for bench/ to say
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
