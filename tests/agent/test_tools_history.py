@@ -88,10 +88,11 @@ def test_a_hit_says_who_when_and_where_and_its_id_opens_the_whole_message(compac
 
 
 def test_the_answer_comes_with_the_question_that_was_found(compacted: Desk) -> None:
-    said = compacted.done("recall", query="Who is the pilot")
+    said = compacted.done("search_sessions", query="pilot", role="user")
     entry = next(part for part in said.split("\n\n[") if part.startswith("user") and "pilot" in part)
     assert "[and then, id " in entry
     assert "Marit Solheim" in entry
+    assert compacted.done("recall", query="who is the pilot?").count("That would be Marit Solheim.") == 1
 
 
 def test_earlier_look_ups_and_summaries_come_after_what_they_repeat(compacted: Desk) -> None:

@@ -30,6 +30,9 @@ PASSAGE = 1_400
 """Characters of a hit that are shown: all of most messages, and of a long one what the query is about."""
 
 REPLY = 500
+LEAST_REPLY = 100
+"""Characters of the answer to a question that was found: as many as there is room for, if that is worth it."""
+
 _READ = 400_000
 _ID_DIGITS = 12
 _BEGINNING = "Found for "
@@ -159,20 +162,21 @@ def _told(context: ToolContext, query: str, found: Iterator[_Passage], page: int
         return f"[nothing more for {query!r}]" if page > 1 else f"[nothing found for {query!r}; try other words]"
     room = min(PASSAGE, max(200, (context.output_chars - 400) // len(shown) - 200))
     heading = f"{_BEGINNING}{query!r}" + (f" (page={page + 1} has more)" if has_more else "") + ":"
-    return "\n\n".join([heading, *(_entry(context.store, one, query, room) for one in shown)])
+    known = {one.hit.node for one in shown}
+    return "\n\n".join([heading, *(_entry(context.store, one, query, room, known) for one in shown)])
 
 
-def _entry(store: Store, one: _Passage, query: str, room: int) -> str:
+def _entry(store: Store, one: _Passage, query: str, room: int, known: set[bytes | None]) -> str:
     hit = one.hit
     lines = [f"[{_place(hit.role, hit.at, hit.session, hit.turn, hit.title)}{_ident(hit.node)}]"]
     lines.append(passages(one.text, query, room))
     if hit.node is not None and len(one.text) > room:
         lines.append(f"[{len(one.text):,} characters in all; read_turn gives the rest]")
-    elif hit.node is not None and hit.role == "user" and "?" in one.text:  # what was asked is found, but not the answer
+    elif hit.node is not None and hit.role == "user" and "?" in one.text and room - len(one.text) >= LEAST_REPLY:
         after = message_after(store, hit.node)
-        if after is not None:
-            reply = store.read(after, 0, _READ).text
-            lines.append(f"[and then{_ident(after)}]\n{passages(reply, query, min(REPLY, room))}")
+        if after is not None and after not in known:  # what was asked is found, but not the answer
+            reply = passages(store.read(after, 0, _READ).text, query, min(REPLY, room - len(one.text)))
+            lines.append(f"[and then{_ident(after)}]\n{reply}")
     return "\n".join(lines)
 
 
