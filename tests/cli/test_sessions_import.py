@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from everlong import Message, Store
 from tests.cli.conftest import Run
@@ -77,6 +78,18 @@ def test_conversations_that_share_an_id_or_a_beginning_are_all_kept(sessions: Ru
     assert sessions("import", third, second, first, "--json").json["known"] == 3
     said = [one["id"] for one in sessions("list", "--json").json]
     assert sum("another way" in sessions("show", ident).out for ident in said) == 1
+
+
+def test_the_conversations_of_a_file_do_not_each_wait_for_the_disk(sessions: Run, tmp_path: Path) -> None:
+    commits: list[object] = []
+    path = write_lines(tmp_path / "many.jsonl", [{"id": f"c{n}", "messages": talk(f"{n}?", "yes")} for n in range(60)])
+    note = commits.append
+    event.listen(Engine, "commit", note)
+    try:
+        assert sessions("import", path, "--json").json["new"] == 60
+    finally:
+        event.remove(Engine, "commit", note)
+    assert len(commits) < 30
 
 
 def test_standard_input_and_a_source_of_ones_own(sessions: Run) -> None:
@@ -191,8 +204,9 @@ def test_an_export_cannot_choose_an_id_that_is_a_path_or_a_command(sessions: Run
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child alone")
 def test_ctrl_c_leaves_a_sound_store_and_the_next_run_goes_on(sessions: Run, store_file: Path, tmp_path: Path) -> None:
     bodies = [{"id": f"c{n}", "messages": talk(*(f"word {n} {k} " * 20 for k in range(40)))} for n in range(150)]
-    path = write_lines(tmp_path / "many.jsonl", bodies)
-    command = [sys.executable, "-c", _RUN, "sessions", "--store", str(store_file), "import", path]
+    first = write_lines(tmp_path / "first.jsonl", bodies[:1])  # is there before the others are begun
+    paths = [first, write_lines(tmp_path / "many.jsonl", bodies[1:])]
+    command = [sys.executable, "-c", _RUN, "sessions", "--store", str(store_file), "import", *paths]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not _has_sessions(store_file):
             time.sleep(0.02)
@@ -202,7 +216,7 @@ def test_ctrl_c_leaves_a_sound_store_and_the_next_run_goes_on(sessions: Run, sto
     assert "run it again to go on" in errors
     assert "Traceback" not in errors
     assert sessions("verify").code == 0
-    again = sessions("import", path, "--json").json
+    again = sessions("import", *paths, "--json").json
     assert (again["new"] + again["known"], again["known"] > 0) == (150, True)
     assert sessions("stats", "--json").json["messages"] == 150 * 40
     assert sessions("verify").code == 0

@@ -87,8 +87,9 @@ def _imported(
             origin = Origin(
                 transcript.kind, "standard input" if name == "-" else str(Path(name).absolute()), written, source
             )
-            for conversation in transcript.conversations:
-                result[importer.add(conversation, origin).outcome] += 1
+            with store.batch():
+                for conversation in transcript.conversations:
+                    result[importer.add(conversation, origin).outcome] += 1
         except (TranscriptError, MessageError, OSError) as error:
             if _is_empty_log(error):
                 result["empty"] += 1

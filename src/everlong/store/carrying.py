@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, select
 
 from everlong.store.clearing import Shift, Told, shift_of, shifted, told_by
+from everlong.store.kin import branches_of_tree
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import branch, view
 from everlong.store.tree import Branch, Match, Request
@@ -64,12 +65,10 @@ def carry(store: Store, connection: Connection, carried: NewView, to: Branch) ->
 
 def _views_of_tree(connection: Connection, root: int) -> list[Row[Any]]:
     """The newest views in force on the branches of a tree."""
-    tree = select(branch.c.id).where(branch.c.id == root).cte("tree", recursive=True)
-    tree = tree.union_all(select(branch.c.id).where(branch.c.parent == tree.c.id))
     query = (
         select(view, branch.c.id.label("number"), branch.c.head_depth)
         .join(branch, branch.c.view_id == view.c.id)
-        .where(branch.c.id.in_(select(tree.c.id)), view.c.state != "void", view.c.saw_depth <= branch.c.head_depth)
+        .where(branch.c.id.in_(branches_of_tree(root)), view.c.state != "void", view.c.saw_depth <= branch.c.head_depth)
         .order_by(view.c.id.desc(), branch.c.id.desc())
         .limit(_TRIED)
     )

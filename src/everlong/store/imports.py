@@ -2,7 +2,8 @@
 
 A conversation is known again by the id that its file gives it, or by its first words, and by its place in the tree: one
 that has grown since extends its session, one that went another way becomes a session of its own. Every step is a whole
-one, so an import that was interrupted goes on when it is run again. Reading files is `everlong.wire`'s business.
+one, so an import that was interrupted goes on when it is run again, and several may run at once. Reading files is
+`everlong.wire`'s business.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Row, select, update
+from sqlalchemy.exc import IntegrityError
 
+from everlong.errors import StoreBusy, StoreError
 from everlong.model import Message, leading_system_count, text_of
-from everlong.store.content import blob, encoded
+from everlong.store.content import Blob
+from everlong.store.database import ATTEMPTS, pause
+from everlong.store.kin import sessions_along, stretch_of
 from everlong.store.naming import clean_title, new_session_id, next_title
 from everlong.store.paths import segments_to
-from everlong.store.schema import branch as branches
-from everlong.store.schema import session
+from everlong.store.schema import branch, session
 from everlong.store.session import TOTALS
+from everlong.store.sessions import prompt_blob, write_prompt
 from everlong.store.transcripts.write import KIND
 from everlong.store.tree import Branch
 
@@ -62,11 +67,6 @@ class Importer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, list[str]] = {}
-        for one in store.sessions.newest():
-            key = (one.origin or {}).get("import")
-            if isinstance(key, str):
-                self._known.setdefault(key, []).append(one.id)
 
     def add(self, conversation: Conversation, origin: Origin) -> Imported:
         """Record a conversation and see that it has its session."""
@@ -85,57 +85,58 @@ class Importer:
         at = self._store.record(messages, tools=conversation.tools or None, times=times, ext_id=_text(conversation.id))
         facts = _facts(conversation, origin, key, times, is_own=is_own)
         prompt = "\n\n".join(filter(None, map(text_of, messages[:lead])))
-        return self._settled(at, key, facts, prompt, str(conversation.id) if is_own else None)
+        wanted = str(conversation.id) if is_own else None
+        return self._settled(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
 
     def _is_original(self, ident: str) -> bool:
         """Whether the session is here itself, and not because an export of it was imported."""
         mine = (session.c.id == ident, session.c.tenant == self._store.tenant)
         with self._store.database.read() as connection:
             row = connection.execute(select(session.c.origin).where(*mine)).first()
-        return row is not None and json.loads(row.origin or "{}").get("import") != f"session:{ident}"
+        return row is not None and _key_of(row) != f"session:{ident}"
 
-    def _settled(self, at: Branch, key: str, facts: dict[str, Any], prompt: str, wanted: str | None) -> Imported:
+    def _settled(
+        self, at: Branch, key: str, facts: dict[str, Any], prompt: Blob | None, wanted: str | None
+    ) -> Imported:
         def work(connection: Connection) -> Imported:
             found = self._of_same_conversation(connection, at, key)
             if found is None:
-                ident = self._insert(connection, at, facts, prompt, wanted)
-                return Imported("new", ident)
+                return Imported("new", self._insert(connection, at, facts, prompt, wanted))
             if found.outcome == "grown":
                 grown = {"branch": at.id, "to_depth": at.depth, "ended": facts["ended"]}
                 connection.execute(update(session).where(session.c.id == found.session).values(grown))
             return found
 
-        done = self._store.database.write(work)
-        if done.outcome == "new" and done.session is not None:
-            self._known.setdefault(key, []).append(done.session)
-        return done
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._store.database.write(work)
+            except StoreError as error:
+                # Another process took the same title or id at the same moment.
+                if not isinstance(error.__cause__, IntegrityError):
+                    raise
+                pause(attempt)
+        raise StoreBusy(f"{self._store.database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
 
     def _of_same_conversation(self, connection: Connection, at: Branch, key: str) -> Imported | None:
+        """The session that an earlier import gave to the conversation, and whether that one was shorter."""
         here = segments_to(connection, at.id, at.depth)
-        for ident in self._known.get(key, ()):
-            one = connection.execute(select(session).where(session.c.id == ident)).first()
-            if one is None or one.branch is None or one.from_depth:
-                continue
-            end = one.to_depth
-            if end is None:
-                end = connection.execute(select(branches.c.head_depth).where(branches.c.id == one.branch)).scalar() or 0
-            there = segments_to(connection, one.branch, end)
+        # Who else imports the same conversation waits here, and then finds the session.
+        first = select(branch.c.id).where(branch.c.id == here[0].branch)
+        connection.execute(self._store.database.backend.locked(first))
+        for one in sessions_along(connection, self._store.tenant, here):
+            there = [] if one.from_depth or _key_of(one) != key else stretch_of(connection, one)
             if any(part.branch == at.id and part.low < at.depth <= part.high for part in there):
-                return Imported("known", ident)
-            if any(part.branch == one.branch and part.low < end <= part.high for part in here):
-                return Imported("grown", ident)
+                return Imported("known", one.id)
+            if there and any(part.branch == one.branch and part.low < there[-1].high <= part.high for part in here):
+                return Imported("grown", one.id)
         return None
 
     def _insert(
-        self, connection: Connection, at: Branch, facts: dict[str, Any], prompt: str, wanted: str | None
+        self, connection: Connection, at: Branch, facts: dict[str, Any], prompt: Blob | None, wanted: str | None
     ) -> str:
         tenant = self._store.tenant
-        values = {**facts, "system_prompt": None}
-        if prompt:
-            held = blob(tenant, encoded(prompt))
-            statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
-            connection.exec_driver_sql(self._store.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (tenant, *held))
-            values["system_prompt"] = held.digest
+        write_prompt(self._store, connection, prompt)
+        values = {**facts, "system_prompt": None if prompt is None else prompt.digest}
         if values["title"] is not None and _is_taken(connection, tenant, values["title"]):
             values["title"] = next_title(connection, tenant, values["title"])
         ident = wanted
@@ -145,6 +146,12 @@ class Importer:
         place = {"branch": at.id, "from_depth": 0, "to_depth": at.depth}
         connection.execute(session.insert().values(id=ident, tenant=tenant, **place, **row))
         return ident
+
+
+def _key_of(row: Row[Any]) -> str | None:
+    """What an imported session is known by; None for any other."""
+    key = json.loads(row.origin or "{}").get("import")
+    return key if isinstance(key, str) else None
 
 
 def _is_taken(connection: Connection, tenant: str, title: str) -> bool:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import NotStored, StoreError, TitleTaken
-from everlong.store.content import blob, encoded
+from everlong.store.content import Blob, blob, encoded
 from everlong.store.naming import clean_title, new_session_id, next_title, session_source
 from everlong.store.paths import Entry
 from everlong.store.schema import branch, compaction, session, turn
@@ -44,6 +44,20 @@ class About(TypedDict, total=False):
     from_depth: int
 
 
+def prompt_blob(store: Store, text: str | None) -> Blob | None:
+    """A session's system prompt as it may be stored; None where there is none."""
+    if text is None:
+        return None
+    return blob(store.tenant, encoded(store.cleaned({"role": "system", "content": text})["content"]))
+
+
+def write_prompt(store: Store, connection: Connection, prompt: Blob | None) -> None:
+    """Store a system prompt, unless it is there."""
+    if prompt is not None:
+        statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
+        connection.exec_driver_sql(store.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (store.tenant, *prompt))
+
+
 class Sessions:
     """The sessions of one tenant."""
 
@@ -61,10 +75,8 @@ class Sessions:
         ``started``, and ``from_depth`` where it begins before the place.
         """
         began = about.get("started", time.time())
-        text, origin = about.get("system_prompt"), about.get("origin")
-        if text is not None:
-            text = self._store.cleaned({"role": "system", "content": text})["content"]
-        prompt = blob(self._store.tenant, encoded(text)) if text is not None else None
+        origin = about.get("origin")
+        prompt = prompt_blob(self._store, about.get("system_prompt"))
         values: dict[str, Any] = {
             "parent": None,
             "branch": at.id if at is not None else None,
@@ -79,11 +91,7 @@ class Sessions:
         }
 
         def work(connection: Connection, ident: str) -> None:
-            if prompt is not None:
-                statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
-                connection.exec_driver_sql(
-                    self._database.sql(f"{statement} ON CONFLICT DO NOTHING"), (self._store.tenant, *prompt)
-                )
+            write_prompt(self._store, connection, prompt)
             self._insert(connection, ident, began, values)
 
         return self.get(self.with_new_id(began, work, values["title"], about.get("ident")))
