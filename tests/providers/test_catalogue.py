@@ -92,6 +92,14 @@ def test_claude_on_another_host_tells_its_window_too(serve: Serve) -> None:
     connection.close()
 
 
+def test_a_server_of_another_maker_tells_its_window_in_anthropics_format_too(serve: Serve) -> None:
+    server = serve(window=12_345, dialect="llama.cpp", models=("/models/tiny.gguf",))
+    settings = Settings(providers={"workshop": ProviderSettings(api="anthropic", base_url=server.url)})
+    connection = connect("workshop:tiny", settings)
+    assert (connection.info.context_length, connection.info.context_source) == (12_345, "server")
+    connection.close()
+
+
 # -- names ------------------------------------------------------------------------------------------------------------
 
 

@@ -10,11 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from everlong.errors import RequestRefused
 from everlong.model import Message
 from everlong.model.message import ToolCall
 from everlong.providers.anthropic_request import anthropic_body, anthropic_reply
 from everlong.providers.base import CallOptions, Event, Reply, TextDelta, ThinkingDelta, ToolCallMade
 from everlong.providers.client import ClientProvider, Gathering, needed
+from everlong.providers.served import listed_window
 from everlong.wire.blocks import INVALID
 
 if TYPE_CHECKING:
@@ -48,9 +50,19 @@ class AnthropicProvider(ClientProvider):
         super().__init__(model, name, client)
 
     def served_context_length(self) -> int | None:
-        """The model's window as the API lists it."""
+        """The model's window as the API lists it, or as a server of another maker that speaks this format does."""
+        try:
+            with self._failures():
+                found = self._client.models.retrieve(self.model).max_input_tokens
+        except RequestRefused as error:
+            if error.status != 404:
+                raise
+            found = None
+        if found is not None:
+            return found
         with self._failures():
-            return self._client.models.retrieve(self.model).max_input_tokens
+            listed = [model.to_dict(mode="json") for model in self._client.models.list().data]
+        return listed_window(listed, self.model)
 
     def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
         most = call.get("max_tokens")

@@ -13,14 +13,12 @@ from everlong.model import Message, calls_of
 from everlong.providers.base import CallOptions, Event, Reply, TextDelta, ThinkingDelta, ToolCallMade
 from everlong.providers.client import ClientProvider, Gathering, needed
 from everlong.providers.openai_request import openai_body, openai_reply
+from everlong.providers.served import listed_window
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
 __all__ = ["OpenAIProvider"]
-
-_WINDOW_NAMES = ("context_length", "max_model_len", "context_window", "max_context_length", "max_input_tokens", "n_ctx")
-"""Where servers of different makers list a model's window."""
 
 
 class OpenAIProvider(ClientProvider):
@@ -59,18 +57,7 @@ class OpenAIProvider(ClientProvider):
 
     def served_context_length(self) -> int | None:
         """The model's window as the server lists it, under whichever name."""
-        models = self.served_models()
-        named = [entry for entry in models if entry.get("id") == self.model]
-        # A server of one model often lists it by its file, and takes any name.
-        chosen = named or (models if len(models) == 1 else [])
-        for entry in chosen:
-            meta = entry.get("meta")
-            for source in (entry, meta if isinstance(meta, dict) else {}):
-                for name in _WINDOW_NAMES:
-                    value = source.get(name)
-                    if isinstance(value, int) and value > 0:
-                        return value
-        return None
+        return listed_window(self.served_models(), self.model)
 
     def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
         return openai_body(

@@ -199,16 +199,17 @@ def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> 
     """The reply to a request for the models, or for one of them."""
     api: Api = "anthropic" if "anthropic-version" in headers else "openai"
     name = path.removeprefix("/v1/models").removeprefix("/")
+    is_llama = server.dialect == "llama.cpp"  # which has one list for all clients, and no page for one model
     listed = (
         anthropic_api.models(server.models, server.window)
-        if api == "anthropic"
+        if api == "anthropic" and not is_llama
         else openai_api.models(server.models, server.window, server.dialect)
     )
     if not path.startswith("/v1/models"):
         return _error(api, Refusal(f"Not found: {path}", status=404, kind="not_found_error"), 0)
     if not name:
         return Reply(200, listed)
-    found = [model for model in listed["data"] if model["id"] == name]
+    found = [model for model in listed["data"] if model["id"] == name and not is_llama]
     if not found:
         return _error(api, Refusal(f"model: {name}", status=404, kind="not_found_error"), 0)
     return Reply(200, found[0])
