@@ -12,8 +12,7 @@ from hypothesis import settings
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("everywhere", deadline=None)  # how long something takes is for bench/ to say
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 
 PARTS: dict[str, dict[str, object]] = tomllib.loads(
     (Path(__file__).parent / "spec_parts.toml").read_text(encoding="utf-8")

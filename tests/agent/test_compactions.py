@@ -248,7 +248,7 @@ def test_tools_of_the_engine_are_offered_and_answered_by_it(serve: Serve, opened
     }
 
 
-@pytest.mark.spec("2.1", "2.2")
+@pytest.mark.spec("2.1")
 def test_an_engine_that_is_not_there_is_said_and_the_compressor_used(
     serve: Serve, opened: Opened, heard: list[AgentEvent]
 ) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.agent.events import Notice, SessionStarted, TurnFinished
 from everlong.agent.loop import Loop
 from everlong.agent.todos import TodoKeeper
+from everlong.agent.watch import ctrl_c_sets
 from everlong.context import ContextCompressor
 from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.model import ToolCall, text_of
@@ -138,8 +139,19 @@ class Agent(Loop):
     # -- compacting by hand, in pauses, and for another model ----------------------------------------------------------
 
     def compress(self, focus_topic: str | None = None) -> Compacted:
-        """Compact the conversation now, whatever its size."""
-        return self.compactor.compress_context("manual", focus_topic=focus_topic, force=True)
+        """Compact the conversation now, whatever its size; `interrupt` stops it, and nothing has changed then."""
+        self._begin()
+        with ctrl_c_sets(self.tools.interrupted):
+            return self.compactor.compress_context("manual", focus_topic=focus_topic, force=True)
+
+    def retry(self) -> TurnFinished | None:
+        """Ask for another answer to the last prompt; None where there is none. The old one stays in the store."""
+        said = self.conversation.rewind()
+        if said is None:
+            return None
+        self.engine.update_from_response({})  # what was reported belongs to what is gone
+        content = said.get("content")
+        return self.run(content if isinstance(content, str | list) else "")
 
     def rest(self, idle: float) -> float | None:
         """Use a pause: compact what would soon be due, shortly before the provider forgets the conversation.

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everlong.errors import NotStored, StoreError, TitleTaken
 from everlong.model import Message, find_groups, text_of
 from everlong.store.history import Occasion
+from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
     from everlong.providers.base import Reply
-    from everlong.store import Branch, Compacted, Session, Store
+    from everlong.store import Compacted, Session, Store
+    from everlong.store.paths import Entry
 
 __all__ = ["Conversation", "Said"]
 
@@ -24,6 +26,8 @@ _LOST_RESULT = (
     "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
 )
 _TITLE_CHARS = 60
+_LOOK_BACK = 64
+"""Blocks that are read at once on the way back to what the user said."""
 
 
 class Said(NamedTuple):
@@ -67,6 +71,7 @@ class Conversation:
         self._branch: Branch | None = None
         self._waiting: list[Said] = []
         self._is_troubled = False
+        self._is_rewound = False
 
     @classmethod
     def resume(cls, store: Store, name: str, *, model: str = "", warn: Callable[[str], None]) -> Conversation:
@@ -80,7 +85,7 @@ class Conversation:
         found = cls(store, model=model or session.model or "", warn=warn)
         found.session = session if session.ended is None else store.sessions.reopen(session.id)
         found.system_prompt = store.sessions.system_prompt(session.id) or ""
-        found._branch = store.branch(session.branch)
+        found._branch = store.branch(session.branch, session.to_depth)
         found.messages = store.context(found._branch)
         for turn in store.turns.of_session(session.id):
             if turn.status == "open":
@@ -146,6 +151,7 @@ class Conversation:
             if at is not None and (self._branch is None or at.id != self._branch.id):
                 session = self._attached(session, at)
         # Only now, because it is the end of the batch that makes it durable.
+        self._is_rewound = self._is_rewound and at is not None and self._branch is not None and at.id == self._branch.id
         self.session, self._branch, self._waiting = session, at, []
         return nodes
 
@@ -158,7 +164,7 @@ class Conversation:
             return self.store.sessions.start(**{**about, "title": None})
 
     def _attached(self, session: Session, at: Branch) -> Session:
-        if self._branch is None:
+        if self._branch is None or self._is_rewound:
             return self.store.sessions.attach(session.id, at)
         # Somebody else went on from the same place: from here on these are two conversations.
         other = self.store.sessions.start(at, model=self.model, system_prompt=self.system_prompt)
@@ -171,6 +177,45 @@ class Conversation:
         missing = groups[-1].missing if groups else []
         if missing:
             self.add(*(Said({"role": "tool", "tool_call_id": call.id, "content": text}) for call in missing))
+
+    def rewind(self) -> Message | None:
+        """Go back to before the last thing that the user said, and return it; None where nothing was said.
+
+        What is left behind stays in the store, on a branch of its own as soon as something else is said here.
+        """
+        self.flush()
+        if self._branch is None or self._waiting:
+            return None
+        before, last = self._last_request(self._branch)
+        if last is None:
+            return None
+        if before is None:
+            self._branch, self.session = None, None
+            self.messages = [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
+        else:
+            self._branch, self._is_rewound = before, True
+            self.messages = self.store.context(before)
+        return last.message
+
+    def _last_request(self, at: Branch) -> tuple[Branch | None, Entry | None]:
+        """The place before the last message of the user, and that message."""
+        low = at.depth
+        while low >= 0:
+            low = max(-1, low - _LOOK_BACK)
+            entries = [entry for entry in self.store.entries(at, low) if entry.id is not None]
+            for place in reversed(range(len(entries))):
+                if entries[place].message.get("role") == "user" and (place > 0 or low < 0):
+                    found = entries[place - 1] if place else None
+                    before = None if found is None or found.id is None else Branch(at.id, found.id, found.depth)
+                    return before, entries[place]
+        return None, None
+
+    def undo_compaction(self) -> bool:
+        """Take the newest compaction back, so that its words stand there again; False where there is none."""
+        if self._branch is None or not self.store.undo(self._branch):
+            return False
+        self.messages = self.store.context(self._branch)
+        return True
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 

@@ -129,8 +129,8 @@ class Store:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def branch(self, number: int) -> Branch:
-        """A branch at its newest end."""
+    def branch(self, number: int, depth: int | None = None) -> Branch:
+        """A branch at its newest end, or at a depth where a message ends."""
         with self.database.read() as connection:
             row = connection.execute(
                 select(branches.c.head, branches.c.head_depth).where(
@@ -139,7 +139,12 @@ class Store:
             ).first()
         if row is None:
             raise NotStored(f"there is no branch {number} in {self.database.backend.where}")
-        return Branch(number, bytes(row.head), row.head_depth)
+        if depth is None or depth == row.head_depth:
+            return Branch(number, bytes(row.head), row.head_depth)
+        entry = next((entry for entry in self.entries(Branch(number, b"", depth), depth - 1) if entry.id), None)
+        if entry is None or entry.id is None:
+            raise NotStored(f"no message of branch {number} ends at depth {depth}")
+        return Branch(number, entry.id, depth)
 
     def entries(self, at: Branch, low: int = -1, high: int | None = None) -> list[Entry]:
         """The stored messages that lead to a place, with their numbers and times, without any view."""

@@ -1,0 +1,63 @@
+"""Going back: another answer, the last exchange undone, a compaction undone; nothing is lost on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong.store import Store
+from everlong.testing import Ask
+from tests.agent.conftest import APIS, Opened
+from tests.agent.test_compactions import WINDOW, talk, talker
+from tests.testing_server.conftest import Serve
+
+
+def numbered(ask: Ask) -> str:
+    return f"Answer {ask.number} to {len(ask.turns)} turns."
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_retry_asks_again_and_keeps_both_answers(serve: Serve, opened: Opened, store: Store, api: str) -> None:
+    server = serve(numbered)
+    agent = opened(server, api)
+    assert agent.retry() is None
+    agent.run("First.")
+    agent.run("Second.")
+    session = agent.conversation.session_id
+    finished = agent.retry()
+    assert finished is not None
+    assert finished.text in {"Answer 2 to 3 turns.", "Answer 2 to 4 turns."}  # OpenAI counts the system prompt
+    assert agent.conversation.session_id == session
+    said = [entry.message["content"] for entry in store.sessions.entries(session)]
+    assert said == [message["content"] for message in agent.conversation.messages[1:]]
+    assert [text for text in said if text.startswith("Second")] == ["Second."]
+    assert [hit.snippet.text for hit in store.search("Answer 1").hits if "Answer 1" in hit.snippet.text]
+    agent.run("Third.")
+    assert store.context(agent.conversation.branch) == agent.conversation.messages  # type: ignore[arg-type]
+    assert store.verify().problems == []
+    assert server.rejections == []
+
+
+def test_going_back_to_the_very_beginning_begins_anew(serve: Serve, opened: Opened) -> None:
+    server = serve(numbered)
+    agent = opened(server)
+    agent.run("First.")
+    assert agent.conversation.rewind() == {"role": "user", "content": "First."}
+    assert agent.conversation.rewind() is None
+    assert agent.run("Another beginning.").text == "Answer 1 to 1 turns."
+    assert server.rejections == []
+
+
+def test_a_compaction_is_undone_and_done_again(serve: Serve, opened: Opened, store: Store) -> None:
+    server = serve(talker, window=3 * WINDOW)
+    agent = opened(server)
+    talk(agent, 12)
+    before = list(agent.conversation.messages)
+    assert agent.compress().outcome == "compacted"
+    assert len(agent.conversation.messages) < len(before)
+    assert agent.conversation.undo_compaction()
+    assert agent.conversation.messages == before
+    assert not agent.conversation.undo_compaction()
+    talk(agent, 1, 12)
+    assert agent.compress().outcome == "compacted"
+    assert store.verify().problems == []
+    assert server.rejections == []
