@@ -14,6 +14,7 @@ import click
 
 from everlong.cli.auth import auth_group
 from everlong.cli.cache_sim import cache_sim_command
+from everlong.cli.chat.command import chat_command
 from everlong.cli.compress import compress_command
 from everlong.cli.config import config_group
 from everlong.cli.demo import demo_command
@@ -23,17 +24,21 @@ from everlong.cli.sessions import sessions_group
 from everlong.errors import EverlongError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 @click.version_option(version("everlong"), prog_name="everlong")
-def cli(debug: bool) -> None:
-    """Keep LLM agents going past the end of their context window."""
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
+    """Keep LLM agents going past the end of their context window; without a command, chat."""
     if debug:
         os.environ["EVERLONG_DEBUG"] = "1"
+    if context.invoked_subcommand is None:
+        context.invoke(chat_command)
 
 
 cli.add_command(auth_group)
 cli.add_command(cache_sim_command)
+cli.add_command(chat_command)
 cli.add_command(compress_command)
 cli.add_command(config_group)
 cli.add_command(demo_command)

@@ -7,7 +7,8 @@ helped, the last report. Synchronous and without network; a summarizer that uses
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ class ContextCompressor(ContextEngine):
     ``compression`` section of the configuration, as a mapping or as `CompressionSettings`; ``model`` chooses how
     tokens are counted.
     """
+
+    _budgets: Budgets
 
     def __init__(
         self,
@@ -100,6 +103,17 @@ class ContextCompressor(ContextEngine):
     @summarizer.setter
     def summarizer(self, summarizer: Summarizer | None) -> None:
         self._writer.chosen = summarizer
+
+    @contextmanager
+    def keeping(self, messages: int) -> Iterator[None]:
+        """In a ``with`` block, keep so many of the newest messages and no more, whatever the settings say."""
+        settings, budgets = self.settings, self.budgets
+        self.settings = replace(self.settings, protect_last_n=max(1, messages))
+        self._budgets = replace(budgets, tail_tokens=1)
+        try:
+            yield
+        finally:
+            self.settings, self._budgets = settings, budgets
 
     def _set_window(self, context_length: int) -> None:
         self.context_length = context_length

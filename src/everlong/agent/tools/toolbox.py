@@ -77,10 +77,10 @@ class Toolbox:
 
     def ready(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> Callable[[], ToolResult]:
         """Read, check and approve a call, here and now; what it returns runs it, in any thread."""
-        began = time.perf_counter()
         ended, args = self._checked(call, context, approvals)
 
         def run() -> ToolResult:
+            began = time.perf_counter()
             outcome, output = ended or self._ran(call, args, context)
             text, whole = _fit(output, call.name, context)
             message: Message = {"role": "tool", "tool_call_id": call.id, "content": text}

@@ -1,0 +1,1 @@
+"""The chat: a terminal on the agent, with a view into its context."""

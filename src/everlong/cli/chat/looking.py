@@ -1,0 +1,128 @@
+"""Commands that look: where the window goes, what was compacted, what was said, what tools gave."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.table import Table
+from rich.text import Text
+
+from everlong.cli.chat.commands import ChatError, Command, Desk
+from everlong.cli.chat.window import window_parts
+
+if TYPE_CHECKING:
+    from everlong.store import Compaction
+
+__all__ = ["LOOKING"]
+
+T = TypeVar("T")
+
+_BAR = 40
+
+
+def context(desk: Desk, words: str) -> None:
+    """Draw where the window goes."""
+    del words
+    agent = desk.agent
+    parts = window_parts(agent)
+    window = agent.engine.context_length
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for part in parts:
+        share = part.tokens / max(1, window)
+        bar = "█" * max(1 if part.tokens else 0, round(share * _BAR))
+        about = f"{part.messages} messages" if part.messages else ""
+        table.add_row(part.name, f"{part.tokens:,}", f"{100 * share:.1f} %", Text(bar, style=part.style), about)
+    desk.show.console.print(table)
+    threshold = agent.engine.threshold_tokens
+    desk.show.line(
+        f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
+    )
+
+
+def history(desk: Desk, words: str) -> None:
+    """List the compactions of this conversation, or show one of them."""
+    agent = desk.agent
+    branch = agent.conversation.branch
+    done = agent.conversation.store.compactions(branch=branch.id) if branch is not None else []
+    if not done:
+        desk.show.line("nothing was compacted yet")
+        return
+    if words:
+        _one_compaction(desk, _numbered(done, words))
+        return
+    for number, one in enumerate(done, 1):
+        when = datetime.fromtimestamp(one.at).astimezone()
+        quality = f", quality {one.quality:.2f}" if one.quality is not None else ""
+        before, after = one.tokens_before or 0, one.tokens_after or 0
+        desk.show.line(
+            f"{number}  {when:%Y-%m-%d %H:%M:%S}  {one.reason}: {before:,} → {after:,} tokens, "
+            f"{one.messages_before} → {one.messages_after} messages, by {one.summarizer or one.engine}{quality}"
+        )
+
+
+def _one_compaction(desk: Desk, one: Compaction) -> None:
+    for name, value in (one.report or {}).items():
+        desk.show.line(f"{name}: {value}", "dim")
+    store = desk.agent.conversation.store
+    if one.session is None:
+        return
+    desk.show.line(f"covered in session {one.session}:")
+    for entry in store.sessions.entries(one.session):
+        text = " ".join(str(entry.message.get("content") or entry.message.get("tool_calls") or "").split())
+        desk.show.line(f"  {entry.message.get('role'):<9} {text[:100]}", "dim")
+
+
+def search(desk: Desk, words: str) -> None:
+    """Find what was said in this or any conversation; with a number, open what was found."""
+    store = desk.agent.conversation.store
+    if not words:
+        raise ChatError("say what to look for: /search WORDS; then /search NUMBER opens a hit")
+    if words.isdigit() and desk.found:
+        page = store.read(_numbered(desk.found, words))
+        desk.show.console.print(page.text, markup=False, highlight=False)
+        return
+    hits = [hit for hit in store.search(words, limit=10).hits if hit.node is not None]
+    desk.found = [hit.node for hit in hits if hit.node is not None]
+    for number, hit in enumerate(hits, 1):
+        when = datetime.fromtimestamp(hit.at).astimezone()
+        where = hit.title or hit.session or "no session"
+        desk.show.line(f"{number}  {when:%Y-%m-%d %H:%M}  {hit.speaker}, {where}", "bold")
+        desk.show.line(f"   {' '.join(hit.snippet.text.split())}")
+    if not hits:
+        desk.show.line("nothing was found")
+
+
+def tools(desk: Desk, words: str) -> None:
+    """List the tool calls of this chat and the tools on offer; with a number, open the result of a call."""
+    if words:
+        record = _numbered(desk.show.tools, words)
+        desk.show.line(f"{record.summary} → {record.outcome}, {record.seconds:.1f} s", "bold")
+        desk.show.console.print(record.text, markup=False, highlight=False)
+        return
+    for number, record in enumerate(desk.show.tools, 1):
+        desk.show.line(f"[{number}] {record.summary} → {record.outcome}")
+    desk.show.line("on offer: " + ", ".join(one.name for one in desk.agent.tools.toolbox))
+
+
+def memory(desk: Desk, words: str) -> None:
+    """Show what is remembered from session to session."""
+    del words
+    manager = desk.agent.memory
+    text = manager.prompt_block() if manager is not None else ""
+    desk.show.console.print(text or "nothing is remembered yet", markup=False, highlight=False)
+
+
+def _numbered(things: list[T], words: str) -> T:
+    if not words.isdigit() or not 1 <= int(words) <= len(things):
+        raise ChatError(f"{words!r} is no number from 1 to {len(things)}")
+    return things[int(words) - 1]
+
+
+LOOKING = [
+    Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context),
+    Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history),
+    Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search),
+    Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools),
+    Command("memory", "", "What is remembered from session to session.", memory),
+]

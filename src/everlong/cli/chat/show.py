@@ -1,0 +1,152 @@
+"""What happens in a chat, as lines on a screen: answers as Markdown, tools and compactions in one line each.
+
+Whole blocks are printed once and never again, so nothing flickers and everything can be scrolled and copied. Works with
+a `rich` console of any kind; knows no input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.text import Text
+
+from everlong.agent import events as e
+from everlong.cli.chat.blocks import MarkdownBlocks
+from everlong.cli.speaking import compaction_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from everlong.agent import AgentEvent, ApprovalRequest
+    from everlong.cli.chat.state import ChatState
+
+__all__ = ["Show", "ToolRecord"]
+
+_MARKS = {"done": "●", "failed": "✗", "refused": "⊘", "unknown": "?", "interrupted": "◌"}
+_STYLES = {"done": "green", "failed": "red", "refused": "yellow", "unknown": "red", "interrupted": "yellow"}
+_STOPS = {
+    "interrupted": "stopped",
+    "length": "the answer was cut off at its longest (agent.max_output_tokens)",
+    "refusal": "the model declined to answer",
+}
+
+
+@dataclass(frozen=True)
+class ToolRecord:
+    """A tool call of this chat, to be opened on demand."""
+
+    summary: str
+    outcome: str
+    text: str
+    seconds: float
+
+
+@dataclass
+class Show:
+    """Shows the events of an agent on a console."""
+
+    console: Console
+    state: ChatState
+    plain: bool = False
+    """Whether answers are shown as they were written, for screen readers and pipes."""
+    tools: list[ToolRecord] = field(default_factory=list)
+    _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
+
+    def __call__(self, event: AgentEvent) -> None:
+        """Show an event."""
+        shown = self._SHOWN.get(type(event))
+        if shown is not None:
+            shown(self, event)
+
+    def _words(self, event: e.TextDelta) -> None:
+        self.state.busy = "answering"
+        for block in self._blocks.add(event.text):
+            self._block(block)
+
+    def _restarted(self, event: e.Restarted) -> None:
+        self._blocks.drop()
+        self.note(f"the answer broke off and is asked for again: {event.reason}")
+
+    def _answered(self, event: e.Answered) -> None:
+        self._end_of_answer()
+        self.state.cost += event.cost or 0.0
+
+    def _compacting(self, event: e.CompactionStarted) -> None:
+        self._end_of_answer()
+        self.state.doing(f"compacting {event.tokens:,} tokens")
+
+    def _compacted(self, event: e.CompactionFinished) -> None:
+        self.state.cost += event.cost or 0.0
+        self.line(f"⟲ {compaction_line(event)}", "cyan")
+
+    def _finished(self, event: e.TurnFinished) -> None:
+        self._end_of_answer()
+        if event.stop != "end":
+            self.note(_STOPS.get(event.stop) or f"stopped at a limit: {event.detail}")
+
+    # -- pieces --------------------------------------------------------------------------------------------------------
+
+    def _block(self, text: str) -> None:
+        if self.plain:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            below = 0 if text.lstrip().startswith(("```", "~~~", "|")) else 1  # those bring their own
+            self.console.print(Padding(Markdown(text), (0, 0, below, 0)))
+
+    def _end_of_answer(self) -> None:
+        for block in self._blocks.end():
+            self._block(block)
+
+    def _tool(self, event: e.ToolFinished) -> None:
+        self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
+        lines = event.text.count("\n") + 1 if event.text else 0
+        text = Text(f"{_MARKS.get(event.outcome, '·')} ", style=_STYLES.get(event.outcome, ""))
+        text.append(event.summary, style="default")
+        told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
+        text.append(told, style="dim")
+        self.console.print(text, soft_wrap=True)
+
+    def line(self, text: str, style: str = "") -> None:
+        """One quiet line."""
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+        self._end_of_answer()
+        self.line(f"! {text}", "yellow")
+
+    def error(self, text: str) -> None:
+        """Something that went wrong."""
+        self._end_of_answer()
+        self.line(f"✗ {text}", "red")
+
+    def request(self, request: ApprovalRequest) -> None:
+        """What is to be decided: the call in one line, and its diff or command."""
+        self._end_of_answer()
+        self.line(f"? {request.summary}", "bold yellow")
+        detail = request.detail.strip("\n")
+        if not detail or detail == request.summary:
+            return
+        if self.plain:
+            self.console.print(detail, markup=False, highlight=False, soft_wrap=True)
+        else:
+            kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
+            self.console.print(Padding(Syntax(detail, kind, background_color="default", word_wrap=True), (0, 0, 0, 2)))
+
+    _SHOWN: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
+        e.TextDelta: _words,
+        e.ThinkingDelta: lambda self, _: self.state.doing("thinking"),
+        e.Restarted: _restarted,
+        e.Answered: _answered,
+        e.ToolStarted: lambda self, event: self.state.doing(event.summary),
+        e.ToolFinished: _tool,
+        e.CompactionStarted: _compacting,
+        e.CompactionFinished: _compacted,
+        e.Notice: lambda self, event: self.note(event.text),
+        e.TurnFinished: _finished,
+    }
