@@ -106,6 +106,18 @@ def test_the_diff_shows_what_became_of_each_message(run: Run, session_file: Path
     assert "summarized" in lines[-1]
 
 
+def test_with_json_the_diff_is_a_part_of_the_report_and_nothing_else_is_on_stdout(run: Run, session_file: Path) -> None:
+    report = run("compress", str(session_file), *SMALL, "--diff", "--why", "release", "--json").json["conversations"][0]
+    assert report["changes"][:2] == [
+        {"source": 0, "fate": "noted", "role": "system"},
+        {"source": 1, "fate": "kept", "role": "user"},
+    ]
+    assert {"source": None, "fate": "added", "role": "user"} in report["changes"]
+    assert sum(change["fate"] != "summarized" for change in report["changes"]) == report["messages_after"]
+    assert report["explanation"]["lines"]
+    assert "changes" not in run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]
+
+
 def test_focus_and_threshold_reach_the_engine(run: Run, session_file: Path) -> None:
     ran = run("compress", str(session_file), *SMALL, "--threshold", "0.4", "--focus", "release", "--json")
     report = ran.json["conversations"][0]

@@ -65,7 +65,7 @@ def test_a_deleted_session_is_gone_and_with_a_vacuum_its_messages(filled: Run) -
 
 def test_a_forgotten_text_is_found_nowhere_also_not_in_summaries_or_the_file(filled: Run, store_file: Path) -> None:
     told = filled("forget", CODEWORD.upper(), "--yes", "--json")
-    assert told.json == {"messages": 1, "summaries": 1}
+    assert told.json == {"messages": 1, "summaries": 1, "spared": 0}
     assert CODEWORD in told.err
     assert hits(filled, CODEWORD) == 0
     assert CODEWORD not in filled("show", "Key").out
@@ -98,8 +98,23 @@ def test_messages_are_forgotten_by_turn_by_id_and_by_session(filled: Run) -> Non
     assert "Hi." in filled("show", "Other").out
 
 
+def test_forgetting_a_session_says_what_another_still_shows(filled: Run, store_file: Path) -> None:
+    talk = [user("Shall we?"), assistant("Yes."), user("When?")]
+    with Store.open(store_file) as store:
+        add_session(store, talk, "First")
+        add_session(store, [*talk[:2], user("Where?")], "Fork")
+    told = filled("forget", "--session", "First", "--yes", "--json")
+    assert told.json == {"messages": 1, "summaries": 0, "spared": 2}
+    assert "kept 2 messages that other sessions show too" in told.err
+    assert "Shall we?" in filled("show", "Fork").out
+
+
 def test_what_is_not_there_cannot_be_forgotten(filled: Run) -> None:
-    assert filled("forget", "no such words", "--yes", "--json").json == {"messages": 0, "summaries": 0}
+    assert filled("forget", "no such words", "--yes", "--json").json == {
+        "messages": 0,
+        "summaries": 0,
+        "spared": 0,
+    }
     for arguments, code in (
         ([], 2),
         (["x", "--session", "Key"], 2),

@@ -116,6 +116,43 @@ def test_forgetting_a_session_spares_words_that_others_use(store: Store) -> None
     assert store.verify().problems == []
 
 
+def test_forgetting_a_session_spares_messages_that_the_session_of_a_fork_shows(store: Store) -> None:
+    at = store.record(TALK)
+    made = store.sessions.start(at, from_depth=0)
+    fork = store.record([*TALK[:2], {"role": "user", "content": "no"}])
+    store.sessions.start(fork, from_depth=0)
+    assert store.forget_session(made.id) == (2, 0, 2)
+    assert store.context(fork) == [*TALK[:2], {"role": "user", "content": "no"}]
+    assert [message["content"] for message in store.context(at)[2:]] == [PLACEHOLDER] * 2
+    assert len(store.search("pelican").hits) == 1
+    assert store.verify().problems == []
+
+
+def test_a_fork_that_begins_after_what_is_forgotten_spares_none_of_it(store: Store) -> None:
+    at = store.record(TALK)
+    made = store.sessions.start(at, from_depth=0)
+    fork = store.record([*TALK[:2], {"role": "user", "content": "no"}])
+    store.sessions.start(fork, from_depth=2)
+    assert store.forget_session(made.id) == (4, 0, 0)
+    assert [message["content"] for message in store.context(fork)] == [PLACEHOLDER, PLACEHOLDER, "no"]
+    assert "pelican" not in stored_text(store)
+
+
+def test_forgetting_a_session_spares_the_replies_that_others_got(store: Store) -> None:
+    reply: Message = {"role": "assistant", "content": "Gladly, at once."}
+    turns = []
+    for asked in ("one?", "two?"):
+        at = store.record([{"role": "user", "content": asked}])
+        made = store.sessions.start(at, from_depth=0)
+        turn = store.turns.begin(at, session=made.id)
+        store.turns.finish(turn.id, reply)
+        turns.append((made.id, turn.id))
+    store.forget_session(turns[0][0])
+    assert store.turns.reply(turns[0][1]) is None
+    assert store.turns.reply(turns[1][1]) == reply
+    assert store.verify().problems == []
+
+
 def test_forgetting_what_is_not_there_is_an_error_and_changes_nothing(store: Store) -> None:
     at = store.record(TALK)
     known = store.entries(at)[1].id

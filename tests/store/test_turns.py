@@ -74,6 +74,17 @@ def test_what_a_turn_used_adds_to_its_session_once(store: Store) -> None:
     assert store.turns.get(begun.id).session is None
 
 
+def test_a_reply_is_found_once_it_came_back_as_a_message_and_kept_with_its_turn_before(store: Store) -> None:
+    at = store.record([ASK])
+    begun = store.turns.begin(at)
+    reply: Message = {"role": "assistant", "content": "The lighthouse keeper knows."}
+    store.turns.finish(begun.id, reply)
+    assert store.search("lighthouse").hits == ()
+    assert store.turns.reply(begun.id) == reply
+    store.turns.begin(store.record([ASK, reply, NEXT]))
+    assert [hit.role for hit in store.search("lighthouse").hits] == ["assistant"]
+
+
 def test_a_turn_ends_once_and_in_a_known_way(store: Store) -> None:
     begun = store.turns.begin(store.record([ASK]))
     unknown: Any = "lost"

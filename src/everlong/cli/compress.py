@@ -68,14 +68,12 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if output:
         write_output(output, transcript.render(compacted))
         click.echo(f"everlong: wrote {output}", err=True)
-    if diff:
-        from everlong.cli.picture import print_changes  # noqa: PLC0415 - rich is only needed here
-
-        for conversation, messages in zip(transcript.conversations, compacted, strict=True):
-            print_changes(conversation.messages, messages)
     if as_json:
-        click.echo(json.dumps(_json_report(transcript, reports, explanations), ensure_ascii=False, indent=2))
+        report = _json_report(transcript, reports, explanations, compacted if diff else [])
+        click.echo(json.dumps(report, ensure_ascii=False, indent=2))
     else:
+        if diff:
+            _print_changes(transcript, compacted)
         if explain:
             _print_explanations(transcript, explanations)
         _print_reports(transcript, reports)
@@ -160,9 +158,17 @@ def _target(budget: int, overhead: int) -> int:
 
 
 def _json_report(
-    transcript: Transcript, reports: list[CompactionReport], explanations: list[Explanation]
+    transcript: Transcript,
+    reports: list[CompactionReport],
+    explanations: list[Explanation],
+    compacted: list[list[Message]],
 ) -> dict[str, Any]:
-    accounts = [{"explanation": explanation.to_dict()} for explanation in explanations] or [{}] * len(reports)
+    """The reports, with what became of each message and line where that was asked for."""
+    accounts: list[dict[str, Any]] = [{} for _ in reports]  # and nothing to add where it was not asked for
+    for account, explanation in zip(accounts, explanations, strict=False):
+        account["explanation"] = explanation.to_dict()
+    for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
+        account["changes"] = _listed_changes(conversation.messages, messages)
     return {
         "format": transcript.kind,
         "tokens_before": sum(report.tokens_before for report in reports),
@@ -172,6 +178,19 @@ def _json_report(
             for conversation, report, account in zip(transcript.conversations, reports, accounts, strict=True)
         ],
     }
+
+
+def _listed_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
+    from everlong.context.changes import changes  # noqa: PLC0415 - only for those who ask
+
+    return [{"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in changes(before, after)]
+
+
+def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> None:
+    from everlong.cli.picture import print_changes  # noqa: PLC0415 - rich is only needed here
+
+    for conversation, messages in zip(transcript.conversations, compacted, strict=True):
+        print_changes(conversation.messages, messages)
 
 
 def _print_explanations(transcript: Transcript, explanations: list[Explanation]) -> None:

@@ -74,7 +74,7 @@ def delete(sessions: tuple[str, ...], lineage: bool, yes: bool, as_json: bool) -
 @click.option(
     "--node", "nodes", multiple=True, metavar="ID", help="This message, by its id in the JSON of show and search."
 )
-@click.option("--session", help="All messages of this session; the same words said elsewhere stay.")
+@click.option("--session", help="All messages of this session that no other shows; the same words said elsewhere stay.")
 @yes_option
 @json_option
 def forget(
@@ -98,14 +98,16 @@ def forget(
             if not chosen:
                 say("nothing was found, so nothing was forgotten")
                 if as_json:
-                    put_json({"messages": 0, "summaries": 0})
+                    put_json({"messages": 0, "summaries": 0, "spared": 0})
                 return
             confirm(f"Forget {counted(len(chosen), 'message')} for good?", yes)
             gone = store.forget(chosen)
     if as_json:
-        put_json({"messages": gone.messages, "summaries": gone.views})
+        put_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})
     voided = f", and with them {counted(gone.views, 'compaction')} that had seen them" if gone.views else ""
     say(f"forgot {counted(gone.messages, 'message')}{voided}")
+    if gone.spared:
+        say(f"kept {counted(gone.spared, 'message')} that other sessions show too; to forget them, name them or a TEXT")
     say("`everlong sessions vacuum` takes their last traces out of the file")
 
 

@@ -17,9 +17,10 @@ from everlong.errors import NotStored
 from everlong.store.alike import contents_with
 from everlong.store.content import digest_of, value_of
 from everlong.store.forgotten import stub_of
+from everlong.store.kin import sessions_along, stretch_of
 from everlong.store.maintenance import out_of_search
 from everlong.store.outputs import drop_outputs
-from everlong.store.paths import segments_to
+from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import annex, branch, content, node, pin, turn, view, view_item
 from everlong.store.schema import session as sessions
 from everlong.store.tree import inherited_view
@@ -33,12 +34,15 @@ class Forgotten(NamedTuple):
 
     messages: int
     views: int
+    spared: int = 0
+    """Messages of a session that stay, because another session shows them too."""
 
 
 def forget(store: Store, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
     """Forget messages by their ids, and the same words wherever else they stand; and what a model said of them.
 
-    Where they are those of a session, words that other messages use too (a bare "yes") stay with those.
+    Where they are those of a session, messages that another session shows too (of a fork) stay, and words that others
+    use too (a bare "yes") stay with those.
     """
 
     def work(connection: Connection) -> Forgotten:
@@ -64,10 +68,14 @@ class _Forgetting:
 
     def run(self, chosen: Sequence[Row[Any]], session: str | None) -> Forgotten:
         spare_shared = session is not None
+        asked = len(chosen)
+        if session is not None:
+            shown = self._shown_by_others(session)
+            chosen = [row for row in chosen if not any(_is_in(row, part) for part in shown)]
         replies = self._replies(chosen, session)
         digests = {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
         numbers = {row.seq for row in chosen}
-        shared = self._shared(digests, numbers) if spare_shared else set()
+        shared = self._shared(digests, numbers, {row.id for row in replies}) if spare_shared else set()
         whole = digests - shared
         if not spare_shared:
             whole |= self._alike(whole)
@@ -89,14 +97,23 @@ class _Forgetting:
         for part in _parts(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.store.tenant, list(part))
-        return Forgotten(len(rows), len(views))
+        return Forgotten(len(rows), len(views), asked - len(chosen))
 
-    def _shared(self, digests: set[bytes], numbers: set[int]) -> set[bytes]:
+    def _shown_by_others(self, session: str) -> list[Segment]:
+        """The stretches of branches that other sessions of the same tree show."""
+        mine = self.connection.execute(select(sessions).where(sessions.c.id == session)).one()
+        first = stretch_of(self.connection, mine)[:1] if mine.branch is not None else []
+        others = sessions_along(self.connection, self.store.tenant, first) if first else []
+        return [part for one in others if one.id != session for part in stretch_of(self.connection, one)]
+
+    def _shared(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
+        """Contents that other messages, or the replies of other turns, hold too."""
         shared: set[bytes] = set()
         for part in _parts(sorted(digests)):
-            for row in self.connection.execute(select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))):
-                if row.seq not in numbers:
-                    shared.add(bytes(row.digest))
+            said = select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))
+            shared |= {bytes(row.digest) for row in self.connection.execute(said) if row.seq not in numbers}
+            replied = select(turn.c.reply, turn.c.id).where(turn.c.reply.in_(part))
+            shared |= {bytes(row.reply) for row in self.connection.execute(replied) if row.id not in turns}
         return shared
 
     def _alike(self, digests: set[bytes]) -> set[bytes]:
@@ -198,6 +215,10 @@ class _Forgetting:
         beside = select(func.count()).where(annex.c.digest == digest)
         replied = select(func.count()).where(turn.c.tenant == self.store.tenant, turn.c.reply == digest)
         return any(self.connection.execute(query).scalar_one() for query in (in_view, said, beside, replied))
+
+
+def _is_in(row: Row[Any], part: Segment) -> bool:
+    return bool(row.branch == part.branch and part.low < row.depth <= part.high)
 
 
 def _parts(values: Sequence[Any], size: int = 500) -> Iterator[Sequence[Any]]:

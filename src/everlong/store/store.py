@@ -235,7 +235,7 @@ class Store:
         return forget(self, nodes)
 
     def forget_session(self, ident: str) -> Forgotten:
-        """Forget all messages of a session; words that other conversations use too stay there."""
+        """Forget all messages of a session that no other session shows; words that others use too stay there."""
         nodes = [entry.id for entry in self.sessions.entries(ident) if entry.id is not None]
         return forget(self, nodes, session=ident)
 

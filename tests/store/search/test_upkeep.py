@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.search import words
+from tests.store.engines import ScriptedEngine, summarizing, summary
 from tests.store.search.saying import Said, Sayer
+from tests.store.test_carrying import cleared, step
 
 _DRAIN = """
 import sys
@@ -111,6 +114,47 @@ def test_taking_out_leaves_the_figures_as_if_it_had_never_been_there(sayer: Saye
     sayer.store.forget([node for node in hits if node is not None])
     with sayer.store.database.read() as connection:
         assert sayer.store.searcher.index.size(connection) == before
+
+
+def test_what_a_compaction_edited_or_told_again_is_forgotten_though_it_was_never_indexed(sayer: Sayer) -> None:
+    at = sayer.say("one apple", "two pears", "three plums", "four figs", "five")
+    sayer.drain()
+    store = sayer.store
+    with store.database.read() as connection:
+        before = store.searcher.index.size(connection)
+
+    def edited(messages: list[Message]) -> list[Message]:
+        return [messages[0], {**messages[1], "content": "a cleared banana"}, *messages[2:]]
+
+    store.compact(at, ScriptedEngine(edited))
+    store.compact(at, ScriptedEngine(summarizing(2, 4, "the zebra story")))
+    store.compact(at, ScriptedEngine(lambda messages: [*messages[:-1], summary("more of it"), messages[-1]]))
+    sayer.drain()
+    first = store.entries(at)[0].id
+    assert first is not None
+    assert store.forget([first]).views == 3
+    assert sayer.texts("zebra banana") == []
+    assert sayer.texts("plums") == ["three plums"]
+    with store.database.read() as connection:
+        after = store.searcher.index.size(connection)
+    assert (after.documents, after.summaries) == (before.documents - 1, before.summaries)
+
+
+@pytest.mark.parametrize("is_carried", [False, True], ids=["told again", "carried over"])
+def test_an_index_made_anew_lists_a_summary_once_that_several_views_tell(file_store: Store, is_carried: bool) -> None:
+    talk: list[Message] = [message for number in range(4) for message in step(number)]
+    at = file_store.record(talk)
+    file_store.compact(at, ScriptedEngine(summarizing(1, 10, "the zebra story")))
+    if is_carried:
+        at = file_store.record([*cleared(talk, 1), {"role": "user", "content": "and now?"}])
+    else:
+        file_store.compact(at, ScriptedEngine(lambda messages: [*messages[:-1], summary("more"), messages[-1]]))
+    with file_store.database.read() as connection:
+        tellers = connection.exec_driver_sql("SELECT count(*) FROM view_item WHERE kind = 'new'").scalar_one()
+    assert tellers >= 2
+    assert len(Sayer(file_store).texts("zebra")) == 1
+    Sayer(file_store).drain()
+    assert len(Sayer(file_store).texts("zebra")) == 1
 
 
 def test_a_huge_text_with_more_words_than_an_index_entry_holds_is_found_to_its_end(said: Said) -> None:

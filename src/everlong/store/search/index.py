@@ -116,7 +116,7 @@ class Index(Protocol):
         ...
 
     def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
-        """Take documents out, given exactly what was indexed of them."""
+        """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
         ...
 
     def purge(self, connection: Connection) -> None:

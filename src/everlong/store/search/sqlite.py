@@ -77,8 +77,14 @@ class SQLiteIndex:
         self._count(connection, documents, 1)
 
     def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
-        """Take documents out, given exactly what was indexed of them."""
-        if not documents:
+        """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
+        held: set[int] = set()
+        for part in _parts([seq for seq, _ in documents]):
+            marks = ",".join("?" * len(part))
+            rows = connection.exec_driver_sql(f"SELECT rowid FROM search_words WHERE rowid IN ({marks})", tuple(part))  # noqa: S608
+            held.update(row[0] for row in rows)
+        documents = [(seq, text) for seq, text in documents if seq in held]
+        if not documents:  # to take out what is not there damages the index
             return
         words = [(seq, text.terms) for seq, text in documents]
         grams = [(seq, text.characters) for seq, text in documents]

@@ -45,7 +45,12 @@ class Upkeep:
         self._index.create(connection)
         connection.exec_driver_sql("DELETE FROM pending")
         connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node")
-        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT -seq FROM view_item WHERE kind = 'new'")
+        # As when a view is written: what the view before, or the one that it repeats, told already stands there once.
+        connection.exec_driver_sql(
+            "INSERT INTO pending (seq) SELECT -i.seq FROM view_item i JOIN view v ON v.id = i.view"
+            " WHERE i.kind = 'new' AND i.digest IS NOT NULL AND v.state <> 'void' AND NOT EXISTS"
+            " (SELECT 1 FROM view_item o WHERE o.view = COALESCE(v.origin, v.prev) AND o.digest = i.digest)"
+        )
 
     def index_pending(self, limit: int) -> int:
         """Index up to so many pending documents; how many were taken off the list."""
