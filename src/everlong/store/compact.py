@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored, StoreError
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from everlong.store.store import Store
 
 LEASE_SECONDS = 300.0
+
+_VIEW = select(view).where(view.c.id == bindparam("ident"))
 
 Outcome = Literal["compacted", "unchanged", "busy", "lost"]
 
@@ -99,7 +101,7 @@ def see(store: Store, at: Branch, profile: str | None = None) -> Seen:
 def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:
     """The newest view of a chain that may be used at a depth and, where one is asked for, with a profile."""
     while (view_id := inherited_view(connection, view_id, depth)) is not None:
-        row = connection.execute(select(view).where(view.c.id == view_id)).one()
+        row = connection.execute(_VIEW, {"ident": view_id}).one()
         if profile is None or row.profile == profile:
             return row
         view_id = row.prev

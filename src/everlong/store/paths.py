@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, literal, select
+from sqlalchemy import Connection, Select, bindparam, literal, select
 
 from everlong.model import Message
 from everlong.store.content import value_of
@@ -39,12 +39,22 @@ class Entry(NamedTuple):
     forgotten: bool
 
 
+def _upwards() -> Select[Any]:
+    columns = (branch.c.id, branch.c.parent, branch.c.fork_depth)
+    first = select(*columns, literal(0).label("up")).where(branch.c.id == bindparam("number"))
+    chain = first.cte("chain", recursive=True)
+    above = select(*columns, chain.c.up + 1).where(branch.c.id == chain.c.parent)
+    return select(chain.union_all(above)).order_by("up")
+
+
+# Made once: to put a statement together takes several times as long as to run it.
+_UPWARDS = _upwards()
+_VALUES = select(content).where(content.c.digest.in_(bindparam("wanted", expanding=True)))
+
+
 def segments_to(connection: Connection, number: int, depth: int) -> list[Segment]:
     """The stretches from the first message to a depth on a branch, in order."""
-    columns = (branch.c.id, branch.c.parent, branch.c.fork_depth)
-    chain = select(*columns, literal(0).label("up")).where(branch.c.id == number).cte("chain", recursive=True)
-    above = select(*columns, chain.c.up + 1).where(branch.c.id == chain.c.parent)
-    rows = connection.execute(select(chain.union_all(above)).order_by("up")).all()
+    rows = connection.execute(_UPWARDS, {"number": number}).all()
     found: list[Segment] = []
     high = depth
     for row in rows:
@@ -95,8 +105,7 @@ class Reader:
         wanted = sorted(set(digests))
         found: dict[bytes, Any] = {}
         for start in range(0, len(wanted), 500):
-            query = select(content).where(content.c.digest.in_(wanted[start : start + 500]))
-            for row in connection.execute(query):
+            for row in connection.execute(_VALUES, {"wanted": wanted[start : start + 500]}):
                 found[bytes(row.digest)] = message_of(row.bytes, row.codec, row.state, row.stub)
         return found
 

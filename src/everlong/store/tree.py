@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from everlong.model import HashChain, Message, Node, Trace
 from everlong.store.content import Blob, blob, encoded
@@ -26,6 +26,10 @@ BATCH = 4_096
 """Messages of one list that are committed together."""
 
 _PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
+
+# Made once, because they are run with every message.
+_VIEW = select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == bindparam("ident"))
+_BRANCH = select(branch.c.head, branch.c.view_id, branch.c.preamble).where(branch.c.id == bindparam("ident"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ class Recorder:
             "INSERT INTO branch (tenant, parent, fork_depth, head, head_depth, view_id, epoch, preamble, ext_id, ts)"
             " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
+        self._locked = database.backend.locked(_BRANCH)
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
 
@@ -247,8 +252,7 @@ class Recorder:
     def _locked_branch(self, connection: Connection, match: Match) -> Row[Any] | None:
         if match.branch is None:
             return None
-        columns = select(branch.c.head, branch.c.view_id, branch.c.preamble).where(branch.c.id == match.branch)
-        row = connection.execute(self.database.backend.locked(columns)).first()
+        row = connection.execute(self._locked, {"ident": match.branch}).first()
         if row is None:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
         return row
@@ -303,9 +307,7 @@ class Recorder:
 def inherited_view(connection: Connection, view_id: int | None, depth: int) -> int | None:
     """The newest usable view of a chain that was made with no knowledge beyond a depth."""
     while view_id is not None:
-        row = connection.execute(
-            select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == view_id)
-        ).first()
+        row = connection.execute(_VIEW, {"ident": view_id}).first()
         if row is None:
             return None
         if row.saw_depth <= depth and row.state != "void":

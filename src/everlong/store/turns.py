@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, checked_messages
@@ -22,7 +22,7 @@ from everlong.store.content import Blob, blob, encoded
 from everlong.store.echo import is_echo
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import branch, session, turn
-from everlong.store.session import usage_totals
+from everlong.store.session import TOTALS, usage_totals
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
@@ -33,6 +33,35 @@ End = Literal["done", "failed", "cancelled"]
 
 _LINKED_AT_ONCE = 8
 """Of turns whose reply never came back, so many of the newest are looked at again with each request."""
+
+# Made once: these are run with every request to a model, and to put a statement together takes longer than to run it.
+_BRANCH = select(branch.c.view_id, branch.c.preamble).where(
+    branch.c.id == bindparam("ident"), branch.c.tenant == bindparam("tenant")
+)
+_TURN = select(turn).where(turn.c.id == bindparam("ident"), turn.c.tenant == bindparam("tenant"))
+_BEGUN = insert(turn)
+_ENDED = (
+    update(turn)
+    .where(turn.c.id == bindparam("ident"))
+    .values({name: bindparam(f"new_{name}") for name in ("status", "error", "usage", "cost", "reply", "ended")})
+)
+_GROWN = (
+    update(session)
+    .where(session.c.id == bindparam("ident"), session.c.tenant == bindparam("own_tenant"))
+    .values({name: session.c[name] + bindparam(f"more_{name}") for name in (*TOTALS, "cost")})
+)
+_WAITING = (
+    select(turn.c.id, turn.c.node, turn.c.depth, turn.c.reply)
+    .where(
+        turn.c.branch.in_(bindparam("branches", expanding=True)),
+        turn.c.depth < bindparam("below"),
+        turn.c.reply.is_not(None),
+        turn.c.echo_node.is_(None),
+    )
+    .order_by(turn.c.id.desc())
+    .limit(_LINKED_AT_ONCE)
+)
+_LINKED = update(turn).where(turn.c.id == bindparam("ident")).values(echo_node=bindparam("echo"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +76,18 @@ class Turn:
     view_id: int | None
     """The view under which it was sent; None where everything was sent raw."""
     model: str | None
-    status: Literal["open", "done", "failed", "cancelled"]
-    error: str | None
-    usage: dict[str, Any] | None
-    cost: float
-    has_reply: bool
-    echo_node: bytes | None
-    """The reply as a message of the conversation, once the client has sent it back."""
     began: float
-    ended: float | None
+    status: Literal["open", "done", "failed", "cancelled"] = "open"
+    error: str | None = None
+    usage: dict[str, Any] | None = None
+    cost: float = 0.0
+    has_reply: bool = False
+    echo_node: bytes | None = None
+    """The reply as a message of the conversation, once the client has sent it back."""
+    ended: float | None = None
+
+
+_COLUMNS = ("session", "branch", "node", "depth", "view_id", "model", "status", "cost")
 
 
 class Turns:
@@ -64,6 +96,7 @@ class Turns:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._database = store.database
+        self._locked = store.database.backend.locked(_TURN)
 
     def begin(self, at: Branch, *, model: str | None = None, session: str | None = None) -> Turn:
         """Say that a request is about to be sent from a place in the tree; durable when this returns.
@@ -71,33 +104,28 @@ class Turns:
         Replies that earlier turns got and that lead to this place are linked with their turns.
         """
 
-        def work(connection: Connection) -> int:
-            row = connection.execute(
-                select(branch.c.view_id, branch.c.preamble).where(
-                    branch.c.id == at.id, branch.c.tenant == self._store.tenant
-                )
-            ).first()
+        def work(connection: Connection) -> Turn:
+            row = connection.execute(_BRANCH, {"ident": at.id, "tenant": self._store.tenant}).first()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._link(connection, at)
             shown = view_for(connection, row.view_id, at.depth, None)
-            values = {
-                "tenant": self._store.tenant,
-                "session": session,
-                "branch": at.id,
-                "node": at.head,
-                "depth": at.depth,
-                "view_id": None if shown is None else shown.id,
-                "preamble": row.preamble,
-                "model": _storable(model),
-                "status": "open",
-                "cost": 0.0,
-                "ts": time.time(),
-            }
-            key = connection.execute(turn.insert().values(values)).inserted_primary_key
-            return int(key[0]) if key is not None else 0
+            made = Turn(
+                id=0,
+                session=session,
+                branch=at.id,
+                node=at.head,
+                depth=at.depth,
+                view_id=None if shown is None else shown.id,
+                model=_storable(model),
+                began=time.time(),
+            )
+            values = {name: getattr(made, name) for name in _COLUMNS}
+            kept = {"tenant": self._store.tenant, "preamble": row.preamble, "ts": made.began}
+            key = connection.execute(_BEGUN, values | kept).inserted_primary_key
+            return replace(made, id=int(key[0]) if key is not None else 0)
 
-        return self.get(self._database.write(work))
+        return self._database.write(work)
 
     def finish(
         self,
@@ -119,30 +147,33 @@ class Turns:
         held = None if said is None else blob(self._store.tenant, encoded(said))
         blocks = [] if said is None else self._store.chain.trace([said]).blocks
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> Turn:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
                 _check_same_end(row, held, status)
-                return
+                return _turn(row)
             if held is not None:
                 self._store.recorder.add_contents(connection, self._store.tenant, [(held, blocks)])
-            values = {
-                "status": status,
-                "error": _storable(error),
-                "usage": None if usage is None else json.dumps(dict(usage), default=str),
-                "cost": cost,
-                "reply": None if held is None else held.digest,
-                "ended": time.time(),
-            }
-            connection.execute(update(turn).where(turn.c.id == ident).values(values))
+            told = None if usage is None else json.dumps(dict(usage), default=str)
+            ended = replace(
+                _turn(row),
+                status=status,
+                error=_storable(error),
+                usage=json.loads(told) if told else None,
+                cost=cost,
+                has_reply=held is not None,
+                ended=time.time(),
+            )
+            values = {name: getattr(ended, name) for name in ("status", "error", "cost", "ended")}
+            values |= {"usage": told, "reply": None if held is None else held.digest}
+            connection.execute(_ENDED, {"ident": ident, **{f"new_{name}": value for name, value in values.items()}})
             if row.session is not None:
-                added = usage_totals(usage or {}) | {"api_calls": 1, "cost": cost}
-                grown = {name: session.c[name] + amount for name, amount in added.items()}
-                mine = (session.c.id == row.session, session.c.tenant == self._store.tenant)
-                connection.execute(update(session).where(*mine).values(grown))
+                added = dict.fromkeys(TOTALS, 0) | usage_totals(usage or {}) | {"api_calls": 1, "cost": cost}
+                grown = {f"more_{name}": amount for name, amount in added.items()}
+                connection.execute(_GROWN, {"ident": row.session, "own_tenant": self._store.tenant, **grown})
+            return ended
 
-        self._database.write(work)
-        return self.get(ident)
+        return self._database.write(work)
 
     def get(self, ident: int) -> Turn:
         """A turn by its number."""
@@ -182,8 +213,8 @@ class Turns:
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Row[Any]:
-        query = select(turn).where(turn.c.id == ident, turn.c.tenant == self._store.tenant)
-        row = connection.execute(self._database.backend.locked(query) if lock else query).first()
+        query = self._locked if lock else _TURN
+        row = connection.execute(query, {"ident": ident, "tenant": self._store.tenant}).first()
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
         return row
@@ -197,26 +228,16 @@ class Turns:
 
     def _link(self, connection: Connection, at: Branch) -> int:
         path = segments_to(connection, at.id, at.depth)
-        waiting = (
-            select(turn)
-            .where(
-                turn.c.branch.in_([part.branch for part in path]),
-                turn.c.depth < at.depth,
-                turn.c.reply.is_not(None),
-                turn.c.echo_node.is_(None),
-            )
-            .order_by(turn.c.id.desc())
-            .limit(_LINKED_AT_ONCE)
-        )
+        waiting = {"branches": [part.branch for part in path], "below": at.depth}
         count = 0
-        for row in connection.execute(waiting).all():
+        for row in connection.execute(_WAITING, waiting).all():
             echo = self._echo_of(connection, row, path)
             if echo is not None:
-                connection.execute(update(turn).where(turn.c.id == row.id).values(echo_node=echo))
+                connection.execute(_LINKED, {"ident": row.id, "echo": echo})
                 count += 1
         return count
 
-    def _echo_of(self, connection: Connection, row: Row[Any], path: list[Segment]) -> bytes | None:
+    def _echo_of(self, connection: Connection, row: Row[Any, Any, Any, Any], path: list[Segment]) -> bytes | None:
         """The message that follows a turn's request on a path, if it repeats the turn's reply."""
         after = next((part for part in path if part.high > row.depth), None)
         if after is None:
