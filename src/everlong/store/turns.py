@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -89,7 +89,7 @@ class Turns:
                 "depth": at.depth,
                 "view_id": None if shown is None else shown.id,
                 "preamble": row.preamble,
-                "model": _storable(model),
+                "model": storable(model),
                 "status": "open",
                 "cost": 0.0,
                 "ts": time.time(),
@@ -128,7 +128,7 @@ class Turns:
                 self._store.recorder.add_contents(connection, self._store.tenant, [(held, blocks)])
             values = {
                 "status": status,
-                "error": _storable(error),
+                "error": storable(error),
                 "usage": None if usage is None else json.dumps(dict(usage), default=str),
                 "cost": cost,
                 "reply": None if held is None else held.digest,
@@ -171,6 +171,13 @@ class Turns:
     def unfinished(self) -> list[Turn]:
         """Turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
         return self._select(turn.c.status == "open")
+
+    def since(self, at: float = 0.0) -> Iterator[Turn]:
+        """All turns that were begun from a moment on (seconds since 1970), oldest first, read bit by bit."""
+        query = select(turn).where(turn.c.tenant == self._store.tenant, turn.c.ts >= at).order_by(turn.c.id)
+        with self._database.read() as connection:
+            for row in connection.execution_options(yield_per=500).execute(query):
+                yield _turn(row)
 
     def link(self, at: Branch) -> int:
         """Link replies with the messages on the way to a place that repeat them; how many were found.
@@ -241,7 +248,7 @@ def _check_same_end(row: Row[Any], held: Blob | None, status: str) -> None:
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
 
 
-def _storable(text: str | None) -> str | None:
+def storable(text: str | None) -> str | None:
     """A text without what a database refuses."""
     return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
