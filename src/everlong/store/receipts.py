@@ -1,7 +1,8 @@
 """Receipts: what calls to a model on the side of a conversation used and cost.
 
-A conversation's own requests are turns; a summary, a memory flush and a ping that keeps a cache warm are none. A receipt
-has figures and no words, so forgetting leaves it alone; it goes with its session. Knows no provider and no price.
+A conversation's own requests are turns; a summary, a memory flush and a ping that keeps a cache warm are none. A
+receipt has figures and no words, so forgetting leaves it alone; it goes with its session. Knows no provider and no
+price.
 """
 
 from __future__ import annotations
