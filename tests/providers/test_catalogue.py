@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from everlong.config import ModelSettings, ProviderSettings, Settings
 from everlong.providers import Catalogue, ModelName, Usage, connect, parse_model_name
 from everlong.providers.catalogue import DEFAULT_CONTEXT_LENGTH
 from everlong.providers.names import ENDPOINTS, Endpoint, endpoint_for
+from everlong.providers.rates import Rates
 from tests.testing_server.conftest import Serve
 
 OPUS = ModelName("anthropic", "claude-opus-5")
@@ -42,6 +44,35 @@ def test_a_price_that_rises_with_the_prompt_is_known_with_its_step() -> None:
     assert catalogue.info(haiku, endpoint).price_step == 100_000
     assert catalogue.cost(haiku, endpoint, Usage(100_000)) == pytest.approx(0.01)
     assert catalogue.cost(haiku, endpoint, Usage(200_000)) == pytest.approx(0.10)
+
+
+def test_the_rates_of_a_request_are_exact_and_those_of_its_step() -> None:
+    haiku, endpoint = ModelName("anthropic", "claude-haiku-5-5"), ENDPOINTS["anthropic"]
+    low, high = (Catalogue().rates(haiku, endpoint, tokens) for tokens in (100_000, 100_001))
+    assert low is not None
+    assert high is not None
+    assert low == Rates(Decimal("0.1"), Decimal("0.5"), Decimal("0.01"), Decimal("0.125"), Decimal("0.2"))
+    assert high.cache_write_1h > high.cache_write > high.input > low.input
+    usage = Usage(1, 1, cache_read_tokens=1, cache_write_tokens=2, cache_write_1h_tokens=1)
+    assert low.cost(usage) == Decimal("0.000000935")
+    assert low.uncached_cost(usage) == Decimal("0.0000009")
+
+
+def test_an_hour_in_the_cache_costs_more_on_every_step() -> None:
+    haiku, endpoint, catalogue = ModelName("anthropic", "claude-haiku-5-5"), ENDPOINTS["anthropic"], Catalogue()
+    short = catalogue.cost(haiku, endpoint, Usage(cache_write_tokens=200_000))
+    long = catalogue.cost(haiku, endpoint, Usage(cache_write_tokens=200_000, cache_write_1h_tokens=200_000))
+    assert short is not None
+    assert long is not None
+    assert long > short
+
+
+def test_prices_of_ones_own_are_taken_as_they_are_written() -> None:
+    rates = Catalogue({"claude-opus-5": ModelSettings(input_price=0.1, output_price=0.3)}).rates(
+        OPUS, ENDPOINTS["anthropic"]
+    )
+    assert rates == Rates(*map(Decimal, ("0.1", "0.3", "0.1", "0.1", "0.1")))
+    assert Catalogue().rates(LOCAL, WORKSHOP) is None
 
 
 def test_an_unknown_model_asks_its_server_once_and_else_has_the_default() -> None:

@@ -218,6 +218,7 @@ def test_what_openai_cached_is_told_apart_from_the_rest(serve: Serve, connected:
         "output_tokens": 1,
         "cache_read_tokens": 1_920,
         "cache_write_tokens": 0,
+        "cache_write_1h_tokens": 0,
         "reasoning_tokens": 0,
     }
 

@@ -65,7 +65,7 @@ def test_what_an_older_version_stored_is_still_there(tmp_path: Path) -> None:
         at = new.record(TALK)
     # Back to the first version: what later ones added is taken away again.
     with sqlite3.connect(path) as raw:
-        for table in ("session", "compaction", "pin", "tombstone", "output"):
+        for table in ("session", "compaction", "pin", "tombstone", "output", "receipt"):
             raw.execute(f"DROP TABLE {table}")
         raw.execute("ALTER TABLE view DROP COLUMN origin")
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")  # noqa: S608 - a constant

@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.errors import ContextOverflow, ProviderError
 from everlong.providers.base import Usage
 from everlong.providers.names import Endpoint, ModelName
+from everlong.providers.rates import Rates, first_step, listed_rates
 
 if TYPE_CHECKING:
     from everlong.config import ModelSettings
@@ -119,30 +121,48 @@ class Catalogue:
         return self._settings.get(str(name)) or self._settings.get(name.model)
 
     def _own_prices(self, name: ModelName) -> ModelPrices | None:
+        own = self._own_rates(name)
+        return None if own is None else _as_floats(own)
+
+    def _own_rates(self, name: ModelName) -> Rates | None:
         own = self._setting(name)
         if own is None or own.input_price is None:
             return None
-        plain = own.input_price
-        write = plain if own.cache_write_price is None else own.cache_write_price
-        return ModelPrices(
+
+        def price(value: float | None, otherwise: Decimal) -> Decimal:
+            return otherwise if value is None else Decimal(str(value))  # as it is written, not as it is stored
+
+        plain = Decimal(str(own.input_price))
+        write = price(own.cache_write_price, plain)
+        return Rates(
             input=plain,
-            output=plain if own.output_price is None else own.output_price,
-            cache_read=plain if own.cache_read_price is None else own.cache_read_price,
+            output=price(own.output_price, plain),
+            cache_read=price(own.cache_read_price, plain),
             cache_write=write,
             cache_write_1h=write,
         )
 
+    def rates(
+        self, name: ModelName, endpoint: Endpoint, prompt_tokens: int = 0, at: float | None = None
+    ) -> Rates | None:
+        """What each kind of token of a request costs, with the steps of the price; None where that is not known.
+
+        Args:
+            name: the model.
+            endpoint: who serves it.
+            prompt_tokens: all tokens of the request's prompt.
+            at: when it was sent, in seconds since 1970; now, if not given.
+        """
+        own = self._own_rates(name)
+        if own is not None or endpoint.catalogue is None:  # what a server of one's own costs, no catalogue knows
+            return own
+        entry = _entry(name.model, endpoint.catalogue)
+        return None if entry is None else listed_rates(entry, prompt_tokens, at)
+
     def cost(self, name: ModelName, endpoint: Endpoint, usage: Usage) -> float | None:
         """What a call costs in US dollars, with the steps of the price; None where prices are not known."""
-        own = self._own_prices(name)
-        if own is not None:
-            return own.cost(usage)
-        prices, step = _prices(_entry(name.model, endpoint.catalogue), endpoint)
-        if prices is None:
-            return None
-        if step is None or usage.prompt_tokens <= step:
-            return prices.cost(usage)
-        return _stepped_cost(name.model, endpoint, usage)
+        rates = self.rates(name, endpoint, usage.prompt_tokens)
+        return None if rates is None else float(rates.cost(usage))
 
 
 # -- the offline catalogue --------------------------------------------------------------------------------------------
@@ -163,42 +183,15 @@ def _entry(model: str, provider: str | None) -> Any:
 def _prices(entry: Any, endpoint: Endpoint) -> tuple[ModelPrices | None, int | None]:
     if entry is None or endpoint.catalogue is None:  # what a server of one's own costs, no catalogue knows
         return None, None
-    from datetime import UTC, datetime  # noqa: PLC0415 - only needed with the catalogue
-
-    listed = entry.get_prices(datetime.now(tz=UTC))
-    plain, step = _lowest(getattr(listed, "input_mtok", None))
-    output, _ = _lowest(getattr(listed, "output_mtok", None))
-    if plain is None or output is None:
-        return None, None
-    read, _ = _lowest(getattr(listed, "cache_read_mtok", None))
-    write, _ = _lowest(getattr(listed, "cache_write_mtok", None))
-    write = plain if write is None else write
-    hour, _ = _lowest(getattr(listed, "cache_write_1h_mtok", None))
-    prices = ModelPrices(plain, output, plain if read is None else read, write, write if hour is None else hour)
-    return prices, step
+    lowest = listed_rates(entry, 0)
+    return (None, None) if lowest is None else (_as_floats(lowest), first_step(entry))
 
 
-def _lowest(price: Any) -> tuple[float | None, int | None]:
-    """The price of the first step, and where the second begins."""
-    if price is None:
-        return None, None
-    tiers = getattr(price, "tiers", None)
-    if tiers is None:
-        return float(price), None
-    return float(price.base), min((tier.start for tier in tiers), default=None)
-
-
-def _stepped_cost(model: str, endpoint: Endpoint, usage: Usage) -> float:
-    import genai_prices  # noqa: PLC0415 - optional, and slow to load
-
-    calculated = genai_prices.calc_price(
-        genai_prices.Usage(
-            input_tokens=usage.prompt_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-        ),
-        model,
-        provider_id=endpoint.catalogue,
+def _as_floats(rates: Rates) -> ModelPrices:
+    return ModelPrices(
+        float(rates.input),
+        float(rates.output),
+        float(rates.cache_read),
+        float(rates.cache_write),
+        float(rates.cache_write_1h),
     )
-    return float(calculated.total_price)

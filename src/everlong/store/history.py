@@ -15,7 +15,7 @@ from sqlalchemy import Row, select
 from everlong.context.engine import ContextEngine
 from everlong.context.report import CompactionReport
 from everlong.model import Message
-from everlong.store.schema import compaction
+from everlong.store.schema import compaction, view
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -112,6 +112,13 @@ def history(store: Store, *, session: str | None = None, branch: int | None = No
         query = query.where(compaction.c.branch == branch)
     with store.database.read() as connection:
         return [_compaction(row) for row in connection.execute(query)]
+
+
+def repeated_views(store: Store) -> dict[int, int]:
+    """For each view that a fork took over, the view of another branch that it repeats."""
+    query = select(view.c.id, view.c.origin).where(view.c.tenant == store.tenant, view.c.origin.is_not(None))
+    with store.database.read() as connection:
+        return {row.id: row.origin for row in connection.execute(query)}
 
 
 def _compaction(row: Row[Any]) -> Compaction:

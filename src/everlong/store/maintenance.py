@@ -26,6 +26,7 @@ from everlong.store.schema import (
     output,
     pending,
     pin,
+    receipt,
     session,
     turn,
     view,
@@ -242,7 +243,7 @@ def stats(store: Store) -> dict[str, int]:
             name: connection.execute(
                 select(func.count()).select_from(table).where(table.c.tenant == store.tenant)
             ).scalar_one()
-            for name, table in (tables | {"compactions": compaction, "outputs": output}).items()
+            for name, table in (tables | {"compactions": compaction, "outputs": output, "receipts": receipt}).items()
         }
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
     return {**found, "bytes": size_of(store)}

@@ -35,6 +35,7 @@ __all__ = [
     "output",
     "pending",
     "pin",
+    "receipt",
     "session",
     "tombstone",
     "turn",
@@ -270,6 +271,22 @@ output = Table(  # the whole output of a tool, of which a message has only a par
     Column("ts", Float(53), nullable=False),
     UniqueConstraint("node", "digest"),
     Index("ix_output_digest", "tenant", "digest"),
+)
+
+receipt = Table(  # what a call on the side of a session used: figures, no words
+    "receipt",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("session", String, nullable=False),
+    Column("kind", String, nullable=False),  # summary, memory or ping
+    Column("model", String),
+    Column("usage", Text, nullable=False),  # JSON, as the provider told it
+    Column("cost", Float(53)),  # US dollars; null where the price was not known
+    Column("ts", Float(53), nullable=False),
+    Index("ix_receipt_session", "session"),
+    Index("ix_receipt_ts", "tenant", "ts"),
+    sqlite_autoincrement=True,
 )
 
 pending = Table(  # stored but not indexed yet: a node's seq, or minus the seq of a view's item

@@ -19,7 +19,7 @@ from everlong.errors import NotStored, StoreError, TitleTaken
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.naming import clean_title, new_session_id, next_title, session_source
 from everlong.store.paths import Entry
-from everlong.store.schema import branch, compaction, session, turn
+from everlong.store.schema import branch, compaction, receipt, session, turn
 from everlong.store.session import TOTALS, Session, usage_totals
 from everlong.store.tree import Branch
 
@@ -295,7 +295,8 @@ class Sessions:
         def work(connection: Connection) -> None:
             row = self._row(connection, ident, lock=True)
             connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
-            connection.execute(compaction.delete().where(compaction.c.session == ident))
+            for table in (compaction, receipt):
+                connection.execute(table.delete().where(table.c.session == ident))
             connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
             connection.execute(session.delete().where(session.c.id == ident))
 

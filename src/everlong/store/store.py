@@ -30,6 +30,7 @@ from everlong.store.history import MANUAL, Compaction, Occasion, history
 from everlong.store.outputs import Outputs
 from everlong.store.pages import ReadPage, page_of
 from everlong.store.paths import Entry, Reader, message_of, segments_to
+from everlong.store.receipts import Receipts
 from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches
 from everlong.store.schema import content as contents
@@ -61,6 +62,7 @@ class Store:
         self.sessions = Sessions(self)
         self.turns = Turns(self)
         self.outputs = Outputs(self)
+        self.receipts = Receipts(self)
         self.recording = Recording(self)
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -117,7 +117,7 @@ class Turns:
                 node=at.head,
                 depth=at.depth,
                 view_id=None if shown is None else shown.id,
-                model=_storable(model),
+                model=storable(model),
                 began=time.time(),
             )
             values = {name: getattr(made, name) for name in _COLUMNS}
@@ -158,7 +158,7 @@ class Turns:
             ended = replace(
                 _turn(row),
                 status=status,
-                error=_storable(error),
+                error=storable(error),
                 usage=json.loads(told) if told else None,
                 cost=cost,
                 has_reply=held is not None,
@@ -202,6 +202,13 @@ class Turns:
     def unfinished(self) -> list[Turn]:
         """Turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
         return self._select(turn.c.status == "open")
+
+    def since(self, at: float = 0.0) -> Iterator[Turn]:
+        """All turns that were begun from a moment on (seconds since 1970), oldest first, read bit by bit."""
+        query = select(turn).where(turn.c.tenant == self._store.tenant, turn.c.ts >= at).order_by(turn.c.id)
+        with self._database.read() as connection:
+            for row in connection.execution_options(yield_per=500).execute(query):
+                yield _turn(row)
 
     def link(self, at: Branch) -> int:
         """Link replies with the messages on the way to a place that repeat them; how many were found.
@@ -262,7 +269,7 @@ def _check_same_end(row: Row[Any], held: Blob | None, status: str) -> None:
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
 
 
-def _storable(text: str | None) -> str | None:
+def storable(text: str | None) -> str | None:
     """A text without what a database refuses."""
     return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 

@@ -15,7 +15,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.forgotten import read_stub
-from everlong.store.schema import annex, branch, content, node, output, pin, session, turn, view, view_item
+from everlong.store.schema import annex, branch, content, node, output, pin, receipt, session, turn, view, view_item
 from everlong.store.views import Item, problems_of
 
 if TYPE_CHECKING:
@@ -236,6 +236,10 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
         (
             "the system prompt of session {0} is not there",
             _dangling(session.c.id, session.c.system_prompt, content.c.digest).where(session.c.tenant == tenant),
+        ),
+        (
+            "a receipt is of session {0}, which is not there",
+            _dangling(receipt.c.session, receipt.c.session, session.c.id).where(receipt.c.tenant == tenant),
         ),
         (
             "a pin names message {0}, which is not there",
