@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import Notice, SessionStarted, TurnFinished
 from everlong.agent.loop import Loop
+from everlong.agent.pauses import Pauses
 from everlong.agent.todos import TodoKeeper
 from everlong.agent.watch import ctrl_c_sets
 from everlong.context import ContextCompressor
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent"]
 
-_IDLE_MARGIN = 30.0
-"""Seconds before the provider forgets the conversation in which a pause is used."""
-
 
 class Agent(Loop):
     """A model with tools, a memory and a conversation that does not end at the window."""
@@ -42,8 +40,8 @@ class Agent(Loop):
     """Who writes summaries while a model is in force."""
     conversation_for: Callable[[], Conversation]
     """Makes a conversation in which nothing was said yet."""
-    idle_seconds: float | None = None
-    """How long the provider holds the conversation, where pauses are to be used for compacting."""
+    pauses: Pauses
+    """What is done while nobody says anything."""
     todos: TodoKeeper
 
     @property
@@ -81,6 +79,7 @@ class Agent(Loop):
 
     def run(self, prompt: str | Sequence[Mapping[str, Any]] | None = None) -> TurnFinished:
         """Work on a prompt until the model is done; memories hear of it. See `Loop.run`."""
+        self.pauses.over()
         if self.memory is None or prompt is None:
             return super().run(prompt)
         said = prompt if isinstance(prompt, str) else text_of({"role": "user", "content": list(prompt)})
@@ -154,7 +153,7 @@ class Agent(Loop):
         return self.run(content if isinstance(content, str | list) else "")
 
     def rest(self, idle: float) -> float | None:
-        """Use a pause: compact what would soon be due, shortly before the provider forgets the conversation.
+        """Use a pause as the settings say: compact what would soon be due, or keep the provider from forgetting.
 
         Args:
             idle: seconds since the last answer.
@@ -162,14 +161,8 @@ class Agent(Loop):
         Returns:
             Seconds after which to call again; None where this pause is of no more use.
         """
-        if self.idle_seconds is None or self.conversation.branch is None:
-            return None
-        wait = self.idle_seconds - _IDLE_MARGIN - idle
-        if wait > 0:
-            return wait
-        if idle < self.idle_seconds:
-            self.compactor.in_a_pause()
-        return None
+        self._begin()
+        return self.pauses.rest(idle, self.asker, self.compactor)
 
     def switch_model(self, connection: Connection) -> None:
         """Go on with another model; if its window is smaller, the old model first compacts for it."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta, unheard
+from everlong.caching.keepalive import ping_request
 from everlong.errors import ProviderError
 from everlong.providers.base import CallOptions, Done
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from everlong.agent.watch import Watch
     from everlong.caching import PromptCache
     from everlong.model import Message
-    from everlong.providers.base import Reply
+    from everlong.providers.base import Reply, Usage
     from everlong.providers.connection import Connection
 
 __all__ = ["Asker"]
@@ -25,6 +26,10 @@ _RESTARTS = 3
 """So often an answer that broke off half-way is asked for again."""
 _MOST_ANSWER_TOKENS = 16_384
 _LEAST_ANSWER_TOKENS = 256
+
+
+class _NoPing(Exception):  # noqa: N818 - a signal inside this module
+    """The provider would refuse a ping."""
 
 
 class Asker:
@@ -54,6 +59,7 @@ class Asker:
         """The words of an answer that has not come to its end."""
         self._most = max_answer_tokens or _MOST_ANSWER_TOKENS
         self._listen = listen
+        self._sent: Sequence[Message] = ()
 
     @property
     def model(self) -> str:
@@ -74,6 +80,7 @@ class Asker:
             Interrupted: whoever watches was told to stop; `partial` has what was said so far.
             OutOfTime: as above, because the time is up.
         """
+        self._sent = messages
         for left in reversed(range(_RESTARTS + 1)):
             self.partial = ""
             has_begun = False
@@ -94,6 +101,28 @@ class Asker:
                     raise
                 self._listen(Restarted(str(error)))
         raise AssertionError("a stream ends with Done or an error")
+
+    def ping(self) -> Usage | None:
+        """Send the last request once more with no answer asked for, so that the provider does not forget it.
+
+        None where there is no cache to keep, or the provider would refuse such a request.
+        """
+        cache, messages = self.cache, self._sent
+        if cache is None or not messages:
+            return None
+
+        def prepare(body: dict[str, Any]) -> Mapping[str, Any]:
+            ping = ping_request(cache.apply(body))
+            if ping is None:
+                raise _NoPing
+            return ping
+
+        try:
+            reply = self.connection.complete(messages, tools=self.tools, max_tokens=1, prepare=prepare)
+        except _NoPing:
+            return None
+        cache.touch()
+        return reply.usage
 
     def _stream(self, messages: Sequence[Message], answer_tokens: int) -> Any:
         options: CallOptions = {"tools": self.tools, "max_tokens": answer_tokens}

@@ -20,6 +20,7 @@ from everlong.agent.conversation import Conversation
 from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.limits import Limits
+from everlong.agent.pauses import Pauses
 from everlong.agent.prompt import system_prompt
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
@@ -170,8 +171,9 @@ class _Opening:
         )
         made.memory = self.memory
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
-        if settings.agent.idle_compaction:
-            made.idle_seconds = 3_600.0 if settings.prompt_caching.cache_ttl == "1h" else 300.0
+        caching = settings.prompt_caching
+        held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
+        made.pauses = Pauses(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
         self._agent = made
         if isinstance(engine, ContextCompressor):
             engine.summarizer = self._summarizer(self.connection)
