@@ -98,12 +98,11 @@ class Played:
         return known and not (self.errors or self.rejections or self.missing)
 
 
-def settings_for(window: int, model: str, folder: Path, **sections: object) -> Settings:
-    """The usual settings, with the server's window and a store of their own."""
+def settings_for(window: int, model: str, **sections: object) -> Settings:
+    """The usual settings, with a window for a model that the catalogue does not know."""
     values: dict[str, object] = {
         "models": {model: {"context_length": window}},
         "auxiliary": {"compression": {"provider": "main"}},
-        "store": {"path": str(folder / "store.db")},
     }
     return Settings.model_validate(values | sections)
 
@@ -149,7 +148,7 @@ def play(turns: int, api: Api, window: int = WINDOW, seed: int = 1, *, with_mode
     todo = list(jobs(turns, seed))
     clerk = Clerk(todo)
     with own_folder() as folder, ModelServer(clerk, window=window, remember=8, alternate_roles=True) as server:
-        settings = settings_for(window, MODELS[api], folder)
+        settings = settings_for(window, MODELS[api])
         options = AgentOptions(root=folder / "project", approver=approve_everything)
         with Store.open(folder / "store.db") as store:
             connection = connected(server.url, api, settings)

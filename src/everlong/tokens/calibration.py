@@ -2,19 +2,19 @@
 
 A reported figure covers exactly the messages that were sent. When the next request begins with the same messages,
 that figure is taken as it is and only what came after is counted, times the ratio of reported to counted tokens seen
-so far. Knows no API: someone hands in the figures. Keeps fingerprints and numbers, never a message.
+so far. Knows no API: someone hands in the figures. Of reports it keeps fingerprints and numbers, never a message.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
 
-from everlong.model.content import part_text
 from everlong.model.message import Message
+from everlong.tokens.beginnings import Beginnings
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
 
 LEAST_SCALE = 0.3
@@ -53,6 +53,7 @@ class Calibration:
 
     def __init__(self, counter: MessageCounter | None = None) -> None:
         self.counter = counter if counter is not None else MessageCounter()
+        self._beginnings = Beginnings(self.counter)
         self._models: dict[str, _Learned] = {}
         self._lock = Lock()
 
@@ -67,11 +68,12 @@ class Calibration:
         if isinstance(prompt_tokens, bool) or not isinstance(prompt_tokens, int | float):
             return
         schema = self.counter.count_tools(tools)
-        counted = sum(self.counter.counts(messages)) + schema + REPLY_PRIMING
+        walk = self._beginnings.walk(messages)
+        counted = walk.tokens + schema + REPLY_PRIMING
         if not LEAST_SCALE * counted <= prompt_tokens <= GREATEST_SCALE * counted + _HIDDEN_TOKENS:
             return
         report = _Report(int(prompt_tokens), counted, schema)
-        prints = list(_fingerprints(messages))
+        prints = walk.prints
         with self._lock:
             learned = self._models.setdefault(model, _Learned())
             self._learn(learned, _latest(learned, prints[:-1])[1], report)
@@ -109,52 +111,21 @@ class Calibration:
     ) -> int:
         """The best figure for the prompt tokens of a request: reported as far as it goes, counted beyond."""
         schema = self.counter.count_tools(tools)
-        prints = list(_fingerprints(messages)) if model in self._models else []
+        walk = self._beginnings.walk(messages)
         with self._lock:
             learned = self._models.get(model)
             scale = learned.scale() if learned else 1.0
-            length, report = _latest(learned, prints) if learned else (0, None)
+            length, report = _latest(learned, walk.prints) if learned else (0, None)
         if report is None:
-            return round((sum(self.counter.counts(messages)) + schema + REPLY_PRIMING) * scale)
-        added = sum(self.counter.counts(messages[length:])) + schema - report.tools
+            return round((walk.tokens + schema + REPLY_PRIMING) * scale)
+        added = walk.tokens - walk.counted[length - 1] + schema - report.tools
         return max(1, report.reported + round(added * scale))
 
 
-def _latest(learned: _Learned, prints: list[int]) -> tuple[int, _Report | None]:
+def _latest(learned: _Learned, prints: Sequence[int]) -> tuple[int, _Report | None]:
     """The longest beginning of a list for which there is a report, and that report."""
     reports = learned.reports
-    length, found = 0, None
-    for index, print_ in enumerate(prints, 1):
-        if print_ in reports:
-            length, found = index, reports[print_]
-    return length, found
-
-
-def _fingerprints(messages: Sequence[Message]) -> Iterator[int]:
-    """For each beginning of a list, a number that depends on all words and calls in it, and on nothing else.
-
-    Marks for a provider's cache and the spelling of plain text as a part do not change it: they do not change what
-    the model reads.
-    """
-    rolling = 0
-    for message in messages:
-        if type(message) is not dict:
-            rolling = hash((rolling, repr(message)))
-        else:
-            content = message.get("content")
-            words = content if type(content) is str else _words(content)
-            calls = message.get("tool_calls")
-            rolling = hash((rolling, str(message.get("role")), words, repr(calls) if calls else None))
-        yield rolling
-
-
-def _words(content: Any) -> str:
-    if not content:
-        return ""
-    if not isinstance(content, list):
-        return repr(content)
-    texts = []
-    for part in content:
-        text = part_text(part) if isinstance(part, dict) else str(part)
-        texts.append(text or repr(part))
-    return "\n".join(texts)
+    for length in range(len(prints), 0, -1):
+        if (found := reports.get(prints[length - 1])) is not None:
+            return length, found
+    return 0, None

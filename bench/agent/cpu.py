@@ -1,0 +1,200 @@
+"""Our own CPU per turn: what an agent costs besides the model, its client and the network, however long it has gone on.
+
+The model is a list of events in this process, so that neither a client nor HTTP is measured; store, engine, cache,
+tools and the loop are real. Every turn is a request, one call of a tool, its result and an answer. Measured is the
+median of many turns, at 100 messages and at 50,000 of one conversation.
+
+    python -m bench.agent.cpu --messages 50000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Unpack
+
+from bench.agent.session import own_folder, settings_for
+from bench.measure import verdict
+from everlong.agent import Agent, AgentOptions, approve_everything, open_agent
+from everlong.model import Message
+from everlong.providers import Connection
+from everlong.providers.base import CallOptions, Done, Event, Reply, TextDelta, ToolCallMade, Usage, UsageReported
+from everlong.providers.catalogue import Catalogue
+from everlong.providers.names import Endpoint, ModelName
+from everlong.store import Store
+
+__all__ = ["Answers", "connection_to", "milliseconds"]
+
+WINDOW = 200_000
+SHORT = 100
+MOST_MS = 5.0
+MOST_GROWTH = 2.0
+FLOOR_STEPS = 10_000
+FLOOR_MS = 0.7
+"""What the floor takes on the machine that the bar is for; others, and busy ones, are given as much more time."""
+_PER_TURN = 4
+"""Messages of a turn."""
+_CONVERSATIONS = 12
+_MEASURED = 300
+"""Turns of the long conversation whose median is taken."""
+_WORDS = "the ferry to the island leaves from the outer quay when the tide allows and the ramp is free again today "
+
+
+class Answers:
+    """A provider that answers from memory: first a call, then words."""
+
+    name = "custom"
+    model = "in-process"
+    takes_markers = False
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
+        """The events of one answer, as a client would give them."""
+        del call
+        self._number += 1
+        usage = Usage(input_tokens=1_000 + len(messages) * 120, output_tokens=60)
+        if messages[-1]["role"] == "user":
+            arguments = json.dumps({"path": "README.md"})
+            function = {"name": "read_file", "arguments": arguments}
+            made: Message = {"role": "assistant", "content": "I look it up.", "tool_calls": []}
+            made["tool_calls"] = [{"id": f"call_{self._number}", "type": "function", "function": function}]
+            reply = Reply(made, usage, "tool_calls", self.model, self.name)
+            yield TextDelta("I look it up.")
+            yield ToolCallMade(reply.calls[0])
+        else:
+            text = f"Ferry {self._number}: " + _WORDS * 3
+            reply = Reply({"role": "assistant", "content": text}, usage, "end", self.model, self.name)
+            for start in range(0, len(text), 40):
+                yield TextDelta(text[start : start + 40])
+        yield UsageReported(usage)
+        yield Done(reply)
+
+    def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
+        """Asked for a summary, or for what to remember; there is none."""
+        del messages, call
+        return Reply({"role": "assistant", "content": "nothing"}, Usage(1_000, 1), "end", self.model, self.name)
+
+    def served_context_length(self) -> int | None:
+        """Nothing is served."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def connection_to(provider: Any, window: int = WINDOW) -> Connection:
+    """A connection to a provider of this process."""
+    name = ModelName("custom", str(provider.model))
+    catalogue = Catalogue(settings_for(window, str(provider.model)).models)
+    return Connection(provider, name, Endpoint("custom"), catalogue)
+
+
+class Measured:
+    """A conversation whose turns are measured."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._turns = 0
+        self.floors: list[float] = []
+        """What the same piece of bare Python took before each turn."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages were said in all."""
+        return self._turns * _PER_TURN
+
+    def turns(self, count: int) -> list[float]:
+        """The CPU milliseconds of each of the next turns."""
+        spent: list[float] = []
+        for _ in range(count):
+            self.floors.append(floor())
+            asked = f"When does ferry {self._turns} leave? " + _WORDS * 2
+            started = time.process_time()
+            self._agent.run(asked)
+            spent.append(1e3 * (time.process_time() - started))
+            self._turns += 1
+        return spent
+
+    @property
+    def described(self) -> str:
+        """What stands in sight."""
+        return f"{len(self._agent.conversation.messages)} in sight, {self._agent.compactor.count} compactions"
+
+
+def floor() -> float:
+    """CPU milliseconds of a fixed piece of bare Python: how quick this machine is at the moment."""
+    started = time.process_time()
+    total = 0
+    for number in range(FLOOR_STEPS):
+        total += number * number % 7
+    return 1e3 * (time.process_time() - started)
+
+
+def opened(store: Store, root: Any) -> Measured:
+    """A new conversation with a model of this process."""
+    provider = Answers()
+    settings = settings_for(WINDOW, provider.model)
+    options = AgentOptions(root=root, approver=approve_everything)
+    agent = open_agent(settings, connection_to(provider), options, store=store)
+    agent.engine.summarizer = None  # type: ignore[attr-defined]  # the compressor; its summaries are our own work
+    return Measured(agent)
+
+
+def milliseconds(messages: int = 50_000) -> tuple[float, float, float]:
+    """The median of a turn at 100 messages and at so many, in milliseconds of CPU, and that of the floor."""
+    with own_folder() as folder, Store.open(folder / "store.db") as store:
+        root = folder / "project"
+        short: list[float] = []
+        floors: list[float] = []
+        for _ in range(_CONVERSATIONS):
+            one = opened(store, root)
+            one.turns(SHORT // _PER_TURN - 5)
+            short += one.turns(10)
+            floors += one.floors
+        first = statistics.median(short)
+        _tell(SHORT, short, floors, f"{_CONVERSATIONS} conversations")
+        long = opened(store, root)
+        last: list[float] = []
+        for point in sorted({min(messages, at) for at in (1_000, 5_000, 20_000, messages)}):
+            long.turns(max(0, (point - long.messages) // _PER_TURN - _MEASURED // 2))
+            long.floors.clear()
+            last = long.turns(min(_MEASURED, point // _PER_TURN))
+            _tell(point, last, long.floors, long.described)
+        # The machine may be busier at one time than at another, so both are taken by their own floor.
+        scale = statistics.median(floors) / statistics.median(long.floors)
+        return first, statistics.median(last) * scale, statistics.median(floors)
+
+
+def _tell(messages: int, spent: Sequence[float], floors: Sequence[float], what: str) -> None:
+    ordered = sorted(spent)
+    tenth = ordered[len(ordered) // 10], ordered[-len(ordered) // 10]
+    print(
+        f"{messages:>8,} messages  {statistics.median(spent):6.2f} ms in the median, {tenth[0]:.2f} to {tenth[1]:.2f} of "
+        f"eight in ten, {sum(spent) / len(spent):.2f} on average; floor {statistics.median(floors):.2f} ms ({what})"
+    )
+
+
+def main() -> int:
+    """Measure and tell; 1 where a bar was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.agent.cpu", description=__doc__)
+    parser.add_argument("--messages", type=int, default=50_000)
+    asked = parser.parse_args()
+    first, last, measured_floor = milliseconds(asked.messages)
+    allowed = MOST_MS * max(1.0, measured_floor / FLOOR_MS)
+    growth = last / first
+    print(
+        f"own CPU of a turn at {SHORT} messages: {first:.2f} ms <= {allowed:.2f} {verdict(first, allowed)} "
+        f"({MOST_MS:g} ms where the floor takes {FLOOR_MS:g})"
+    )
+    print(f"at {asked.messages:,}: {growth:.2f} times that <= {MOST_GROWTH:g} {verdict(growth, MOST_GROWTH)}")
+    return 0 if first <= allowed and growth <= MOST_GROWTH else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
