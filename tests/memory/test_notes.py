@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import sys
 from pathlib import Path
@@ -268,15 +267,12 @@ def test_a_comment_that_is_not_closed_cannot_swallow_notes(notes: NotesMemory, f
     assert notes.notes("memory") == ["<!-- to do", "one", "two"]
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_named(notes: NotesMemory, folder: Path) -> None:
-    folder.mkdir()
-    folder.chmod(0o500)
-    try:
-        error = call(notes, "memory_add", target="memory", text="one")["error"]
-    finally:
-        folder.chmod(0o700)
-    assert f"cannot write {folder / 'MEMORY.md'}" in error
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "occupied").write_text("a file, not a folder")
+    notes = NotesMemory(tmp_path / "occupied" / "memories")
+    error = call(notes, "memory_add", target="memory", text="one")["error"]
+    assert f"{tmp_path / 'occupied' / 'memories'}" in error
+    assert "Not a directory" in error
 
 
 def test_a_folder_where_a_file_should_be_is_named(notes: NotesMemory, folder: Path) -> None:
