@@ -39,6 +39,8 @@ class ChatState:
     cost: float = 0.0
     last_used: float = 0.0
     """When the model last answered, by the clock that only goes forward."""
+    rest_at: float | None = None
+    """When the pause should be looked at again, by the same clock."""
     changed: Callable[[], None] = lambda: None
     """Called after a change, to draw anew."""
 

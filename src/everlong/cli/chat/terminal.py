@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["talk"]
 
+_LOOK_SECONDS = 2.0
+"""How often it is looked whether a pause should be used."""
 _KEYS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
 
 
@@ -66,6 +68,7 @@ async def _talk(state: ChatState, worker: Worker, registry: Registry) -> None:
 
     state.changed = changed
     worker.start()
+    pauses = asyncio.create_task(_use_pauses(worker))
     while not state.is_over:
         try:
             text = await session.prompt_async(lambda: _prompt(state))
@@ -77,6 +80,13 @@ async def _talk(state: ChatState, worker: Worker, registry: Registry) -> None:
             break
         if text.strip():
             worker.send(text)
+    pauses.cancel()
+
+
+async def _use_pauses(worker: Worker) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        worker.rest()
 
 
 def _prompt(state: ChatState) -> AnyFormattedText:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Worker"]
 
 _END = object()
+_REST = object()
 
 
 class Worker:
@@ -77,6 +78,13 @@ class Worker:
             self.state.question.is_answered.set()
         return True
 
+    def rest(self) -> None:
+        """Use the pause, where it is time to."""
+        due = self.state.rest_at
+        if due is not None and not self.state.busy and time.monotonic() >= due:
+            self.state.rest_at = None
+            self._sent.put(_REST)
+
     def wait(self) -> None:
         """Wait until everything that was sent is done."""
         self._sent.join()
@@ -102,11 +110,24 @@ class Worker:
             try:
                 if sent is _END:
                     return
-                if not self.failed and isinstance(sent, tuple):
+                if sent is _REST:
+                    self._rest()
+                elif not self.failed and isinstance(sent, tuple):
                     self._do(*sent)
             finally:
                 self._sent.task_done()
                 self.state.doing("")
+
+    def _rest(self) -> None:
+        if self.state.agent is None:
+            return
+        now = time.monotonic()
+        try:
+            wait = self.state.agent.rest(now - self.state.last_used)
+        except (EverlongError, Interrupted) as error:
+            self._show.note(f"the pause could not be used: {error}")
+            return
+        self.state.rest_at = None if wait is None else now + wait
 
     def _do(self, text: str, has_waited: bool) -> None:
         self.state.doing("working")
@@ -117,7 +138,7 @@ class Worker:
                 self._command(text)
             elif self.state.agent is not None:
                 self.state.agent.run(text)
-                self.state.last_used = time.monotonic()
+                self.state.last_used = self.state.rest_at = time.monotonic()
         except (EverlongError, OSError) as error:
             self._show.error(str(error))
         except Interrupted:
