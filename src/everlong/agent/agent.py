@@ -21,6 +21,7 @@ from everlong.model import ToolCall, text_of
 if TYPE_CHECKING:
     from everlong.agent.asking import Asker
     from everlong.agent.conversation import Conversation
+    from everlong.agent.sidecalls import SideCalls
     from everlong.agent.tools.toolbox import ToolResult
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import MemoryManager
@@ -34,6 +35,8 @@ class Agent(Loop):
     """A model with tools, a memory and a conversation that does not end at the window."""
 
     memory: MemoryManager | None = None
+    side_calls: SideCalls
+    """Takes in what calls on the side cost; set by `open_agent`."""
     asker_for: Callable[[Connection], Asker]
     """Makes the asker for another model; set by `open_agent`."""
     summarizer_for: Callable[[Connection], Summarizer | None] = staticmethod(lambda _: None)

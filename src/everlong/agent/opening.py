@@ -22,6 +22,7 @@ from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.limits import Limits
 from everlong.agent.pauses import Pauses
 from everlong.agent.prompt import system_prompt
+from everlong.agent.sidecalls import SideCalls
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.tool import Tool
@@ -127,11 +128,15 @@ class _Opening:
         self.settings, self.options, self.connection, self.store = settings, options, connection, store
         self.listen = listen
         self.memory = MemoryManager.from_settings(settings, warn=self.warn) if settings.memory.enabled else None
-        self._spent = 0.0
         self._agent: Agent | None = None
+        self.side_calls = SideCalls(store, self._session_id, self.warn)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
+
+    def _session_id(self) -> str:
+        assert self._agent is not None  # noqa: S101 - set before anybody is asked anything
+        return self._agent.conversation.session_id
 
     def agent(self) -> Agent:
         settings, options = self.settings, self.options
@@ -160,7 +165,7 @@ class _Opening:
             conversation, engine, self.listen, memory=self.memory, ask=self._memory_asked, log_folder=options.log_folder
         )
         compactor.is_enabled = settings.compression.enabled
-        compactor.spent = self._spent_since
+        compactor.spent = self.side_calls.spent
         made = Agent(
             self._asker(self.connection),
             conversation,
@@ -169,7 +174,7 @@ class _Opening:
             limits=options.limits or Limits.from_settings(settings.agent),
             listen=self.listen,
         )
-        made.memory = self.memory
+        made.memory, made.side_calls = self.memory, self.side_calls
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
@@ -243,17 +248,12 @@ class _Opening:
         """Ask a model on the side: it can be stopped like any other call, and what it costs is counted."""
         assert self._agent is not None  # noqa: S101 - set before
         reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
-        if isinstance(provider, Connection):
-            self._spent += provider.cost(reply.usage) or 0.0
+        self.side_calls.paid("summary", provider, reply.usage)
         return reply
-
-    def _spent_since(self) -> float | None:
-        spent, self._spent = self._spent, 0.0
-        return spent or None
 
     def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
         assert self._agent is not None  # noqa: S101 - set before
         connection = self._agent.connection
         reply = connection.complete(messages, tools=tools, max_tokens=1_024)
-        self._spent += connection.cost(reply.usage) or 0.0
+        self.side_calls.paid("memory", connection, reply.usage)
         return reply.message

@@ -5,7 +5,7 @@ Needs nothing but the standard library; turning it into PNG needs a converter th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import import_module
 from itertools import accumulate
@@ -13,19 +13,16 @@ from itertools import accumulate
 from everlong.caching.replay import Replay
 from everlong.errors import EverlongError
 
-__all__ = ["draw", "to_png"]
+__all__ = ["PANEL_HEIGHT", "draw", "panel", "picture", "to_png"]
 
 _WIDTH, _PANEL, _LEFT, _RIGHT, _GAP = 860, 220, 80, 190, 60
+PANEL_HEIGHT = _PANEL + _GAP
 _COLOURS = ("#888888", "#c8553d", "#1b6ca8", "#588157", "#8e6c8a", "#b08900", "#2f4858")
 
 
 def draw(results: Sequence[Replay]) -> str:
     """The SVG of some sessions, two panels for each."""
-    height = len(results) * 2 * (_PANEL + _GAP) + 20
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
-        f'font-size="12"><title>Cost of prompt caching strategies</title><rect width="100%" height="100%" fill="#fff"/>'
-    ]
+    lines: list[str] = []
     top = 40
     for result in results:
         series = {
@@ -37,10 +34,20 @@ def draw(results: Sequence[Replay]) -> str:
         totals = {name: list(accumulate(costs)) for name, costs in _with_pings(result).items()}
         totals["oracle"] = list(accumulate(series["oracle"]))
         title = f"{result.name or 'session'}: {result.requests} requests to {result.model}"
-        lines += _panel(f"{title}; cost per request", series, top)
-        lines += _panel("cost in total", totals, top + _PANEL + _GAP)
-        top += 2 * (_PANEL + _GAP)
-    return "\n".join([*lines, "</svg>", ""])
+        lines += panel(f"{title}; cost per request", series, top)
+        lines += panel("cost in total", totals, top + PANEL_HEIGHT)
+        top += 2 * PANEL_HEIGHT
+    return picture("Cost of prompt caching strategies", lines, 2 * len(results))
+
+
+def picture(title: str, lines: Sequence[str], panels: int) -> str:
+    """The SVG of so many panels, one below the other; the first has its top at 40."""
+    frame = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {panels * PANEL_HEIGHT + 20}" '
+        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
+        '<rect width="100%" height="100%" fill="#fff"/>'
+    )
+    return "\n".join([frame, *lines, "</svg>", ""])
 
 
 def to_png(svg: str, path: str) -> None:
@@ -68,14 +75,15 @@ def _with_pings(result: Replay) -> dict[str, list[float]]:
     return found
 
 
-def _panel(title: str, series: dict[str, list[float]], top: int) -> list[str]:
+def panel(title: str, series: Mapping[str, Sequence[float]], top: int, form: str = ",.0f") -> list[str]:
+    """One panel with a line for each series; ``form`` is how the figures at its side are written."""
     most = max((value for values in series.values() for value in values), default=1.0) or 1.0
     longest = max((len(values) for values in series.values()), default=1)
     lines = [f'<text x="{_LEFT}" y="{top - 10}" font-size="14">{escape(title)}</text>']
     for quarter in range(5):
         y = round(top + _PANEL * (1 - quarter / 4), 1)
         lines.append(f'<line x1="{_LEFT}" y1="{y}" x2="{_WIDTH - _RIGHT}" y2="{y}" stroke="#ddd"/>')
-        lines.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{most * quarter / 4:,.0f}</text>')
+        lines.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{most * quarter / 4:{form}}</text>')
     for place, (name, values) in enumerate(series.items()):
         colour = _COLOURS[place % len(_COLOURS)]
         room = _WIDTH - _LEFT - _RIGHT

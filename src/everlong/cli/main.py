@@ -21,6 +21,7 @@ from everlong.cli.demo import demo_command
 from everlong.cli.inspect import inspect_command
 from everlong.cli.run import run_command
 from everlong.cli.sessions import sessions_group
+from everlong.cli.usage import usage_command
 from everlong.errors import EverlongError
 
 
@@ -45,6 +46,7 @@ cli.add_command(demo_command)
 cli.add_command(inspect_command)
 cli.add_command(run_command)
 cli.add_command(sessions_group)
+cli.add_command(usage_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,0 +1,181 @@
+"""What ``everlong usage`` tells about a session against what the server billed for it: every token, every dollar.
+
+An agent with real tools works through the official client on the model server of `everlong.testing`, is compacted with
+summaries by its own model, flushes memories, meets faults and pauses that outlive the cache. Then the program itself is
+asked what it all cost. The bill is the sum over the server's own records, priced by the package genai-prices.
+
+    python -m bench.agent.accounts --turns 300
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import genai_prices
+
+from bench.agent.clerk import Clerk
+from bench.agent.requests import jobs
+from bench.agent.session import MODELS, connected, own_folder, settings_for
+from bench.measure import verdict
+from everlong.agent import AgentEvent, AgentOptions, CompactionFinished, Notice, approve_everything, open_agent
+from everlong.store import Store
+from everlong.testing import ManualClock, ModelServer, random_faults
+from everlong.testing.server.record import Record
+
+__all__ = ["Compared", "play"]
+
+MODEL = MODELS["anthropic"]
+WINDOW = 32_768
+CENT = Decimal("0.01")
+TOKENS = {
+    "plain": "input_tokens",
+    "cache_read": "cache_read_input_tokens",
+    "cache_write_5m": "ephemeral_5m_input_tokens",
+    "cache_write_1h": "ephemeral_1h_input_tokens",
+    "output": "output_tokens",
+}
+"""Kinds of tokens as ``everlong usage`` names them, and as the API does."""
+
+
+@dataclass
+class Compared:
+    """A session's bill, and what the program tells about it."""
+
+    billed: dict[str, int] = field(default_factory=dict)
+    dollars: Decimal = Decimal(0)
+    told: dict[str, Any] = field(default_factory=dict)
+    requests: int = 0
+    """Those that were answered."""
+    failures: int = 0
+    pauses: int = 0
+    compactions: int = 0
+    """Those with a summary by the session's own model."""
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def differences(self) -> dict[str, int]:
+        """The tokens by which the two differ."""
+        told = self.told["total"]["tokens"]
+        return {name: told[name] - number for name, number in self.billed.items() if told[name] != number}
+
+    @property
+    def off_by(self) -> Decimal:
+        """The dollars by which the two differ."""
+        return abs(Decimal(self.told["total"]["cost"]) - self.dollars)
+
+
+def play(turns: int, window: int = WINDOW, seed: int = 1, **caching: Any) -> Compared:
+    """A session of so many turns, and what it cost.
+
+    Args:
+        turns: requests of the user.
+        window: the model's window.
+        seed: chooses the requests, faults and pauses.
+        caching: settings of ``prompt_caching``.
+    """
+    compared = Compared()
+    todo, dice, clock = list(jobs(turns, seed)), random.Random(f"pauses {seed}"), ManualClock()
+    faults = random_faults(seed, 0.03, ("rate_limit", "server_error", "overloaded"))
+
+    def listen(event: AgentEvent) -> None:
+        if isinstance(event, CompactionFinished) and event.outcome == "compacted" and event.fallback is None:
+            compared.compactions += "(warm)" in str(event.summarizer)
+        elif isinstance(event, Notice):
+            compared.notices.append(event.text)
+
+    with (
+        own_folder() as folder,
+        ModelServer(Clerk(todo), window=window, clock=clock, faults=faults, alternate_roles=True) as server,
+    ):
+        settings = settings_for(window, MODEL, folder, prompt_caching={"strategy": "ledger", **caching})
+        options = AgentOptions(root=folder / "project", approver=approve_everything)
+        with Store.open(folder / "store.db") as store:
+            agent = open_agent(
+                settings, connected(server.url, "anthropic", settings), options, store=store, listen=listen
+            )
+            for job in todo:
+                seconds = dice.uniform(301, 4_000) if dice.random() < 0.05 else dice.uniform(1, 60)
+                compared.pauses += seconds > 300
+                clock.advance(seconds)
+                agent.run(job.prompt)
+            agent.end()
+            agent.close()
+        _bill(compared, server.requests)
+        compared.told = told_by_the_program(folder / "store.db")
+    return compared
+
+
+def _bill(compared: Compared, records: Iterable[Record]) -> None:
+    compared.billed = dict.fromkeys(TOKENS, 0)
+    for record in records:
+        if record.status != 200:
+            compared.failures += 1
+            continue
+        compared.requests += 1
+        tokens = {name: _reported(record.usage, there) for name, there in TOKENS.items()}
+        for name, number in tokens.items():
+            compared.billed[name] += number
+        written = tokens["cache_write_5m"] + tokens["cache_write_1h"]
+        usage = genai_prices.Usage(
+            input_tokens=tokens["plain"] + tokens["cache_read"] + written,
+            output_tokens=tokens["output"],
+            cache_read_tokens=tokens["cache_read"],
+            cache_write_tokens=written,
+            cache_write_1h_tokens=tokens["cache_write_1h"],
+        )
+        price = genai_prices.calc_price(usage, MODEL.partition(":")[2], provider_id="anthropic")
+        compared.dollars += price.total_price
+
+
+def _reported(usage: Mapping[str, Any], name: str) -> int:
+    return int((usage.get("cache_creation") or {}).get(name) or usage.get(name) or 0)
+
+
+def told_by_the_program(store: Path) -> dict[str, Any]:
+    """What ``everlong usage --json`` prints about a store."""
+    command = [sys.executable, "-c", "from everlong.cli.main import main; main()"]
+    ran = subprocess.run(
+        [*command, "usage", "--json", "--store", str(store)], capture_output=True, text=True, check=True
+    )
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
+
+
+def main() -> int:
+    """Play, and print both sides; 1 where they differ."""
+    parser = argparse.ArgumentParser(prog="python -m bench.agent.accounts", description=__doc__)
+    parser.add_argument("--turns", type=int, default=300)
+    parser.add_argument("--window", type=int, default=WINDOW)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    found = play(asked.turns, asked.window, asked.seed, prefix_ttl="1h")
+    total = found.told["total"]
+    print(
+        f"{asked.turns} turns: {found.requests} answered requests, {found.failures} failures, {found.pauses} pauses, "
+        f"{found.compactions} compactions with the session's own model"
+    )
+    print(f"  {'':16}{'billed':>14}{'told':>14}")
+    for name, number in found.billed.items():
+        off = abs(total["tokens"][name] - number)
+        print(f"  {name:16}{number:>14,}{total['tokens'][name]:>14,}  off by {off} <= 0 {verdict(off, 0)}")
+    good = verdict(float(found.off_by), float(CENT))
+    print(f"  {'US dollars':16}{found.dollars:>14.6f}{Decimal(total['cost']):>14.6f}  off by {found.off_by:f} {good}")
+    print(f"  calls           { ({name: kind['calls'] for name, kind in total['kinds'].items()}) }")
+    print(f"  uncached        {total['uncached_cost']}")
+    print(f"  compaction      {total['compaction']}")
+    for text in sorted(set(found.notices)):
+        print(f"  notice: {text[:160]}")
+    return 1 if found.differences or found.off_by >= CENT or found.compactions < 2 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""``everlong usage``: what was paid for, what the cache saved, and what compactions saved or cost on top.
+
+The figures and their meaning are `everlong.agent.accounting`'s; amounts are rounded here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import click
+
+from everlong.cli.sessions_common import counted, found, json_option, opened, put_json, say, store_option, when
+
+if TYPE_CHECKING:
+    from everlong.agent.accounting import Account, Books, By
+    from everlong.store import Store
+
+__all__ = ["usage_command"]
+
+_HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
+_SIDE = {"summary": ("summary", "summaries"), "memory": ("memory flush", "memory flushes"), "ping": ("ping", "pings")}
+
+
+@click.command("usage")
+@click.option("--since", callback=when, metavar="WHEN", help="Only calls since this: 2026-01-31, today, 7d …")
+@click.option(
+    "--by", type=click.Choice(["model", "session", "day"]), default="model", show_default=True, help="What to group by."
+)
+@click.option("--session", metavar="ID|TITLE", help="Only this session, with those that it continues and its children.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Draw the running totals: an .svg or .png file.")
+@json_option
+@store_option(hidden=False)
+def usage_command(since: float | None, by: By, session: str | None, plot: str | None, as_json: bool) -> None:
+    """Show what models were paid for: tokens by kind, US dollars, and what caching and compactions did to them.
+
+    Amounts are tokens as the providers reported them, times the prices of the catalogue or of the settings.
+    """
+    from everlong.agent.accounting import account  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config import load_settings  # noqa: PLC0415 - as above
+
+    if plot and not plot.lower().endswith((".svg", ".png")):
+        raise click.UsageError(f"--plot is {plot!r}, but must end in .svg or .png")
+    settings = load_settings().settings
+    with opened() as store:
+        only = _named(store, session)
+        books = account(store, settings, by=by, since=since, session=only)
+    if plot:
+        _plot(plot, books)
+    if as_json:
+        put_json({**books.to_dict(), "session": only})
+        return
+    if not books.total.calls and not books.total.unanswered:
+        say("nothing was asked of a model" + (" in that time" if since is not None else " yet"))
+        return
+    _print(books)
+
+
+def _named(store: Store, session: str | None) -> str | None:
+    return None if session is None else store.sessions.lineage(found(store, session).id)[0].id
+
+
+def _plot(path: str, books: Books) -> None:
+    from everlong.agent.accounting.plot import draw  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.caching.plot import to_png  # noqa: PLC0415 - as above
+    from everlong.cli.files import write_output  # noqa: PLC0415 - as above
+
+    picture = draw(books)
+    if path.lower().endswith(".svg"):
+        write_output(path, picture)
+    else:
+        to_png(picture, path)
+    say(f"wrote {path}")
+
+
+def _print(books: Books) -> None:
+    from rich.table import Table  # noqa: PLC0415 - keeps `everlong --help` quick
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    from everlong.cli.picture import console  # noqa: PLC0415 - as above
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
+
+    out = console()
+    table = Table(box=None, pad_edge=False)
+    table.add_column(books.by)
+    for head in _HEADS:
+        table.add_column(head, justify="right", no_wrap=True)
+    for name, one in books.groups.items():
+        title = books.titles.get(name)
+        table.add_row(Text(one_line(name if title is None else f"{name}  {title}")), *_figures(one))
+    if len(books.groups) > 1:
+        table.add_row(Text("in total", style="bold"), *_figures(books.total))
+    out.print(table)
+    for line in _remarks(books):
+        out.print(Text(line))
+
+
+def _figures(one: Account) -> list[str]:
+    tokens = one.tokens
+    numbers = (one.calls, tokens.plain, tokens.cache_read, tokens.written, tokens.output)
+    amounts = [_money(one.cost), _money(one.uncached_cost)] if one.has_prices else ["?", "?"]
+    return [*(f"{number:,}" for number in numbers), *amounts]
+
+
+def _remarks(books: Books) -> list[str]:
+    total = books.total
+    side = [
+        f"{counted_as(kind.calls, *_SIDE[name])} {_paid(total, kind.cost)}"
+        for name, kind in total.kinds.items()
+        if name in _SIDE and kind.calls
+    ]
+    lines = [f"on the side, in these figures: {', '.join(side)}"] if side else []
+    if total.uncached_cost:
+        saved = total.uncached_cost - total.cost
+        word = "saved" if saved >= 0 else "cost"
+        lines.append(f"caching {word} {_money(abs(saved))}, {abs(saved) / total.uncached_cost:.0%} of what was due")
+    lines += _on_compactions(total)
+    if books.unpriced:
+        names = ", ".join(books.unpriced)
+        lines.append(
+            f"no price is known for {counted(total.unpriced_calls, 'call')} to {names}: no amount has them; "
+            "set models.NAME.input_price and output_price"
+        )
+    if total.unanswered:
+        lines.append(f"{counted(total.unanswered, 'request')} brought no answer; what they cost, nobody told")
+    return lines
+
+
+def _on_compactions(total: Account) -> list[str]:
+    if not total.compactions and not total.unsent.tokens:
+        return []
+    anew, unsent = total.rewritten, total.unsent
+    return [
+        f"{counted(total.compactions, 'compaction')}:",
+        f"  cost   {_paid(total, total.kinds['summary'].cost)} for summaries",
+        f"  cost   {_paid(total, anew.cost)} more for {anew.tokens:,} tokens that had to be sent anew (estimated)",
+        f"  saved  {_paid(total, unsent.cost)} for {unsent.tokens:,} tokens that were not sent again (estimated)",
+    ]
+
+
+def counted_as(number: int, one: str, many: str) -> str:
+    """A number with its noun, where the plural is irregular."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _paid(one: Account, value: Decimal) -> str:
+    return _money(value) if one.has_prices else "$?"
+
+
+def _money(value: Decimal) -> str:
+    """US dollars, rounded for people: to the cent, or to a hundredth of a cent where that is little."""
+    return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
