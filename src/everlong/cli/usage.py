@@ -13,10 +13,12 @@ import click
 from everlong.cli.sessions_common import counted, found, json_option, opened, put_json, say, store_option, when
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from everlong.agent.accounting import Account, Books, By
     from everlong.store import Store
 
-__all__ = ["usage_command"]
+__all__ = ["print_books", "usage_command"]
 
 _HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
 _SIDE = {"summary": ("summary", "summaries"), "memory": ("memory flush", "memory flushes"), "ping": ("ping", "pings")}
@@ -53,7 +55,9 @@ def usage_command(since: float | None, by: By, session: str | None, plot: str | 
     if not books.total.calls and not books.total.unanswered:
         say("nothing was asked of a model" + (" in that time" if since is not None else " yet"))
         return
-    _print(books)
+    from everlong.cli.picture import console  # noqa: PLC0415 - as above
+
+    print_books(books, console())
 
 
 def _named(store: Store, session: str | None) -> str | None:
@@ -73,14 +77,13 @@ def _plot(path: str, books: Books) -> None:
     say(f"wrote {path}")
 
 
-def _print(books: Books) -> None:
+def print_books(books: Books, out: Console) -> None:
+    """Print what was paid for as a table, and what is to be said about it."""
     from rich.table import Table  # noqa: PLC0415 - keeps `everlong --help` quick
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    from everlong.cli.picture import console  # noqa: PLC0415 - as above
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
 
-    out = console()
     table = Table(box=None, pad_edge=False)
     table.add_column(books.by)
     for head in _HEADS:

@@ -105,6 +105,20 @@ def tools(desk: Desk, words: str) -> None:
     desk.show.line("on offer: " + ", ".join(one.name for one in desk.agent.tools.toolbox))
 
 
+def usage(desk: Desk, words: str) -> None:
+    """What this conversation was paid for, from the provider's own receipts; or all of them."""
+    from everlong.agent.accounting import account  # noqa: PLC0415 - only where it is asked for
+    from everlong.cli.usage import print_books  # noqa: PLC0415 - as above
+
+    if words not in {"", "all"}:
+        raise ChatError("say /usage, or /usage all")
+    conversation = desk.agent.conversation
+    if conversation.session is None:
+        raise ChatError("nothing was said yet")
+    first = None if words else conversation.store.sessions.lineage(conversation.session.id)[0].id
+    print_books(account(conversation.store, desk.settings, by="model", session=first), desk.show.console)
+
+
 def memory(desk: Desk, words: str) -> None:
     """Show what is remembered from session to session."""
     del words
@@ -124,5 +138,6 @@ LOOKING = [
     Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history),
     Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search),
     Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools),
+    Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage),
     Command("memory", "", "What is remembered from session to session.", memory),
 ]
