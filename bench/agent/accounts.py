@@ -96,7 +96,7 @@ def play(turns: int, window: int = WINDOW, seed: int = 1, **caching: Any) -> Com
         own_folder() as folder,
         ModelServer(Clerk(todo), window=window, clock=clock, faults=faults, alternate_roles=True) as server,
     ):
-        settings = settings_for(window, MODEL, folder, prompt_caching={"strategy": "ledger", **caching})
+        settings = settings_for(window, MODEL, prompt_caching={"strategy": "ledger", **caching})
         options = AgentOptions(root=folder / "project", approver=approve_everything)
         with Store.open(folder / "store.db") as store:
             agent = open_agent(
