@@ -17,6 +17,7 @@ from everlong.agent.watch import ctrl_c_sets
 from everlong.context import ContextCompressor
 from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.model import ToolCall, text_of
+from everlong.tokens import Prices
 
 if TYPE_CHECKING:
     from everlong.agent.asking import Asker
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from everlong.agent.tools.toolbox import ToolResult
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import MemoryManager
+    from everlong.providers.catalogue import ModelInfo
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
 
@@ -174,7 +176,7 @@ class Agent(Loop):
         if self.conversation.branch is not None:
             self.compactor.on_smaller_window()
         self.asker = self.asker_for(connection)
-        self._use_summarizer(connection)
+        self.use_model(connection)
         self.conversation.model = self.asker.model
         if self.conversation.session is not None:
             try:
@@ -194,11 +196,13 @@ class Agent(Loop):
         if window < self.engine.context_length:
             self.listen(Notice(f"{connection.model_name} has a window of {window:,} tokens, less than was thought"))
             self._use_window(connection, window)
-            self._use_summarizer(connection)
+            self.use_model(connection)
 
-    def _use_summarizer(self, connection: Connection) -> None:
+    def use_model(self, connection: Connection) -> None:
+        """Let the engine know what the model costs and who writes summaries for it."""
         if isinstance(self.engine, ContextCompressor):
             self.engine.summarizer = self.summarizer_for(connection)
+            self.engine.prices = relative_prices(connection.info)
 
     def _use_window(self, connection: Connection, window: int) -> None:
         address = connection.endpoint.base_url or ""
@@ -207,6 +211,17 @@ class Agent(Loop):
     def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
         """Remember where the newest todo list stands."""
         self.todos.noted(call, result, nodes)
+
+
+def relative_prices(info: ModelInfo) -> Prices:
+    """What tokens of a model cost in units of a fresh one, for the arithmetic of thresholds."""
+    known = info.prices
+    if known is None or known.input <= 0:
+        return Prices(dearer_above=info.price_step)
+    fresh = known.input
+    return Prices(
+        known.cache_read / fresh, known.cache_write / fresh, known.output / fresh, dearer_above=info.price_step
+    )
 
 
 def user_parts(prompt: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

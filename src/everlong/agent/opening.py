@@ -129,6 +129,7 @@ class _Opening:
         self.listen = listen
         self.memory = MemoryManager.from_settings(settings, warn=self.warn) if settings.memory.enabled else None
         self._agent: Agent | None = None
+        self._first_id = ""
         self.side_calls = SideCalls(store, self._session_id, self.warn)
 
     def warn(self, text: str) -> None:
@@ -144,7 +145,7 @@ class _Opening:
         if options.resume is not None:
             name = str(self.connection.model_name)
             resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
-        ident = resumed.session_id if resumed is not None else new_session_id(time.time())
+        ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")
         window = self.connection.info.context_length
@@ -180,8 +181,7 @@ class _Opening:
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
         made.pauses = Pauses(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
         self._agent = made
-        if isinstance(engine, ContextCompressor):
-            engine.summarizer = self._summarizer(self.connection)
+        made.use_model(self.connection)
         made.begin(is_resumed=resumed is not None)
         return made
 
@@ -225,7 +225,7 @@ class _Opening:
             connection.endpoint.name,
             base_url=connection.endpoint.base_url or "",
             settings=self.settings.prompt_caching,
-            session_id=self._agent.conversation.session_id if self._agent is not None else "",
+            session_id=self._first_id,  # a conversation stays where its cache is, whatever its session is called
             warn=lambda _: None,  # short prompts are nothing to worry about
         )
         return Asker(
