@@ -44,8 +44,11 @@ class Upkeep:
         """Begin again with an empty index and everything pending."""
         self._index.create(connection)
         connection.exec_driver_sql("DELETE FROM pending")
-        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node")
-        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT -seq FROM view_item WHERE kind = 'new'")
+        # Others go on writing meanwhile: what one of them has just put on the list is on it.
+        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING")
+        connection.exec_driver_sql(
+            "INSERT INTO pending (seq) SELECT -seq FROM view_item WHERE kind = 'new' ON CONFLICT DO NOTHING"
+        )
 
     def index_pending(self, limit: int) -> int:
         """Index up to so many pending documents; how many were taken off the list."""
