@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +17,9 @@ from everlong.store.search import words
 from tests.store.engines import ScriptedEngine, summarizing, summary
 from tests.store.search.saying import Said, Sayer
 from tests.store.test_carrying import cleared, step
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 _DRAIN = """
 import sys
@@ -163,3 +167,30 @@ def test_a_huge_text_with_more_words_than_an_index_entry_holds_is_found_to_its_e
     for query in ("lastword", "末尾", "w000001q"):
         assert [hit.turn for hit in said.store.search(query).hits] == [1], query
     assert [hit.turn for hit in said.store.search("astwor", mode="substring").hits] == [1]
+
+
+def test_what_another_stores_while_the_index_is_made_anew_is_listed_once(postgres_url: str) -> None:
+    name = uuid.uuid4().hex
+    with Store.open(postgres_url, name) as store, Store.open(postgres_url, name) as other:
+        store.record([{"role": "user", "content": "before"}])
+
+        class Between:
+            """A connection during whose work another one stores a message."""
+
+            def __init__(self, connection: Connection) -> None:
+                self.connection = connection
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.connection, name)
+
+            def exec_driver_sql(self, sql: str, *values: Any) -> Any:
+                done = self.connection.exec_driver_sql(sql, *values)
+                if sql == "DELETE FROM pending":
+                    other.record([{"role": "user", "content": "the pelican came in between"}])
+                return done
+
+        store.searcher.upkeep.ensure()
+        store.database.write(lambda connection: store.searcher.upkeep.rebuild(Between(connection)))  # type: ignore[arg-type]
+        while store.searcher.index_pending():
+            pass
+        assert [hit.snippet.text for hit in store.search("pelican").hits] == ["the pelican came in between"]

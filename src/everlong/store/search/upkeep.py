@@ -44,12 +44,14 @@ class Upkeep:
         """Begin again with an empty index and everything pending."""
         self._index.create(connection)
         connection.exec_driver_sql("DELETE FROM pending")
-        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node")
+        # Others go on writing meanwhile: what one of them has just put on the list is on it.
+        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING")
         # As when a view is written: what the view before, or the one that it repeats, told already stands there once.
         connection.exec_driver_sql(
             "INSERT INTO pending (seq) SELECT -i.seq FROM view_item i JOIN view v ON v.id = i.view"
             " WHERE i.kind = 'new' AND i.digest IS NOT NULL AND v.state <> 'void' AND NOT EXISTS"
             " (SELECT 1 FROM view_item o WHERE o.view = COALESCE(v.origin, v.prev) AND o.digest = i.digest)"
+            " ON CONFLICT DO NOTHING"
         )
 
     def index_pending(self, limit: int) -> int:
