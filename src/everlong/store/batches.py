@@ -49,10 +49,10 @@ class Batch:
         while True:
             attempt += 1
             connection = self._opened()
-            connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
+            backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
             try:
                 result = work(connection)
-                connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+                backend.run(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
             except DBAPIError as error:
                 self._back_to_savepoint(connection, error)
                 if attempt >= attempts or not backend.is_passing(error):

@@ -36,6 +36,8 @@ class Backend(Protocol):
     """How a statement marks the place of a parameter."""
     where: str
     """The database as people know it, without a password."""
+    lock: str
+    """What a select in plain SQL ends with, to keep its rows from others until the transaction ends."""
 
     def engine(self) -> Engine:
         """Make connections; the file is created if need be."""
@@ -59,6 +61,13 @@ class Backend(Protocol):
 
     def locked(self, statement: Select[Any]) -> Select[Any]:
         """The same select, keeping the rows from others until the transaction ends."""
+        ...
+
+    def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
+        """Run a statement in plain SQL inside a writing transaction, once or for each of a list of parameters.
+
+        What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
+        """
         ...
 
     def now(self, connection: Connection) -> float:

@@ -25,6 +25,7 @@ class PostgreSQL:
 
     name = "postgresql"
     mark = "%s"
+    lock = " FOR UPDATE"
 
     def __init__(self, url: str, wait: float = 10.0) -> None:
         try:
@@ -93,6 +94,10 @@ class PostgreSQL:
     def locked(self, statement: Select[Any]) -> Select[Any]:
         """With ``FOR UPDATE``."""
         return statement.with_for_update()
+
+    def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
+        """Run a statement; SQLAlchemy notices where the connection is lost."""
+        return connection.exec_driver_sql(statement, parameters)
 
     def now(self, connection: Connection) -> float:
         """The server's clock, which all replicas share."""

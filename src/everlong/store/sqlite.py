@@ -29,6 +29,7 @@ class SQLite:
 
     name = "sqlite"
     mark = "?"
+    lock = ""
 
     def __init__(self, path: Path, wait: float = 10.0) -> None:
         if str(path) in {":memory:", ".", ""}:
@@ -131,6 +132,10 @@ class SQLite:
         """The same select: a writing transaction is alone."""
         return statement
 
+    def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
+        """Run a statement of a writing transaction on the driver itself."""
+        return _run(connection, statement, parameters)
+
     def now(self, connection: Connection) -> float:
         """This machine's clock: a SQLite file is shared on one machine."""
         del connection
@@ -139,4 +144,15 @@ class SQLite:
 
 def _on_begin(connection: Connection) -> None:
     reading = connection.get_execution_options().get("everlong_read")
-    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+    _run(connection, "BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+def _run(connection: Connection, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
+    """What SQLAlchemy would do, in a tenth of the time: what is written with every message goes this way."""
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - this is the driver of this backend
+    try:
+        many = isinstance(parameters, list)
+        return raw.executemany(statement, parameters) if many else raw.execute(statement, parameters)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(statement, parameters, error, sqlite3.Error, dialect=connection.dialect) from error

@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from everlong.model import HashChain, Message, Node, Trace
 from everlong.store.content import Blob, blob, encoded
@@ -27,9 +27,7 @@ BATCH = 4_096
 
 _PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
 
-# Made once, because they are run with every message.
 _VIEW = select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == bindparam("ident"))
-_BRANCH = select(branch.c.head, branch.c.view_id, branch.c.preamble).where(branch.c.id == bindparam("ident"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,14 @@ class Aside(NamedTuple):
     ord: int
     kind: str
     blob: Blob
+
+
+class _Locked(NamedTuple):
+    """A branch that nobody else can change before the transaction ends."""
+
+    head: bytes
+    view_id: int | None
+    preamble: bytes | None
 
 
 @dataclass(slots=True)
@@ -168,6 +174,7 @@ class Recorder:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._run = database.backend.run
         sql = database.sql
         self._content = sql(
             "INSERT INTO content (tenant, digest, bytes, codec, state, stub) VALUES (?,?,?,?,?,?)"
@@ -191,7 +198,7 @@ class Recorder:
             "INSERT INTO branch (tenant, parent, fork_depth, head, head_depth, view_id, epoch, preamble, ext_id, ts)"
             " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
-        self._locked = database.backend.locked(_BRANCH)
+        self._locked = sql("SELECT head, view_id, preamble FROM branch WHERE id = ?") + database.backend.lock
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
 
@@ -205,7 +212,7 @@ class Recorder:
     ) -> Branch:
         """Store additions after a match; `TryAgain` where another process was there first."""
         at = self._locked_branch(connection, match)
-        is_head = at is not None and bytes(at.head) == match.id
+        is_head = at is not None and at.head == match.id
         first = request.asides_at(match.depth)
         if not additions and not is_head and match.branch is not None:
             return Branch(match.branch, match.id, match.depth)
@@ -241,49 +248,50 @@ class Recorder:
                 )
             )
             parent = addition.id
-        if connection.exec_driver_sql(self._node, rows).rowcount != len(rows):
+        if self._run(connection, self._node, rows).rowcount != len(rows):
             raise TryAgain("another process stored some of these messages at the same moment")
         last = made[-1]
-        if connection.exec_driver_sql(self._move, (last.id, last.depth, number, match.id)).rowcount != 1:
+        if self._run(connection, self._move, (last.id, last.depth, number, match.id)).rowcount != 1:
             raise TryAgain(f"branch {number} was extended at the same moment")
-        connection.exec_driver_sql(self._pending, (number, match.depth, last.depth))
+        self._run(connection, self._pending, (number, match.depth, last.depth))
         return Branch(number, last.id, last.depth)
 
-    def _locked_branch(self, connection: Connection, match: Match) -> Row[Any] | None:
+    def _locked_branch(self, connection: Connection, match: Match) -> _Locked | None:
         if match.branch is None:
             return None
-        row = connection.execute(self._locked, {"ident": match.branch}).first()
+        row = self._run(connection, self._locked, (match.branch,)).fetchone()
         if row is None:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
-        return row
+        head, view_id, preamble = row
+        return _Locked(bytes(head), view_id, None if preamble is None else bytes(preamble))
 
-    def _fork(self, connection: Connection, request: Request, match: Match, at: Row[Any] | None, now: float) -> int:
+    def _fork(self, connection: Connection, request: Request, match: Match, at: _Locked | None, now: float) -> int:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
         values = (
             *(request.chain.tenant, match.branch, match.depth, match.id, match.depth),
             *(inherited_view(connection, shown, match.depth), 0, preamble, request.ext_id, now),
         )
-        return int(connection.exec_driver_sql(self._branch, values).scalar_one())
+        return int(self._run(connection, self._branch, values).fetchone()[0])
 
     def add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
         """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""
         if not blobs:
             return
-        if connection.exec_driver_sql(self._tombstones, (tenant,)).first() is not None:
+        if self._run(connection, self._tombstones, (tenant,)).fetchone() is not None:
             rows = forgotten_rows(connection, tenant, blobs)
         else:  # nothing was ever forgotten, which is the rule
             rows = [(tenant, made.digest, made.bytes, made.codec, "live", None) for made, _ in blobs]
         rows.sort(key=lambda row: row[1])  # two writers of the same contents meet in one order, so neither deadlocks
-        connection.exec_driver_sql(self._content, rows)
+        self._run(connection, self._content, rows)
 
     def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside], now: float) -> None:
         rows = [(tenant, number, aside.depth, aside.ord, aside.blob.digest, aside.kind, True, now) for aside in asides]
         if rows:
-            connection.exec_driver_sql(self._annex, rows)
+            self._run(connection, self._annex, rows)
 
     def _taken_along(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
         """What follows a place belongs to whatever is appended to that place, on a fork too."""
-        copied = connection.exec_driver_sql(self._copy_annex, (number, match.branch, match.depth)).rowcount
+        copied = self._run(connection, self._copy_annex, (number, match.branch, match.depth)).rowcount
         return [aside._replace(ord=copied + place) for place, aside in enumerate(asides)]
 
     def _not_there_yet(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:

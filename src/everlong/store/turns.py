@@ -2,7 +2,7 @@
 
 A turn is begun before the request goes out and finished when the reply is there; the reply is stored at once, with its
 turn. One that was begun and never finished stays visible. The message that the client sends back later is another one
-(clients rewrite replies), so the two are linked: by identity, by a call's id, or by text. Knows no provider.
+(clients rewrite replies), so the two are linked, by `everlong.store.linking`. Knows no provider.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, select
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, checked_messages
 from everlong.store.compact import view_for
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.echo import is_echo
+from everlong.store.linking import Linker
 from everlong.store.paths import Segment, segments_to
-from everlong.store.schema import branch, session, turn
+from everlong.store.schema import turn
 from everlong.store.session import TOTALS, usage_totals
 from everlong.store.tree import Branch
 
@@ -31,37 +31,7 @@ if TYPE_CHECKING:
 End = Literal["done", "failed", "cancelled"]
 """How a turn may end."""
 
-_LINKED_AT_ONCE = 8
-"""Of turns whose reply never came back, so many of the newest are looked at again with each request."""
-
-# Made once: these are run with every request to a model, and to put a statement together takes longer than to run it.
-_BRANCH = select(branch.c.view_id, branch.c.preamble).where(
-    branch.c.id == bindparam("ident"), branch.c.tenant == bindparam("tenant")
-)
 _TURN = select(turn).where(turn.c.id == bindparam("ident"), turn.c.tenant == bindparam("tenant"))
-_BEGUN = insert(turn)
-_ENDED = (
-    update(turn)
-    .where(turn.c.id == bindparam("ident"))
-    .values({name: bindparam(f"new_{name}") for name in ("status", "error", "usage", "cost", "reply", "ended")})
-)
-_GROWN = (
-    update(session)
-    .where(session.c.id == bindparam("ident"), session.c.tenant == bindparam("own_tenant"))
-    .values({name: session.c[name] + bindparam(f"more_{name}") for name in (*TOTALS, "cost")})
-)
-_WAITING = (
-    select(turn.c.id, turn.c.node, turn.c.depth, turn.c.reply)
-    .where(
-        turn.c.branch.in_(bindparam("branches", expanding=True)),
-        turn.c.depth < bindparam("below"),
-        turn.c.reply.is_not(None),
-        turn.c.echo_node.is_(None),
-    )
-    .order_by(turn.c.id.desc())
-    .limit(_LINKED_AT_ONCE)
-)
-_LINKED = update(turn).where(turn.c.id == bindparam("ident")).values(echo_node=bindparam("echo"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +57,27 @@ class Turn:
     ended: float | None = None
 
 
-_COLUMNS = ("session", "branch", "node", "depth", "view_id", "model", "status", "cost")
-
-
 class Turns:
     """The turns of one tenant."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._database = store.database
+        self._run = store.database.backend.run
+        self._linker = Linker(store)
         self._locked = store.database.backend.locked(_TURN)
+        # In plain SQL, because these are run with every request to a model.
+        sql = store.database.sql
+        self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
+        self._begun = sql(
+            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+        )
+        self._ended = sql(
+            "UPDATE turn SET status = ?, error = ?, usage = ?, cost = ?, reply = ?, ended = ? WHERE id = ?"
+        )
+        grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
+        self._grown = sql(f"UPDATE session SET {grown} WHERE id = ? AND tenant = ?")  # noqa: S608 - our own names
 
     def begin(self, at: Branch, *, model: str | None = None, session: str | None = None) -> Turn:
         """Say that a request is about to be sent from a place in the tree; durable when this returns.
@@ -105,25 +86,18 @@ class Turns:
         """
 
         def work(connection: Connection) -> Turn:
-            row = connection.execute(_BRANCH, {"ident": at.id, "tenant": self._store.tenant}).first()
+            tenant = self._store.tenant
+            row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
-            self._link(connection, at)
-            shown = view_for(connection, row.view_id, at.depth, None)
-            made = Turn(
-                id=0,
-                session=session,
-                branch=at.id,
-                node=at.head,
-                depth=at.depth,
-                view_id=None if shown is None else shown.id,
-                model=storable(model),
-                began=time.time(),
-            )
-            values = {name: getattr(made, name) for name in _COLUMNS}
-            kept = {"tenant": self._store.tenant, "preamble": row.preamble, "ts": made.began}
-            key = connection.execute(_BEGUN, values | kept).inserted_primary_key
-            return replace(made, id=int(key[0]) if key is not None else 0)
+            self._linker.link(connection, at)
+            view_id, preamble = row
+            shown = view_for(connection, view_id, at.depth, None)
+            sent_under = None if shown is None else shown.id
+            began, named = time.time(), storable(model)
+            values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, began)
+            ident = int(self._run(connection, self._begun, values).fetchone()[0])
+            return Turn(ident, session, at.id, at.head, at.depth, sent_under, named, began)
 
         return self._database.write(work)
 
@@ -164,13 +138,13 @@ class Turns:
                 has_reply=held is not None,
                 ended=time.time(),
             )
-            values = {name: getattr(ended, name) for name in ("status", "error", "cost", "ended")}
-            values |= {"usage": told, "reply": None if held is None else held.digest}
-            connection.execute(_ENDED, {"ident": ident, **{f"new_{name}": value for name, value in values.items()}})
+            reply_digest = None if held is None else held.digest
+            values = (status, ended.error, told, cost, reply_digest, ended.ended, ident)
+            self._run(connection, self._ended, values)
             if row.session is not None:
-                added = dict.fromkeys(TOTALS, 0) | usage_totals(usage or {}) | {"api_calls": 1, "cost": cost}
-                grown = {f"more_{name}": amount for name, amount in added.items()}
-                connection.execute(_GROWN, {"ident": row.session, "own_tenant": self._store.tenant, **grown})
+                added = usage_totals(usage or {}) | {"api_calls": 1}
+                totals = [added[name] for name in TOTALS]
+                self._run(connection, self._grown, (*totals, cost, row.session, self._store.tenant))
             return ended
 
         return self._database.write(work)
@@ -215,7 +189,7 @@ class Turns:
 
         `begin` does this by itself.
         """
-        return self._database.write(lambda connection: self._link(connection, at))
+        return self._database.write(lambda connection: self._linker.link(connection, at))
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
@@ -232,35 +206,6 @@ class Turns:
             rows = connection.execute(query).all()
         tops = None if on is None else {part.branch: part.high for part in on}
         return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
-
-    def _link(self, connection: Connection, at: Branch) -> int:
-        path = segments_to(connection, at.id, at.depth)
-        waiting = {"branches": [part.branch for part in path], "below": at.depth}
-        count = 0
-        for row in connection.execute(_WAITING, waiting).all():
-            echo = self._echo_of(connection, row, path)
-            if echo is not None:
-                connection.execute(_LINKED, {"ident": row.id, "echo": echo})
-                count += 1
-        return count
-
-    def _echo_of(self, connection: Connection, row: Row[Any, Any, Any, Any], path: list[Segment]) -> bytes | None:
-        """The message that follows a turn's request on a path, if it repeats the turn's reply."""
-        after = next((part for part in path if part.high > row.depth), None)
-        if after is None:
-            return None
-        statement = self._database.sql(
-            "SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1"
-        )
-        found = connection.exec_driver_sql(statement, (after.branch, max(after.low, row.depth))).first()
-        if found is None:
-            return None
-        before = bytes(found.parent) if found.parent is not None else self._store.chain.root().id
-        if before != bytes(row.node):  # the turn was on a stretch that this path does not take
-            return None
-        values = self._store.reader.values(connection, [bytes(found.digest), bytes(row.reply)])
-        is_same = is_echo(self._store.chain, values[bytes(row.reply)], values[bytes(found.digest)])
-        return bytes(found.id) if is_same else None
 
 
 def _check_same_end(row: Row[Any], held: Blob | None, status: str) -> None:

@@ -1,0 +1,78 @@
+"""Linking a turn's reply with the message that repeats it: the one that follows its request on the way to a place.
+
+Runs inside of transactions that others open. Whether a message repeats a reply is decided in `everlong.store.echo`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import Connection
+
+from everlong.store.echo import is_echo
+from everlong.store.paths import Segment, segments_to
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+    from everlong.store.tree import Branch
+
+LINKED_AT_ONCE = 8
+"""Of turns whose reply never came back, so many of the newest are looked at again with each request."""
+
+
+class _Waiting(NamedTuple):
+    """A turn whose reply has not come back yet."""
+
+    id: int
+    node: bytes
+    depth: int
+    reply: bytes
+
+
+class Linker:
+    """Links the turns of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._run = store.database.backend.run
+        sql = store.database.sql
+        self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
+        self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
+
+    def link(self, connection: Connection, at: Branch) -> int:
+        """Link replies with the messages on the way to a place that repeat them; how many were found."""
+        path = segments_to(connection, at.id, at.depth)
+        count = 0
+        for waiting in self._waiting(connection, path, at.depth):
+            echo = self._echo_of(connection, waiting, path)
+            if echo is not None:
+                self._run(connection, self._linked, (echo, waiting.id))
+                count += 1
+        return count
+
+    def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
+        database = self._store.database
+        marks = ",".join([database.mark] * len(path))
+        statement = (
+            f"SELECT id, node, depth, reply FROM turn WHERE branch IN ({marks}) AND depth < {database.mark}"  # noqa: S608
+            f" AND reply IS NOT NULL AND echo_node IS NULL ORDER BY id DESC LIMIT {LINKED_AT_ONCE}"
+        )
+        rows = self._run(connection, statement, (*(part.branch for part in path), below)).fetchall()
+        return [_Waiting(ident, bytes(node), depth, bytes(reply)) for ident, node, depth, reply in rows]
+
+    def _echo_of(self, connection: Connection, turn: _Waiting, path: list[Segment]) -> bytes | None:
+        """The message that follows a turn's request on a path, if it repeats the turn's reply."""
+        after = next((part for part in path if part.high > turn.depth), None)
+        if after is None:
+            return None
+        found = self._run(connection, self._next, (after.branch, max(after.low, turn.depth))).fetchone()
+        if found is None:
+            return None
+        ident, parent, digest = bytes(found[0]), found[1], bytes(found[2])
+        before = bytes(parent) if parent is not None else self._store.chain.root().id
+        if before != turn.node:  # the turn was on a stretch that this path does not take
+            return None
+        if digest == turn.reply:
+            return ident
+        values = self._store.reader.values(connection, [digest, turn.reply])
+        return ident if is_echo(self._store.chain, values[turn.reply], values[digest]) else None
