@@ -88,7 +88,7 @@ def play(turns: int, window: int = WINDOW, seed: int = 1, **caching: Any) -> Com
 
     def listen(event: AgentEvent) -> None:
         if isinstance(event, CompactionFinished) and event.outcome == "compacted" and event.fallback is None:
-            compared.compactions += "(warm)" in str(event.summarizer)
+            compared.compactions += str(event.summarizer).startswith(MODEL)
         elif isinstance(event, Notice):
             compared.notices.append(event.text)
 

@@ -1,0 +1,101 @@
+"""``everlong usage``: what was paid for, as a table, as JSON and as a picture."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from everlong import Message, Session, Store
+from tests.cli.conftest import Run, add_session
+
+SONNET = "anthropic:claude-sonnet-5"
+TALK: list[Message] = [{"role": "user", "content": "Which berth is free?"}]
+
+
+@pytest.fixture
+def usage(run: Run, store_file: Path) -> Run:
+    """``everlong usage`` on a store of its own."""
+    return lambda *arguments: run("usage", "--store", str(store_file), *arguments)
+
+
+def asked(store: Store, session: Session, model: str = SONNET, **tokens: int) -> None:
+    assert session.branch is not None
+    number = store.turns.begin(store.branch(session.branch), model=model, session=session.id).id
+    store.turns.finish(number, usage=tokens)
+
+
+@pytest.fixture
+def filled(store_file: Path) -> list[Session]:
+    """Two sessions: one with a call and a summary, one with a call to a model whose price nobody knows."""
+    with Store.open(store_file) as store:
+        made = [add_session(store, TALK, title) for title in ("Harbour", "Lighthouse")]
+        asked(store, made[0], input_tokens=1_000, cache_read_tokens=2_000_000, output_tokens=50_000)
+        store.receipts.add(made[0].id, "summary", model=SONNET, usage={"output_tokens": 100_000})
+        asked(store, made[1], "custom:tiny", input_tokens=77)
+        return made
+
+
+def test_a_table_has_tokens_and_dollars_and_what_caching_saved(usage: Run, filled: list[Session]) -> None:
+    shown = usage().out
+    assert [line.split() for line in shown.splitlines()[:3]] == [
+        ["model", "calls", "plain", "read", "written", "out", "paid", "uncached"],
+        [SONNET, "2", "1,000", "2,000,000", "0", "150,000", "$1.90", "$5.50"],
+        ["custom:tiny", "1", "77", "0", "0", "0", "?", "?"],
+    ]
+    assert "in total" in shown
+    assert "on the side, in these figures: 1 summary $1.00" in shown
+    assert "caching saved $3.60, 65% of what was due" in shown
+    assert "no price is known for 1 call to custom:tiny" in shown
+    assert len(filled) == 2
+
+
+def test_json_has_exact_amounts(usage: Run, filled: list[Session]) -> None:
+    found = usage("--json", "--by", "session").json
+    assert (found["by"], found["currency"], found["unpriced_models"]) == ("session", "USD", ["custom:tiny"])
+    harbour, lighthouse = found["groups"]
+    assert (harbour["session"], harbour["title"], harbour["cost"]) == (filled[0].id, "Harbour", "1.902")
+    assert (lighthouse["title"], lighthouse["cost"], lighthouse["tokens"]["plain"]) == ("Lighthouse", None, 77)
+    total = found["total"]
+    assert total["tokens"] == {
+        "plain": 1_077,
+        "cache_read": 2_000_000,
+        "cache_write_5m": 0,
+        "cache_write_1h": 0,
+        "output": 150_000,
+    }
+    assert Decimal(total["uncached_cost"]) - Decimal(total["cost"]) == Decimal(total["caching_saved"])
+    assert total["kinds"]["summary"] == {"calls": 1, "tokens": harbour["kinds"]["summary"]["tokens"], "cost": "1"}
+    assert total["compaction"]["count"] == 0
+
+
+def test_one_session_can_be_asked_for_by_its_title(usage: Run, filled: list[Session]) -> None:
+    found = usage("--session", "Lighthouse", "--json").json
+    assert (found["session"], found["total"]["calls"]) == (filled[1].id, 1)
+    wrong = usage("--session", "Lighthuose")
+    assert (wrong.code, wrong.out) == (1, "")
+    assert "did you mean 'Lighthouse'" in wrong.err
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_time_and_days(usage: Run) -> None:
+    assert usage("--since", "1h", "--json").json["total"]["calls"] == 3
+    assert [day["calls"] for day in usage("--by", "day", "--json").json["groups"]] == [3]
+    nothing = usage("--since", "2999-01-01")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "nothing was asked of a model in that time" in nothing.err
+    assert usage("--since", "soon").code == 2
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_picture_is_written(usage: Run, tmp_path: Path) -> None:
+    path = tmp_path / "paid.svg"
+    assert f"wrote {path}" in usage("--plot", str(path), "--json").err
+    assert path.read_text(encoding="utf-8").startswith("<svg")
+    assert "must end in .svg or .png" in usage("--plot", "paid.pdf").err
+
+
+def test_a_store_that_is_new_or_not_there_is_told_so(run: Run, usage: Run) -> None:
+    assert "nothing was asked of a model yet" in run("usage").err
+    assert "there is no store at" in usage().err
