@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the program and leave with its exit code."""
     try:
         # Click hands back the code that a command left with, else what the command returned: nothing.
-        code = cli.main(args=arguments, standalone_mode=False)
+        code = cli.main(args=arguments, prog_name="everlong", standalone_mode=False)
         if code:
             sys.exit(code)
     except click.exceptions.Exit as request:

