@@ -175,8 +175,8 @@ def _tell(messages: int, spent: Sequence[float], floors: Sequence[float], what: 
     ordered = sorted(spent)
     tenth = ordered[len(ordered) // 10], ordered[-len(ordered) // 10]
     print(
-        f"{messages:>8,} messages  {statistics.median(spent):6.2f} ms in the median, {tenth[0]:.2f} to {tenth[1]:.2f} of "
-        f"eight in ten, {sum(spent) / len(spent):.2f} on average; floor {statistics.median(floors):.2f} ms ({what})"
+        f"{messages:>8,} messages  {statistics.median(spent):6.2f} ms in the median, {tenth[0]:.2f} to {tenth[1]:.2f} "
+        f"of eight in ten, {sum(spent) / len(spent):.2f} on average; floor {statistics.median(floors):.2f} ms ({what})"
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.events import Notice, SessionStarted, TurnFinished
+from everlong.agent.events import Notice, SessionStarted, Stop, TurnFinished
 from everlong.agent.loop import Loop
 from everlong.agent.pauses import Pauses
 from everlong.agent.todos import TodoKeeper
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from everlong.store import Compacted
 
 __all__ = ["Agent"]
+
+_INDEXED_AT_ONCE = 256
+"""Messages that are put into the search index after a prompt, at most."""
 
 
 class Agent(Loop):
@@ -94,6 +97,14 @@ class Agent(Loop):
         finished = super().run(prompt)
         if finished.text:
             self.memory.sync_turn(said, finished.text)
+        return finished
+
+    def _finished(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
+        finished = super()._finished(text, stop, detail, started)
+        try:  # now, while nobody waits, so that the next `recall` need not
+            self.conversation.store.searcher.index_pending(_INDEXED_AT_ONCE)
+        except StoreError as error:
+            self.listen(Notice(f"what was said could not be indexed for the search yet: {error}"))
         return finished
 
     def end(self, reason: str = "exit") -> None:
