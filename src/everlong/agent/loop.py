@@ -90,16 +90,19 @@ class Loop:
         """The model's answer to the conversation as it stands, which is made to fit the window first."""
         self.compactor.before_request()
         attempt = 0
+        left: int | None = None
         while True:
             tokens, window = self.compactor.tokens, self.compactor.engine.context_length
-            room = self.asker.answer_tokens(tokens, window)
+            room = self.asker.answer_tokens(tokens, window) if left is None else left
             try:
                 return self._asked(room)
             except (ContextOverflow, RequestTooLarge) as error:
                 if attempt >= OVERFLOW_TRIES:
                     raise _does_not_fit(error) from error
                 self.learn(error)
-                self.compactor.after_overflow(error, attempt, room)
+                left = self.asker.room_left(error, tokens, room) if left is None else None
+                if left is None:
+                    self.compactor.after_overflow(error, attempt, room)
             attempt += 1
 
     def execute(self, calls: Sequence[ToolCall]) -> None:
