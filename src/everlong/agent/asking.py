@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta, unheard
 from everlong.caching.keepalive import ping_request
-from everlong.errors import ProviderError
+from everlong.errors import ContextOverflow, ProviderError
 from everlong.providers.base import CallOptions, Done
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ _RESTARTS = 3
 """So often an answer that broke off half-way is asked for again."""
 _MOST_ANSWER_TOKENS = 16_384
 _LEAST_ANSWER_TOKENS = 256
+_UNCERTAIN = 1.1
+"""A prompt may turn out larger than it was estimated, by what was added since the provider last counted it."""
 
 
 class _NoPing(Exception):  # noqa: N818 - a signal inside this module
@@ -69,8 +71,24 @@ class Asker:
     def answer_tokens(self, prompt_tokens: int, window: int) -> int:
         """The most tokens that an answer may have: what is wanted, as far as the window has room behind the prompt."""
         most = min(self._most, max(_LEAST_ANSWER_TOKENS, window // 4))
-        room = window - int(prompt_tokens * 1.02) - 64
+        room = window - int(prompt_tokens * _UNCERTAIN) - 64
         return max(1, min(most, max(_LEAST_ANSWER_TOKENS, room)))
+
+    def room_left(self, error: ProviderError, prompt_tokens: int, answer_tokens: int) -> int | None:
+        """What an answer may have where only prompt and answer together were too much; None where the prompt is.
+
+        Args:
+            error: the refusal.
+            prompt_tokens: the estimate of the prompt.
+            answer_tokens: what its answer was to have.
+        """
+        if not (isinstance(error, ContextOverflow) and error.limit and error.prompt_tokens):
+            return None
+        told = error.prompt_tokens  # of the prompt in the words of some APIs, of both together in those of others
+        if abs(told - prompt_tokens - answer_tokens) > abs(told - prompt_tokens):
+            return None
+        left = error.limit - (told - answer_tokens) - 16
+        return left if _LEAST_ANSWER_TOKENS <= left < answer_tokens else None
 
     def ask(self, messages: Sequence[Message], answer_tokens: int, watch: Watch) -> Reply:
         """The model's answer; one that breaks off is asked for again, and what was told of it is taken back.

@@ -90,17 +90,18 @@ class Loop:
     def query(self) -> Reply:
         """The model's answer to the conversation as it stands, which is made to fit the window first."""
         self.compactor.before_request()
+        room = self._room()
         for attempt in count():
-            room = self._room()
             try:
                 return self._asked(room)
             except (ContextOverflow, RequestTooLarge) as error:
                 if attempt >= OVERFLOW_TRIES:
                     raise _does_not_fit(error, "does not fit after all that could be done") from error
                 self.learn(error)
-                # A smaller window than was thought may only mean that the answer has to be shorter.
-                if self._room() >= room and not self.compactor.after_overflow(error, attempt, room):
+                less = self._less_room(error, room)
+                if less is None and not self.compactor.after_overflow(error, attempt, room):
                     raise _does_not_fit(error, "cannot be made shorter") from error
+                room = self._room() if less is None else less
         raise AssertionError("counting does not end")
 
     def execute(self, calls: Sequence[ToolCall]) -> None:
@@ -161,6 +162,14 @@ class Loop:
     def _room(self) -> int:
         """The most tokens that the next answer may have."""
         return self.asker.answer_tokens(self.compactor.tokens, self.compactor.engine.context_length)
+
+    def _less_room(self, error: ProviderError, room: int) -> int | None:
+        """The room for a shorter answer, where the prompt itself fits; None where it has to become shorter."""
+        left = self.asker.room_left(error, self.compactor.tokens, room)
+        if left is not None:
+            return left
+        smaller = self._room()  # of a window that turned out to be smaller than was thought
+        return smaller if smaller < room else None
 
     def _asked(self, answer_tokens: int) -> Reply:
         conversation = self.conversation

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 LINKED_AT_ONCE = 8
 """Of turns whose reply never came back, so many of the newest are looked at again with each request."""
 
+LOOKED_THROUGH = 64
+"""Only so many of the newest turns of a branch are looked through for them, however many there have been."""
+
 
 class _Waiting(NamedTuple):
     """A turn whose reply has not come back yet."""
@@ -36,6 +39,11 @@ class Linker:
         self._store = store
         self._run = store.database.backend.run
         sql = store.database.sql
+        self._newest = sql(
+            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node FROM turn"
+            f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
+            " WHERE reply IS NOT NULL AND echo_node IS NULL ORDER BY id DESC LIMIT ?"
+        )
         self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
         self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
 
@@ -51,14 +59,14 @@ class Linker:
         return count
 
     def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
-        database = self._store.database
-        marks = ",".join([database.mark] * len(path))
-        statement = (
-            f"SELECT id, node, depth, reply FROM turn WHERE branch IN ({marks}) AND depth < {database.mark}"  # noqa: S608
-            f" AND reply IS NOT NULL AND echo_node IS NULL ORDER BY id DESC LIMIT {LINKED_AT_ONCE}"
-        )
-        rows = self._run(connection, statement, (*(part.branch for part in path), below)).fetchall()
-        return [_Waiting(ident, bytes(node), depth, bytes(reply)) for ident, node, depth, reply in rows]
+        found: list[_Waiting] = []
+        for part in reversed(path):
+            asked = (part.branch, min(below - 1, part.high), LINKED_AT_ONCE - len(found))
+            rows = self._run(connection, self._newest, asked).fetchall()
+            found += [_Waiting(ident, bytes(node), depth, bytes(reply)) for ident, node, depth, reply in rows]
+            if len(found) >= LINKED_AT_ONCE:
+                break
+        return found
 
     def _echo_of(self, connection: Connection, turn: _Waiting, path: list[Segment]) -> bytes | None:
         """The message that follows a turn's request on a path, if it repeats the turn's reply."""
