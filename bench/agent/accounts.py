@@ -169,7 +169,8 @@ def main() -> int:
         print(f"  {name:16}{number:>14,}{total['tokens'][name]:>14,}  off by {off} <= 0 {verdict(off, 0)}")
     good = verdict(float(found.off_by), float(CENT))
     print(f"  {'US dollars':16}{found.dollars:>14.6f}{Decimal(total['cost']):>14.6f}  off by {found.off_by:f} {good}")
-    print(f"  calls           { ({name: kind['calls'] for name, kind in total['kinds'].items()}) }")
+    for name, kind in total["kinds"].items():
+        print(f"  {name:16}{kind['calls']:>14,} calls  {kind['cost']}")
     print(f"  uncached        {total['uncached_cost']}")
     print(f"  compaction      {total['compaction']}")
     for text in sorted(set(found.notices)):

@@ -45,7 +45,7 @@ def test_a_table_has_tokens_and_dollars_and_what_caching_saved(usage: Run, fille
         ["custom:tiny", "1", "77", "0", "0", "0", "?", "?"],
     ]
     assert "in total" in shown
-    assert "on the side, in these figures: 1 summary $1.00" in shown
+    assert "on the side, in these figures: 1 call for a summary $1.00" in shown
     assert "caching saved $3.60, 65% of what was due" in shown
     assert "no price is known for 1 call to custom:tiny" in shown
     assert len(filled) == 2

@@ -18,6 +18,7 @@ from everlong.cli.chat.command import chat_command
 from everlong.cli.compress import compress_command
 from everlong.cli.config import config_group
 from everlong.cli.demo import demo_command
+from everlong.cli.doctor import doctor_command
 from everlong.cli.inspect import inspect_command
 from everlong.cli.run import run_command
 from everlong.cli.sessions import sessions_group
@@ -43,6 +44,7 @@ cli.add_command(chat_command)
 cli.add_command(compress_command)
 cli.add_command(config_group)
 cli.add_command(demo_command)
+cli.add_command(doctor_command)
 cli.add_command(inspect_command)
 cli.add_command(run_command)
 cli.add_command(sessions_group)

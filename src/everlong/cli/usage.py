@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["print_books", "usage_command"]
 
 _HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
-_SIDE = {"summary": ("summary", "summaries"), "memory": ("memory flush", "memory flushes"), "ping": ("ping", "pings")}
+_SIDE = {
+    "summary": ("call for a summary", "calls for summaries"),
+    "memory": ("memory flush", "memory flushes"),
+    "ping": ("ping", "pings"),
+}
 
 
 @click.command("usage")
@@ -108,7 +112,7 @@ def _figures(one: Account) -> list[str]:
 def _remarks(books: Books) -> list[str]:
     total = books.total
     side = [
-        f"{counted_as(kind.calls, *_SIDE[name])} {_paid(total, kind.cost)}"
+        f"{_counted(kind.calls, *_SIDE[name])} {_paid(total, kind.cost)}"
         for name, kind in total.kinds.items()
         if name in _SIDE and kind.calls
     ]
@@ -141,8 +145,7 @@ def _on_compactions(total: Account) -> list[str]:
     ]
 
 
-def counted_as(number: int, one: str, many: str) -> str:
-    """A number with its noun, where the plural is irregular."""
+def _counted(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 

@@ -7,7 +7,8 @@ provider is found and made; whether one that cannot be made is an error or a war
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -32,22 +33,38 @@ def external_provider(name: str, options: Mapping[str, Any] | None = None) -> Me
         options: given as ``settings`` to a provider whose constructor takes that.
     """
     entry = _entry(name)
-    where = f"{entry.value!r}{f' of {entry.dist.name}' if entry.dist else ''}"
-    try:
+    with _loading(entry):
         made = _made(entry.load(), options or {})
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"{_KEY}: the memory provider {name!r} ({where}) cannot be loaded: {described(error)}; mend or reinstall "
-            f"the package that offers it, or set {_KEY} to null",
-            _KEY,
-        ) from error
     if not isinstance(made, MemoryProvider):
         raise ConfigError(
-            f"{_KEY}: the memory provider {name!r} ({where}) is of the class {type(made).__name__}, which is not made "
-            "from everlong.memory.MemoryProvider",
+            f"{_KEY}: the memory provider {name!r} ({_where(entry)}) is of the class {type(made).__name__}, which is "
+            "not made from everlong.memory.MemoryProvider",
             _KEY,
         )
     return made
+
+
+def offered_provider(name: str) -> Any:
+    """What the entry point of that name offers, loaded and not made; raises `ConfigError` where that fails."""
+    entry = _entry(name)
+    with _loading(entry):
+        return entry.load()
+
+
+@contextmanager
+def _loading(entry: EntryPoint) -> Iterator[None]:
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{_KEY}: the memory provider {entry.name!r} ({_where(entry)}) cannot be loaded: {described(error)}; mend "
+            f"or reinstall the package that offers it, or set {_KEY} to null",
+            _KEY,
+        ) from error
+
+
+def _where(entry: EntryPoint) -> str:
+    return f"{entry.value!r}{f' of {entry.dist.name}' if entry.dist else ''}"
 
 
 def _entry(name: str) -> EntryPoint:

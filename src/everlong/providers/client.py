@@ -50,6 +50,11 @@ class ClientProvider(ABC):
         self.model = model
         self._client: Any = client
 
+    @property
+    def address(self) -> str:
+        """Where requests go."""
+        return str(self._client.base_url)
+
     def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
         """The model's answer."""
         body = self._prepared(messages, call)

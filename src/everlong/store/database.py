@@ -169,13 +169,13 @@ class Database:
 
     def _bring_up_to_date(self) -> None:
         with self.read() as connection:
-            if _version(connection) == HEAD:
+            if version_of(connection) == HEAD:
                 return
         self.write(self._make_or_upgrade)
 
     def _make_or_upgrade(self, connection: Connection) -> None:
         self.backend.prepare(connection)
-        version = _version(connection)  # again: another process may have been quicker
+        version = version_of(connection)  # again: another process may have been quicker
         if version == HEAD:
             return
         if version is None:
@@ -211,7 +211,8 @@ def create_all(connection: Connection) -> None:
     connection.execute(text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:head)"), {"head": HEAD})  # noqa: S608
 
 
-def _version(connection: Connection) -> str | None:
+def version_of(connection: Connection) -> str | None:
+    """The schema's version; None where the tables are not there or not ours."""
     if not connection.dialect.has_table(connection, VERSION_TABLE):
         return None
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
@@ -219,21 +220,26 @@ def _version(connection: Connection) -> str | None:
 
 def open_database(url_or_path: str | Path, wait: float = 10.0) -> Database:
     """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``)."""
+    return Database(backend_for(url_or_path, wait))
+
+
+def backend_for(url_or_path: str | Path, wait: float = 10.0) -> Backend:
+    """The backend that a path or a url means; nothing is opened yet."""
     text_form = str(url_or_path)
     scheme, found, rest = text_form.partition("://")
     if not found:
         from everlong.store.sqlite import SQLite  # noqa: PLC0415 - only the one that is used
 
-        return Database(SQLite(Path(url_or_path), wait))
+        return SQLite(Path(url_or_path), wait)
     kind = scheme.partition("+")[0]
     if kind == "sqlite":
         from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
 
-        return Database(SQLite(Path(rest.removeprefix("/")), wait))
+        return SQLite(Path(rest.removeprefix("/")), wait)
     if kind in {"postgresql", "postgres"}:
         from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
 
-        return Database(PostgreSQL(f"postgresql+psycopg://{rest}", wait))
+        return PostgreSQL(f"postgresql+psycopg://{rest}", wait)
     raise StoreError(
         f"store.url: a database of the kind {kind!r} is not known; "
         "allowed are sqlite:///path/to/file and postgresql://user@host/database"

@@ -1,0 +1,116 @@
+"""Checks of ``everlong doctor``: Python and packages, the configuration, the context engine, the terminal."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from everlong.cli.doctor_common import Finding, Situation, fail, ok, warn
+
+__all__ = ["EXTRAS", "check_config", "check_engine", "check_packages", "check_python", "check_terminal"]
+
+EXTRAS = {
+    "anthropic": ("anthropic", "genai-prices", "keyring"),
+    "openai": ("openai", "genai-prices", "keyring"),
+    "postgres": ("psycopg",),
+    "png": ("cairosvg",),
+    "testing": ("hypothesis",),
+}
+"""What each extra of the package brings."""
+
+_LEAST_PYTHON = (3, 11)
+_LEAST_COLUMNS = 60
+
+
+def check_python(_: Situation) -> Iterator[Finding]:
+    """Which Python runs which Everlong."""
+    found = f"Everlong {metadata.version('everlong')}, Python {platform.python_version()} on {platform.system()}"
+    if sys.version_info < _LEAST_PYTHON:
+        yield fail("python", f"{found} is too old", "install Python 3.11 or newer, and Everlong with it")
+    else:
+        yield ok("python", found)
+
+
+def check_packages(_: Situation) -> Iterator[Finding]:
+    """Which extras are there."""
+    missing = {extra: [name for name in names if not _version(name)] for extra, names in EXTRAS.items()}
+    there = [extra for extra, names in missing.items() if not names]
+    absent = [extra for extra, names in missing.items() if names]
+    text = f"extras: {', '.join(there) or 'none'}; not installed: {', '.join(absent) or 'none'}"
+    if not {"anthropic", "openai"} & set(there):
+        lacking = sorted({*missing["anthropic"], *missing["openai"]})
+        advice = "pip install 'everlong[anthropic]' or 'everlong[openai]'"
+        yield warn("packages", f"no extra for models is complete (missing: {', '.join(lacking)})", advice)
+    else:
+        yield ok("packages", text)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_config(_: Situation) -> Iterator[Finding]:
+    """The configuration files, and every problem in them."""
+    from everlong.config import load_settings, project_config_path, user_config_path  # noqa: PLC0415 - quick --help
+    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
+
+    try:
+        loaded = load_settings()
+    except ConfigError as error:
+        listed = [line.removeprefix("  - ") for line in str(error).splitlines() if line.startswith("  - ")]
+        for sentence in listed or [str(error)]:
+            yield fail("config", sentence, "correct it; the checks below look at the default settings")
+        return
+    except OSError as error:  # the working directory is gone, for one
+        yield fail("config", f"no configuration can be read: {error.strerror or error}", "go to a folder that is there")
+        return
+    files = [path for path in (user_config_path(), project_config_path()) if path is not None and path.is_file()]
+    changed = sum(origin.kind != "default" for origin in loaded.origins.values())
+    names = " and ".join(map(str, files)) or f"no file ({user_config_path()} is not there)"
+    yield ok("config", f"{names}; settings that are not the default: {changed}")
+
+
+def check_engine(situation: Situation) -> Iterator[Finding]:
+    """Whether the context engine that is named is there."""
+    from everlong.agent.engines import resolve_engine  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    said: list[str] = []
+    engine = resolve_engine(situation.settings, 128_000, warn=said.append)
+    for text in said:
+        yield warn("engine", text, "everlong config set context.engine compressor")
+    if not said:
+        yield ok("engine", f"context.engine is {engine.name}")
+
+
+def check_terminal(_: Situation) -> Iterator[Finding]:
+    """What can be shown here."""
+    encoding = (sys.stdout.encoding or "ascii").lower()
+    if not sys.stdout.isatty():
+        where = "standard output is no terminal"
+    else:
+        from rich.console import Console  # noqa: PLC0415 - keeps `everlong --help` quick
+
+        columns = shutil.get_terminal_size().columns
+        where = f"{columns} columns, colours: {Console().color_system or 'none'}"
+        if columns < _LEAST_COLUMNS:
+            yield warn("terminal", f"{where}: tables will be cut", f"make it at least {_LEAST_COLUMNS} columns wide")
+            return
+    try:
+        "💾 → ↳ █ 中".encode(encoding)
+    except (UnicodeError, LookupError):
+        advice = "set PYTHONUTF8=1, or a locale with UTF-8 such as LANG=C.UTF-8"
+        yield warn("terminal", f"{where}; its encoding {encoding} cannot show every character", advice)
+        return
+    yield ok("terminal", f"{where}; {encoding}")
+
+
+def package_folder() -> Path:
+    """Where this package is installed."""
+    return Path(__file__).parent.parent
