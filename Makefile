@@ -55,11 +55,14 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.estimator
 	@$(BIN)/python -m bench.store.speed
 	@$(BIN)/python -m bench.caching speed
+	@$(BIN)/python -m bench.agent.cpu
 
 soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
 	@$(BIN)/python -m bench.store.faults --rounds 200
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
+	@$(BIN)/python -m bench.agent.session --turns 2000 --api both
+	@$(BIN)/python -m bench.agent.faults --turns 2000 --kills 20
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -115,10 +115,11 @@ def connected(server_url: str, api: Api, settings: Settings) -> Connection:
 
 
 @contextmanager
-def own_folder() -> Iterator[Path]:
-    """A folder with a home, a project and nothing of the user who runs this."""
+def own_folder(*, is_quick: bool = False) -> Iterator[Path]:
+    """A folder with a home, a project and nothing of the user who runs this; in memory where it is to be quick."""
     before = os.environ.get("EVERLONG_HOME")
-    with tempfile.TemporaryDirectory(prefix="everlong-bench-") as name:
+    memory = "/dev/shm" if is_quick and os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a folder of our own in it
+    with tempfile.TemporaryDirectory(prefix="everlong-bench-", dir=memory) as name:
         folder = Path(name)
         os.environ["EVERLONG_HOME"] = str(folder / "home")
         for path, text in FILES.items():
@@ -134,7 +135,9 @@ def own_folder() -> Iterator[Path]:
                 os.environ["EVERLONG_HOME"] = before
 
 
-def play(turns: int, api: Api, window: int = WINDOW, seed: int = 1, *, with_model: bool = True) -> Played:
+def play(
+    turns: int, api: Api, window: int = WINDOW, seed: int = 1, *, with_model: bool = True, is_quick: bool = False
+) -> Played:
     """A session of so many turns and twenty questions.
 
     Args:
@@ -143,11 +146,15 @@ def play(turns: int, api: Api, window: int = WINDOW, seed: int = 1, *, with_mode
         window: the model's window.
         seed: chooses the requests.
         with_model: whether the model writes the summaries; without, they are made from the conversation's own words.
+        is_quick: do not wait for a disk.
     """
     played = Played(api, turns, window)
     todo = list(jobs(turns, seed))
     clerk = Clerk(todo)
-    with own_folder() as folder, ModelServer(clerk, window=window, remember=8, alternate_roles=True) as server:
+    with (
+        own_folder(is_quick=is_quick) as folder,
+        ModelServer(clerk, window=window, remember=8, alternate_roles=True) as server,
+    ):
         settings = settings_for(window, MODELS[api])
         options = AgentOptions(root=folder / "project", approver=approve_everything)
         with Store.open(folder / "store.db") as store:

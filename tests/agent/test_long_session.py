@@ -1,0 +1,46 @@
+"""A session of 200 turns with real tools in a window of 32k: it goes on, and what was said early is still known."""
+
+from __future__ import annotations
+
+import pytest
+from bench.agent.facts import FACTS
+from bench.agent.requests import jobs, ticket_of_fact
+from bench.agent.session import APIS, PARAPHRASED, play
+
+from everlong.testing.server.record import Api
+
+
+@pytest.mark.spec("5.5", "7.1", "7.2")
+@pytest.mark.parametrize("api", APIS)
+def test_two_hundred_turns_go_through_and_nothing_of_them_is_lost(api: Api) -> None:
+    played = play(200, api, is_quick=True)
+    assert played.errors == []
+    assert played.rejections == []
+    assert played.missing == []
+    assert played.largest_prompt <= played.window
+    compacted = [one for one in played.compactions if one.outcome == "compacted"]
+    assert len(compacted) >= 4
+    assert played.sessions == 1 + len(compacted)
+    assert {one.fallback for one in compacted} == {None}
+    assert played.known(literal=True) == 10
+    assert played.known(literal=False) >= PARAPHRASED
+
+
+def test_without_a_model_for_summaries_it_goes_on_just_the_same() -> None:
+    played = play(60, "openai", with_model=False, is_quick=True)
+    assert (played.errors, played.rejections, played.missing) == ([], [], [])
+    assert played.requests["summary"] == 0
+    assert {one.summarizer for one in played.compactions} == {"extractive"}
+    assert played.known(literal=True) == 10
+
+
+def test_the_questions_can_only_be_answered_by_what_was_told() -> None:
+    said = " ".join(f"{job.prompt} {job.answer} {job.steps}" for job in jobs(2_000))
+    told = {ticket_of_fact(place, 2_000) for place in range(len(FACTS))}
+    others = " ".join(f"{job.prompt} {job.answer} {job.steps}" for job in jobs(2_000) if job.ticket not in told)
+    assert len(told) == len(FACTS)
+    assert max(told) < 200
+    for fact in FACTS:
+        assert (fact.words in said) is (fact.teller != "tool")
+        assert fact.words not in others
+        assert fact.words not in fact.question
