@@ -90,7 +90,7 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     """The lines with the most entities for their length, in their order."""
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     texts, values = _read(message)
-    # The first of equal lines counts; where lines name what they say, the pairs are all equal too.
+    # Of equal lines the first counts; where a line is its own value, that needs no care.
     told = dict(zip(texts, values, strict=True)) if values is texts else _first_of_equal(texts, values)
     for place, (raw, value) in enumerate(told.items()):
         if len(raw) >= 4 and (names := tuple(dict.fromkeys(entities(value)))):
