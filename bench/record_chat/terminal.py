@@ -23,7 +23,7 @@ _BUSY = re.compile(r"(?<!waiting for you) · Ctrl-C")
 """In the chat's status line while it works."""
 
 
-class _Screen(pyte.Screen):  # type: ignore[misc]  # a package without types
+class _Screen(pyte.Screen):
     """Answers what a program asks of its terminal."""
 
     def __init__(self, columns: int, lines: int, reply: Any) -> None:
