@@ -101,7 +101,8 @@ def test_a_request_that_never_fits_is_a_clear_error_after_three_tries(serve: Ser
     sent = len(server.requests)
     with pytest.raises(ContextOverflow, match="larger window"):
         agent.run("One more.")
-    assert len(server.requests) - sent <= 4
+    asked = [record for record in server.requests[sent:] if "## Goal" not in str(record.body)]  # not for summaries
+    assert len(asked) <= 4
     server.fail_next()
     agent2 = opened(server, resume=agent.conversation.session_id)
     assert agent2.conversation.messages[-1]["content"] == "One more."

@@ -16,6 +16,7 @@ __all__ = ["EXTRAS", "check_config", "check_engine", "check_packages", "check_py
 EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
     "openai": ("openai", "genai-prices", "keyring"),
+    "local": ("openai", "xllamacpp"),
     "postgres": ("psycopg",),
     "png": ("cairosvg",),
     "testing": ("hypothesis",),

@@ -112,6 +112,8 @@ def warm_prompt(
 
 def _as_sent(message: Message) -> Message:
     """A message without what a host notes in it for itself, which no API has seen."""
+    if not any(key.startswith("_") for key in message):
+        return message
     return {key: value for key, value in message.items() if not key.startswith("_")}
 
 
