@@ -32,6 +32,11 @@ def test_entities_are_those_of_the_tokens_that_one_expression_finds(text: str) -
     assert entities(text) == [name for token in _TOKEN.findall(text) for name in _named_in(token)]
 
 
+@given(st.text("#-=:/.@~?&+$ ", max_size=30))
+def test_marks_alone_name_nothing(text: str) -> None:
+    assert entities(text) == []
+
+
 @given(st.text(ALPHABET, max_size=40))
 def test_sentences_end_at_marks_before_capitals_at_wide_marks_and_at_line_breaks(text: str) -> None:
     ends = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(\[*_#-]|\d)|(?<=[。！？；])\s*|\n+")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from everlong.context.summary.text import clip
+from everlong.context.summary.text import beginning, clip
 from everlong.model import ToolCall
 
 ActionKind = Literal["read", "write", "edit", "run", "other"]
@@ -118,7 +118,7 @@ def _command_action(command: str) -> Action:
     bare = _without_heredocs(command)
     written = tuple(dict.fromkeys(_SHELL_WRITE.findall(bare)))
     edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare))) if "sed" in bare else ()
-    title = clip(" ".join(bare.split()), 200)
+    title = beginning(bare, 200)
     if written or edited:
         return Action("write" if written else "edit", title, written + edited)
     return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(bare))))

@@ -34,6 +34,9 @@ _ANYWHERE = {*_characters("{0}a"), *_characters("a{0}a"), *_characters("a{0}")}
 _CHUNK_BYTES = bytes(byte if chr(byte) in _ANYWHERE else 0x20 for byte in range(256))
 _NO_ENDS = "".join(sorted(_ANYWHERE - {*_characters("a{0}")}))
 _ONLY_STARTS = re.compile(f"[{re.escape(''.join({*_characters('{0}a')} - {*_characters('a{0}a')}))}]")
+_STARTS, _ENDS = frozenset(_characters("{0}a")), frozenset(_characters("a{0}"))
+_SPELLS = re.compile(r"[A-Za-z0-9_]")
+_MARKS_ALONE = "".join(mark for mark in sorted(_ANYWHERE) if not _SPELLS.match(mark)).encode()
 _LONGEST_REMEMBERED = 400
 
 
@@ -41,8 +44,9 @@ class _Remembered(dict[bytes, tuple[str, ...]]):
     """The entities of each run of token characters. Runs recur, so most looks are one lookup."""
 
     def __missing__(self, chunk: bytes) -> tuple[str, ...]:
-        # Most of what is new is a plain word, which names nothing.
-        found = () if chunk.islower() and chunk.isalpha() else _named_in(chunk.decode("ascii"))
+        # Most of what is new is a plain word, which names nothing; neither do marks alone.
+        is_plain = chunk.isalpha() if chunk.islower() else not chunk[:1].isalnum() and not chunk.strip(_MARKS_ALONE)
+        found = () if is_plain else _named_in(chunk.decode("ascii"))
         if len(chunk) <= _LONGEST_REMEMBERED:
             if len(self) >= _MOST_REMEMBERED:
                 self.clear()
@@ -56,8 +60,8 @@ _remembered = _Remembered()
 def entities(text: str) -> list[str]:
     """The entities of a text in order of appearance, repeats included; of a path or dotted name also its parts."""
     # Tokens are ASCII and never go beyond a run of their characters: splitting bytes is the quickest way to find those.
-    chunks = text.encode("utf-8", "surrogatepass").translate(_CHUNK_BYTES).split()
-    return [name for chunk in chunks for name in _remembered[chunk]]
+    data = text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")
+    return [name for chunk in data.translate(_CHUNK_BYTES).split() for name in _remembered[chunk]]
 
 
 def _named_in(run: str) -> tuple[str, ...]:
@@ -69,8 +73,7 @@ def _named_in(run: str) -> tuple[str, ...]:
         if whole:
             named.append(whole)
         if len(parts) > 1:
-            found = dict.fromkeys(filter(None, map(_entity, filter(None, parts))))
-            found.pop(whole, None)
+            found = dict.fromkeys([part for piece in parts if piece and (part := _entity(piece)) and part != whole])
             named += found
     return tuple(named)
 
@@ -79,6 +82,8 @@ def _tokens(run: str) -> list[str]:
     # Cut where only a new token can start, and without the marks at its end, a piece is one token to its very end: so
     # no marks are gone through again and again in search of one.
     if not _ONLY_STARTS.search(run):
+        if run[0] in _STARTS and run[-1] in _ENDS:
+            return [run]
         return _TOKEN.findall(run.rstrip(_NO_ENDS))
     starts = [0, *(found.start() for found in _ONLY_STARTS.finditer(run)), len(run)]
     return [token for start, end in pairwise(starts) for token in _TOKEN.findall(run[start:end].rstrip(_NO_ENDS))]
@@ -94,7 +99,9 @@ def _entity(raw: str) -> str:
         return ""
     if token.isalnum():
         return token if not token.isalpha() or _is_identifier(token) else ""
-    return token if _MARK.search(token) and token not in _COMMON and not _is_hyphenated_word(token) else ""
+    if token in _COMMON or not _MARK.search(token) or _is_hyphenated_word(token):
+        return ""
+    return token if token[0].isalnum() or _SPELLS.search(token) else ""
 
 
 def _is_identifier(word: str) -> bool:

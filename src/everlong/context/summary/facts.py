@@ -121,14 +121,17 @@ def _assistant_facts(message: Message, text: str) -> Facts:
     return Facts(
         "assistant",
         said=beginning(text, SAID_LENGTH),
-        decisions=_marked("decision", found, 2),
-        next_steps=_marked("next_step", found, 2),
+        decisions=_marked("decision", text, found, 2),
+        next_steps=_marked("next_step", text, found, 2),
         actions=actions,
         offers=text.rstrip().endswith(("?", "？")),
     )
 
 
-def _marked(kind: str, found: Sequence[str], most: int) -> tuple[str, ...]:
+def _marked(kind: str, text: str, found: Sequence[str], most: int) -> tuple[str, ...]:
+    """The first sentences of a kind; most texts have none, which one look at all of it tells."""
+    if not marks(kind, text):
+        return ()
     chosen = (clip(one_line(s), _SENTENCE_LENGTH) for s in found if 8 <= len(s) <= 1_000 and marks(kind, s))
     return tuple(islice(chosen, most))
 

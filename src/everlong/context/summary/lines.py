@@ -93,7 +93,8 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     # Of equal lines the first counts; where a line is its own value, that needs no care.
     told = dict(zip(texts, values, strict=True)) if values is texts else _first_of_equal(texts, values)
     for place, (raw, value) in enumerate(told.items()):
-        if len(raw) >= 4 and (names := tuple(dict.fromkeys(entities(value)))):
+        if len(raw) >= 4 and (found := entities(value)):
+            names = tuple(dict.fromkeys(found))
             scored.append((-len(names) / (len(raw) + 40), place, raw, names))
     most = min(most, 1 + sum(map(len, texts)) // characters_per_line)
     if len(scored) > most:
