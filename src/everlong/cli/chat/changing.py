@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everlong.caching.editing import worth_editing
-from everlong.caching.rules import model_rules
 from everlong.cli.chat.commands import ChatError, Command, Desk
 from everlong.context import ContextCompressor, ExtractiveSummarizer
 from everlong.model import text_of
@@ -41,6 +39,9 @@ def _compress_here(desk: Desk, words: str) -> None:
 
 def _preview(desk: Desk, focus: str) -> None:
     """What a compaction would do: on a copy, without a model, so that it costs nothing."""
+    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt is there before this is loaded
+    from everlong.caching.rules import model_rules  # noqa: PLC0415 - as above
+
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
     if not isinstance(engine, ContextCompressor):
@@ -183,7 +184,7 @@ def resume(desk: Desk, words: str) -> None:
     old = desk.agent
     desk.state.agent = desk.open_agent(found.id)
     old.close()
-    desk.show.line(f"session {desk.agent.conversation.session_id}: {len(desk.agent.conversation.messages)} messages")
+    desk.show.where_it_stands(desk.agent.conversation)
 
 
 def leave(desk: Desk, words: str) -> None:
@@ -207,4 +208,5 @@ CHANGING = [
     Command("reset", "", "The same as /new.", new),
     Command("resume", "[id or title]", "Go on with another session.", resume),
     Command("quit", "", "Leave; the session can be resumed.", leave),
+    Command("exit", "", "The same as /quit.", leave),
 ]
