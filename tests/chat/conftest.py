@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from everlong.model import Message
+from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.chat.terminal import Terminal
 from tests.testing_server.conftest import serve
@@ -36,7 +39,7 @@ def home(tmp_path: Path) -> Path:
     """The folder of the user's configuration and store."""
     folder = tmp_path / "home"
     folder.mkdir()
-    configure(folder, memory={"enabled": False})
+    configure(folder)
     return folder
 
 
@@ -49,10 +52,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def configure(home: Path, **sections: Any) -> None:
-    """Write ``config.yaml``."""
-    import json  # noqa: PLC0415 - JSON is YAML
-
-    (home / "config.yaml").write_text(json.dumps(sections), encoding="utf-8")
+    """Write ``config.yaml``: no memory, summaries by the model that is talked to, windows as the servers have them."""
+    values: dict[str, Any] = {
+        "memory": {"enabled": False},
+        "auxiliary": {"compression": {"provider": "main"}},
+        "compression": {"protect_last_n": 6},
+        "models": {"some-model": {"context_length": 32_000}},
+    }
+    (home / "config.yaml").write_text(json.dumps(values | sections), encoding="utf-8")  # JSON is YAML
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -104,6 +111,27 @@ def idle(found: Terminal) -> str:
     """Wait until nothing is being done; what is to be seen then."""
     found.wait_line(r"│ context .* │ cache \w+( │ \$[\d.]+)?$")
     return found.everything()
+
+
+def long_talk(home: Path, title: str, turns: int = 60, start: float = 1_700_000_000.0) -> list[Message]:
+    """Store a conversation about sixty ships, one exchange each."""
+    messages: list[Message] = [{"role": "system", "content": "You keep the harbour's book."}]
+    for number in range(turns):
+        ship = f"ship-{number:03d}.log"
+        messages += [
+            {
+                "role": "user",
+                "content": f"Ship {number} came in; note it in {ship}. " + "It carries tea and cloth. " * 20,
+            },
+            {
+                "role": "assistant",
+                "content": f"Noted in {ship}: berth {number + 7}. " + "All papers are in order. " * 20,
+            },
+        ]
+    with Store.open(home / "store.db") as store:
+        branch = store.record(messages, times=[start + second for second in range(len(messages))])
+        store.sessions.start(branch, from_depth=0, title=title, started=start, model="custom:some-model")
+    return messages
 
 
 class Gate(threading.Event):

@@ -44,6 +44,8 @@ class Terminal:
         shell = ["env", "-u", "TMUX", "PS1=[$?]$ ", "HISTFILE=", "bash", "--norc", "--noprofile", "-i"]
         size = ["-x", str(columns), "-y", str(rows)]
         self._tmux("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder), shlex.join(shell), env=env)
+        # A screen that is erased is gone, as in other terminals; tmux would keep it among what was scrolled away.
+        self._tmux("set-option", "-gwq", "scroll-on-clear", "off")
         self.wait("[0]$")
 
     # -- doing ---------------------------------------------------------------------------------------------------------

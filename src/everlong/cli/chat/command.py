@@ -77,6 +77,8 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
 
         talk_plainly(state, worker)
     worker.end()
+    if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
+        click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session_id}", err=True)
     return not worker.could_not_begin and not (is_pipe and worker.failures)
 
 
