@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -65,7 +66,11 @@ def configure(home: Path, **sections: Any) -> None:
 def environment(home: Path, **more: str) -> dict[str, str]:
     """The environment of a user who has no key of any provider."""
     left_out = ("_API_KEY", "NO_COLOR", "COLUMNS", "LINES")
-    kept = {name: value for name, value in os.environ.items() if not name.endswith(left_out)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.endswith(left_out) and not name.startswith("EVERLONG_")
+    }
     return {**kept, "EVERLONG_HOME": str(home), "TERM": "xterm-256color", "LANG": "C.UTF-8", **more}
 
 
@@ -103,14 +108,22 @@ def talking_to(server: ModelServer) -> list[str]:
 
 def ready(found: Terminal) -> str:
     """Wait until the chat has started and waits for its user."""
-    found.wait("Prompt caching")
+    found.until(lambda: "Prompt caching" in found.everything() or found.has_left, "the start")
+    assert not found.has_left, found.everything()
     return idle(found)
 
 
 def idle(found: Terminal) -> str:
-    """Wait until nothing is being done; what is to be seen then."""
-    found.wait_line(r"│ context .* │ cache \w+( │ \$[\d.]+)?$")
-    return found.everything()
+    """Wait until nothing is being done and all of it is printed; what is to be seen then."""
+    seen = [""]
+
+    def is_quiet() -> bool:
+        seen.append(found.everything())
+        status = seen[-1].rpartition("\n")[2]
+        return seen[-1] == seen[-2] and re.search(r"│ context [^│]*( │ cache \w+)?( │ \$[\d.]+)?$", status) is not None
+
+    found.until(is_quiet, "a chat that waits for its user")
+    return seen[-1]
 
 
 def long_talk(home: Path, title: str, turns: int = 60, start: float = 1_700_000_000.0) -> list[Message]:

@@ -133,14 +133,13 @@ class Terminal:
 
     def wait_exit(self) -> int:
         """Wait until the shell asks for the next command; the code that the program left with."""
-        found: list[str] = []
+        self.until(lambda: self.has_left, "the shell's prompt")
+        return int(re.sub(r"\D", "", self.last_line))
 
-        def is_back() -> bool:
-            found[:] = re.findall(r"^\[(\d+)\]\$$", self.last_line)
-            return bool(found)
-
-        self.until(is_back, "the shell's prompt")
-        return int(found[0])
+    @property
+    def has_left(self) -> bool:
+        """Whether the shell asks for the next command."""
+        return re.fullmatch(r"\[\d+\]\$", self.last_line) is not None
 
     def shell(self, line: str) -> str:
         """Run a command in the shell; what it prints."""

@@ -11,7 +11,12 @@ from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Open, idle, ready, talking_to
 from tests.testing_server.conftest import Serve
 
-A_BUG = "import everlong.cli.chat.show as s\ndef broken(*_):\n raise TypeError('a made-up bug')\ns.Show._SHOWN[s.e.{}] = broken"
+A_BUG = """
+import everlong.cli.chat.show as s
+def broken(*_):
+    raise TypeError("a made-up bug")
+s.Show._SHOWN[s.e.{}] = broken
+"""
 
 
 def script(ask: Ask) -> Answer:

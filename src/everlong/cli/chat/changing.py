@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from everlong.cli.chat.commands import ChatError, Command, Desk
 from everlong.context import ContextCompressor, ExtractiveSummarizer
-from everlong.model import text_of
+from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
@@ -61,7 +61,8 @@ def _preview(desk: Desk, focus: str) -> None:
         return
     desk.show.line(f"{before:,} → about {after:,} tokens, {len(messages)} → {len(result)} messages ({report.outcome})")
     kept = {id(message) for message in result}
-    gone = [message for message in messages if id(message) not in kept]
+    # A compaction puts its note into the system prompt, which is another message then and not gone.
+    gone = [message for message in messages if id(message) not in kept and not is_system(message)]
     for message in gone[:12]:
         desk.show.line(f"  − {message.get('role'):<9} {' '.join(text_of(message).split())[:90]}", "dim")
     if len(gone) > 12:

@@ -67,7 +67,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     state, registry = ChatState(), command_registry()
     is_pipe = not sys.stdin.isatty()
     opening = Opening(click.get_current_context(), given, state, registry, asks=not is_pipe)
-    worker = Worker(state, lambda: _show(state, plain=not on_terminal, colourless=given["plain"]), opening.desk)
+    worker = Worker(state, lambda: _show(state, plain=not on_terminal), opening.desk)
     if on_terminal:
         from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - as above
 
@@ -82,15 +82,14 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     return not worker.could_not_begin and not (is_pipe and worker.failures)
 
 
-def _show(state: ChatState, *, plain: bool, colourless: bool) -> Show:
+def _show(state: ChatState, *, plain: bool) -> Show:
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from everlong.cli.chat.show import Show  # noqa: PLC0415 - as above
 
-    no_color = True if colourless else None
     # In a pipe only answers are data.
-    aside = None if sys.stdout.isatty() else Console(stderr=True, no_color=no_color)
-    return Show(Console(force_terminal=None if plain else True, no_color=no_color), state, plain=plain, aside=aside)
+    aside = None if sys.stdout.isatty() else Console(stderr=True, force_terminal=False)
+    return Show(Console(force_terminal=not plain), state, plain=plain, aside=aside)
 
 
 def command_registry() -> Registry:

@@ -15,6 +15,8 @@ __all__ = ["LOOKING"]
 T = TypeVar("T")
 
 _BAR = 40
+_FIGURES = 42
+"""The columns of the figures beside a bar."""
 
 
 def context(desk: Desk, words: str) -> None:
@@ -28,12 +30,13 @@ def context(desk: Desk, words: str) -> None:
     agent = desk.agent
     parts = window_parts(agent)
     window = agent.engine.context_length
+    widest = max(1, min(_BAR, desk.show.console.width - _FIGURES))
     table = Table(box=None, pad_edge=False, show_header=False)
     for justify in ("left", "right", "right", "left", "left"):
         table.add_column(justify=justify)
     for part in parts:
         share = part.tokens / max(1, window)
-        bar = "█" * max(1 if part.tokens else 0, round(share * _BAR))
+        bar = "█" * max(1 if part.tokens else 0, round(share * widest))
         about = f"{part.messages} messages" if part.messages else ""
         table.add_row(part.name, f"{part.tokens:,}", f"{100 * share:.1f} %", Text(bar, style=part.style), about)
     desk.show.console.print(table)

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.markdown import Markdown
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.text import Text
 
 from everlong.agent import events as e
 from everlong.agent.text import one_line
 from everlong.cli.chat.blocks import MarkdownBlocks
+from everlong.cli.chat.markdown import code_of, print_markdown
 from everlong.cli.speaking import compaction_line
 from everlong.context.literals import is_summary
 from everlong.model import text_of
@@ -105,8 +104,7 @@ class Show:
         if self.plain:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            below = 0 if text.lstrip().startswith(("```", "~~~", "|")) else 1  # those bring their own
-            self.console.print(Padding(Markdown(text), (0, 0, below, 0)))
+            print_markdown(self.console, text)
 
     def _end_of_answer(self) -> None:
         self.state.pending = ""
@@ -178,7 +176,7 @@ class Show:
             self.console.print(detail, markup=False, highlight=False, soft_wrap=True)
         else:
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
-            self.console.print(Padding(Syntax(detail, kind, background_color="default", word_wrap=True), (0, 0, 0, 2)))
+            self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
 
     _SHOWN: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
         e.TextDelta: _words,

@@ -7,7 +7,7 @@ copying and resizing are the terminal's own business.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
-from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.patch_stdout import StdoutProxy
 
 from everlong.cli.chat.completion import ChatCompleter
 from everlong.cli.chat.state import SETTLING_SECONDS, STARTING
@@ -38,6 +38,8 @@ __all__ = ["talk"]
 _KEYS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
 _ASKED = "allow? [y]es, [a]lways in this session, [n]o "
 _REDRAW_SECONDS = 0.05
+_PRINT_SECONDS = 0.02
+"""How often something is printed above the prompt: seldom enough to type, and so soon that no words seem to vanish."""
 _PENDING_ROWS = 8
 """How much of a block that is still being written is shown."""
 
@@ -48,7 +50,7 @@ def talk(state: ChatState, worker: Worker, registry: Registry) -> None:
     Raises:
         KeyboardInterrupt: they stopped the start.
     """
-    with patch_stdout(raw=True):
+    with StdoutProxy(_PRINT_SECONDS, raw=True) as above, redirect_stdout(above), redirect_stderr(above):
         asyncio.run(_Talk(state, worker, registry).talk())
         if state.busy != STARTING:
             worker.interrupt()  # nobody is there any more to wait for it, or to be asked
@@ -93,7 +95,7 @@ class _Talk:
     # -- drawing -------------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone: the chat is over
+        with suppress(RuntimeError):  # the loop is gone: the chat is over
             self._loop.call_soon_threadsafe(self._redraw)
             if self._state.question is not None:
                 self._loop.call_soon_threadsafe(self._loop.call_later, SETTLING_SECONDS, self._redraw)
