@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everlong.caching.editing import worth_editing
-from everlong.caching.rules import model_rules
 from everlong.cli.chat.commands import ChatError, Command, Desk
 from everlong.context import ContextCompressor, ExtractiveSummarizer
-from everlong.model import text_of
+from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
@@ -41,6 +39,9 @@ def _compress_here(desk: Desk, words: str) -> None:
 
 def _preview(desk: Desk, focus: str) -> None:
     """What a compaction would do: on a copy, without a model, so that it costs nothing."""
+    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt is there before this is loaded
+    from everlong.caching.rules import model_rules  # noqa: PLC0415 - as above
+
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
     if not isinstance(engine, ContextCompressor):
@@ -60,7 +61,8 @@ def _preview(desk: Desk, focus: str) -> None:
         return
     desk.show.line(f"{before:,} → about {after:,} tokens, {len(messages)} → {len(result)} messages ({report.outcome})")
     kept = {id(message) for message in result}
-    gone = [message for message in messages if id(message) not in kept]
+    # A compaction puts its note into the system prompt, which is another message then and not gone.
+    gone = [message for message in messages if id(message) not in kept and not is_system(message)]
     for message in gone[:12]:
         desk.show.line(f"  − {message.get('role'):<9} {' '.join(text_of(message).split())[:90]}", "dim")
     if len(gone) > 12:
@@ -183,7 +185,7 @@ def resume(desk: Desk, words: str) -> None:
     old = desk.agent
     desk.state.agent = desk.open_agent(found.id)
     old.close()
-    desk.show.line(f"session {desk.agent.conversation.session_id}: {len(desk.agent.conversation.messages)} messages")
+    desk.show.where_it_stands(desk.agent.conversation)
 
 
 def leave(desk: Desk, words: str) -> None:
@@ -207,4 +209,5 @@ CHANGING = [
     Command("reset", "", "The same as /new.", new),
     Command("resume", "[id or title]", "Go on with another session.", resume),
     Command("quit", "", "Leave; the session can be resumed.", leave),
+    Command("exit", "", "The same as /quit.", leave),
 ]

@@ -32,6 +32,7 @@ class Desk:
     state: ChatState
     show: Show
     settings: Settings
+    registry: Registry
     found: list[bytes] = field(default_factory=list)
     """The messages that the last search found."""
     open_agent: Callable[[str | None], Agent] | None = None
@@ -43,6 +44,10 @@ class Desk:
         if self.state.agent is None:
             raise ChatError("the chat has not started yet")
         return self.state.agent
+
+    def run(self, line: str) -> None:
+        """Run a slash command."""
+        self.registry.run(self, line)
 
 
 @dataclass(frozen=True)

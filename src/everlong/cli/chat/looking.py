@@ -5,11 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.table import Table
-from rich.text import Text
-
 from everlong.cli.chat.commands import ChatError, Command, Desk
-from everlong.cli.chat.window import window_parts
 
 if TYPE_CHECKING:
     from everlong.store import Compaction
@@ -19,18 +15,28 @@ __all__ = ["LOOKING"]
 T = TypeVar("T")
 
 _BAR = 40
+_FIGURES = 42
+"""The columns of the figures beside a bar."""
 
 
 def context(desk: Desk, words: str) -> None:
     """Draw where the window goes."""
+    from rich.table import Table  # noqa: PLC0415 - the prompt is there before this is loaded
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    from everlong.cli.chat.window import window_parts  # noqa: PLC0415 - as above
+
     del words
     agent = desk.agent
     parts = window_parts(agent)
     window = agent.engine.context_length
+    widest = max(1, min(_BAR, desk.show.console.width - _FIGURES))
     table = Table(box=None, pad_edge=False, show_header=False)
+    for justify in ("left", "right", "right", "left", "left"):
+        table.add_column(justify=justify)
     for part in parts:
         share = part.tokens / max(1, window)
-        bar = "█" * max(1 if part.tokens else 0, round(share * _BAR))
+        bar = "█" * max(1 if part.tokens else 0, round(share * widest))
         about = f"{part.messages} messages" if part.messages else ""
         table.add_row(part.name, f"{part.tokens:,}", f"{100 * share:.1f} %", Text(bar, style=part.style), about)
     desk.show.console.print(table)
@@ -87,7 +93,7 @@ def search(desk: Desk, words: str) -> None:
     for number, hit in enumerate(hits, 1):
         when = datetime.fromtimestamp(hit.at).astimezone()
         where = hit.title or hit.session or "no session"
-        desk.show.line(f"{number}  {when:%Y-%m-%d %H:%M}  {hit.speaker}, {where}", "bold")
+        desk.show.line(f"{number}  {when:%Y-%m-%d %H:%M}  {hit.speaker or hit.role}, {where}", "bold")
         desk.show.line(f"   {' '.join(hit.snippet.text.split())}")
     if not hits:
         desk.show.line("nothing was found")
@@ -127,6 +133,19 @@ def memory(desk: Desk, words: str) -> None:
     desk.show.console.print(text or "nothing is remembered yet", markup=False, highlight=False)
 
 
+def show_help(desk: Desk, words: str) -> None:
+    """List the commands."""
+    from rich.table import Table  # noqa: PLC0415 - the prompt is there before this is loaded
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    del words
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for command in desk.registry.commands.values():
+        table.add_row(Text(f"/{command.name} {command.takes}"), command.about)
+    desk.show.console.print(table, highlight=False)
+    desk.show.line("Alt-Enter or Ctrl-J begins a new line, Ctrl-C stops, Ctrl-D leaves, Tab completes.", "dim")
+
+
 def _numbered(things: list[T], words: str) -> T:
     if not words.isdigit() or not 1 <= int(words) <= len(things):
         raise ChatError(f"{words!r} is no number from 1 to {len(things)}")
@@ -138,6 +157,7 @@ LOOKING = [
     Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history),
     Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search),
     Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools),
+    Command("help", "", "This list.", show_help),
     Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage),
     Command("memory", "", "What is remembered from session to session.", memory),
 ]

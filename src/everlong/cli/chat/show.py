@@ -10,19 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.markdown import Markdown
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.text import Text
 
 from everlong.agent import events as e
+from everlong.agent.text import one_line
 from everlong.cli.chat.blocks import MarkdownBlocks
+from everlong.cli.chat.markdown import code_of, print_markdown
 from everlong.cli.speaking import compaction_line
+from everlong.context.literals import is_summary
+from everlong.model import text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from everlong.agent import AgentEvent, ApprovalRequest
+    from everlong.agent import AgentEvent, ApprovalRequest, Conversation
     from everlong.cli.chat.state import ChatState
 
 __all__ = ["Show", "ToolRecord"]
@@ -54,6 +56,8 @@ class Show:
     state: ChatState
     plain: bool = False
     """Whether answers are shown as they were written, for screen readers and pipes."""
+    aside: Console | None = None
+    """Where goes what is no answer; the console itself by default."""
     tools: list[ToolRecord] = field(default_factory=list)
     _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
 
@@ -67,14 +71,18 @@ class Show:
         self.state.busy = "answering"
         for block in self._blocks.add(event.text):
             self._block(block)
+        self.state.pending = self._blocks.pending
+        self.state.changed()
 
     def _restarted(self, event: e.Restarted) -> None:
         self._blocks.drop()
+        self.state.pending = ""
         self.note(f"the answer broke off and is asked for again: {event.reason}")
 
     def _answered(self, event: e.Answered) -> None:
         self._end_of_answer()
         self.state.cost += event.cost or 0.0
+        self.state.look()
 
     def _compacting(self, event: e.CompactionStarted) -> None:
         self._end_of_answer()
@@ -82,7 +90,8 @@ class Show:
 
     def _compacted(self, event: e.CompactionFinished) -> None:
         self.state.cost += event.cost or 0.0
-        self.line(f"⟲ {compaction_line(event)}", "cyan")
+        self._beside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
+        self.state.look()
 
     def _finished(self, event: e.TurnFinished) -> None:
         self._end_of_answer()
@@ -95,12 +104,15 @@ class Show:
         if self.plain:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            below = 0 if text.lstrip().startswith(("```", "~~~", "|")) else 1  # those bring their own
-            self.console.print(Padding(Markdown(text), (0, 0, below, 0)))
+            print_markdown(self.console, text)
 
     def _end_of_answer(self) -> None:
+        self.state.pending = ""
         for block in self._blocks.end():
             self._block(block)
+
+    def _beside(self, text: Text) -> None:
+        (self.aside or self.console).print(text, soft_wrap=True)
 
     def _tool(self, event: e.ToolFinished) -> None:
         self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
@@ -109,7 +121,8 @@ class Show:
         text.append(event.summary, style="default")
         told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
         text.append(told, style="dim")
-        self.console.print(text, soft_wrap=True)
+        self._beside(text)
+        self.state.look()
 
     def line(self, text: str, style: str = "") -> None:
         """One quiet line."""
@@ -118,12 +131,39 @@ class Show:
     def note(self, text: str) -> None:
         """Something that the user should know."""
         self._end_of_answer()
-        self.line(f"! {text}", "yellow")
+        self._beside(Text(f"! {text}", style="yellow"))
+
+    def quiet(self, text: str) -> None:
+        """Something that the user may want to know."""
+        self._beside(Text(text, style="dim"))
+
+    def said(self, prompt: str) -> None:
+        """A prompt that was sent before."""
+        first, *more = prompt.strip().splitlines() or [""]
+        told = f" … {len(more)} more line{'' if len(more) == 1 else 's'}" if more else ""
+        self.quiet(f"» {one_line(first)}{told}")
+
+    def where_it_stands(self, conversation: Conversation) -> None:
+        """What a session is about that is gone on with: its last exchange."""
+        messages = [message for message in conversation.messages if message.get("role") != "system"]
+        title = conversation.session.title if conversation.session is not None else None
+        count = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
+        self.quiet(f"session {conversation.session_id}{f' ({title})' if title else ''}: {count}")
+        at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
+        if at is None or self.plain:
+            return
+        if not is_summary(messages[at]):
+            self.said(text_of(messages[at]))
+        answers = [text for one in messages[at + 1 :] if one.get("role") == "assistant" and (text := text_of(one))]
+        if answers:
+            self._block(answers[-1])
+        elif at == len(messages) - 1:
+            self.note("this was not answered any more; /retry asks again")
 
     def error(self, text: str) -> None:
         """Something that went wrong."""
         self._end_of_answer()
-        self.line(f"✗ {text}", "red")
+        self._beside(Text(f"✗ {text}", style="red"))
 
     def request(self, request: ApprovalRequest) -> None:
         """What is to be decided: the call in one line, and its diff or command."""
@@ -136,7 +176,7 @@ class Show:
             self.console.print(detail, markup=False, highlight=False, soft_wrap=True)
         else:
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
-            self.console.print(Padding(Syntax(detail, kind, background_color="default", word_wrap=True), (0, 0, 0, 2)))
+            self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
 
     _SHOWN: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
         e.TextDelta: _words,

@@ -1,8 +1,12 @@
-"""What a chat is doing right now, shared between the thread that works and the one that draws."""
+"""What a chat is doing right now, shared between the thread that works and the one that draws.
+
+The one who works writes, the one who draws reads: plain values only, so that drawing never waits and never counts.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,7 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, Decision
 
-__all__ = ["ChatState", "Question"]
+__all__ = ["STARTING", "ChatState", "Question"]
+
+STARTING = "starting"
+
+SETTLING_SECONDS = 0.3
+"""So long after something is asked a key is not taken for its answer: it was meant for what was there before."""
 
 
 @dataclass
@@ -20,11 +29,17 @@ class Question:
     request: ApprovalRequest
     answer: Decision | None = None
     is_answered: threading.Event = field(default_factory=threading.Event)
+    asked_at: float = field(default_factory=time.monotonic)
 
     def decide(self, answer: Decision) -> None:
         """Answer it."""
         self.answer = answer
         self.is_answered.set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has been on the screen for so long that a key can be meant for it."""
+        return time.monotonic() - self.asked_at >= SETTLING_SECONDS
 
 
 @dataclass
@@ -32,42 +47,71 @@ class ChatState:
     """The state of a chat; every change is followed by `changed`."""
 
     agent: Agent | None = None
-    busy: str = ""
+    busy: str = STARTING
     """What is being done; empty while the chat waits for its user."""
+    pending: str = ""
+    """The words of an answer that do not make up a whole block yet."""
     question: Question | None = None
     is_over: bool = False
     cost: float = 0.0
-    last_used: float = 0.0
-    """When the model last answered, by the clock that only goes forward."""
-    rest_at: float | None = None
-    """When the pause should be looked at again, by the same clock."""
+    hint: str = ""
+    """A word to the user, until something else happens."""
     changed: Callable[[], None] = lambda: None
     """Called after a change, to draw anew."""
+    _model: str = ""
+    _context: str = ""
+    _cache: str = ""
 
     def doing(self, what: str) -> None:
         """Say what is being done now."""
-        self.busy = what
+        self.busy, self.hint = what, ""
         self.changed()
 
-    def status(self) -> str:
-        """The status line: model, how full the context is, the cache, the cost, what is being done."""
-        if self.agent is None:
-            return self.busy or "starting"
-        engine = self.agent.engine
-        used, threshold = self.agent.compactor.tokens, max(1, engine.threshold_tokens)
-        parts = [
-            self.agent.asker.model,
-            f"context {used:,} / {threshold:,} ({100 * used // threshold} %)",
-            self._cache(),
-            f"${self.cost:.4f}" if self.cost else "",
-            self.busy and f"{self.busy} · Ctrl-C stops",
-        ]
-        return " │ ".join(part for part in parts if part)
+    def look(self) -> None:
+        """Take in how full the context is and what the cache holds; for the thread that works."""
+        agent = self.agent
+        if agent is None:
+            return
+        used, threshold = agent.compactor.tokens, max(1, agent.engine.threshold_tokens)
+        self._model = agent.asker.model
+        self._context = f"context {used:,} / {threshold:,} ({100 * used // threshold} %)"
+        self._cache = _cache_of(agent)
+        self.changed()
 
-    def _cache(self) -> str:
-        cache = self.agent.asker.cache if self.agent is not None else None
-        if cache is None or cache.choice.strategy == "off":
-            return "cache off"
-        if cache.choice.strategy == "automatic":
-            return "cache automatic"
-        return "cache cold" if cache.is_cold() else "cache warm"
+    def status(self, width: int, waiting: int = 0) -> str:
+        """The status line: model, how full the context is, the cache, the cost, what is being done.
+
+        Args:
+            width: the columns that there are; what does not fit is left out, the least important first.
+            waiting: how much was sent and has not begun yet.
+        """
+        doing = self.busy and (self.busy if self.busy == STARTING else f"{self.busy} · Ctrl-C stops")
+        # In the order of the line, each with its rank; the one of the highest rank goes first.
+        parts = [
+            (3, self._model),
+            (2, self._context),
+            (5, self._cache),
+            (4, f"${self.cost:.4f}" if self.cost else ""),
+            (0, self.hint),
+            (0, doing),
+            (1, f"{waiting} waiting" if waiting else ""),
+        ]
+        parts = [part for part in parts if part[1]]
+        while len(parts) > 1 and _columns(" │ ".join(text for _, text in parts)) > width:
+            parts.remove(max(parts))
+        return " │ ".join(text for _, text in parts)
+
+
+def _cache_of(agent: Agent) -> str:
+    cache = agent.asker.cache
+    if cache is None or cache.choice.strategy == "off":
+        return "cache off"
+    if cache.choice.strategy == "automatic":
+        return "cache automatic"
+    return "cache cold" if cache.is_cold() else "cache warm"
+
+
+def _columns(text: str) -> int:
+    from prompt_toolkit.utils import get_cwidth  # noqa: PLC0415 - only a terminal has a status line
+
+    return get_cwidth(text)

@@ -7,21 +7,24 @@ copying and resizing are the terminal's own business.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import HTML, AnyFormattedText
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
-from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.patch_stdout import StdoutProxy
 
 from everlong.cli.chat.completion import ChatCompleter
+from everlong.cli.chat.state import SETTLING_SECONDS, STARTING
+from everlong.cli.chat.wrapping import last_rows
 from everlong.config.paths import data_home
 
 if TYPE_CHECKING:
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
 
@@ -32,108 +35,138 @@ if TYPE_CHECKING:
 
 __all__ = ["talk"]
 
-_LOOK_SECONDS = 2.0
-"""How often it is looked whether a pause should be used."""
 _KEYS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
+_ASKED = "allow? [y]es, [a]lways in this session, [n]o "
+_REDRAW_SECONDS = 0.05
+_PRINT_SECONDS = 0.02
+"""How often something is printed above the prompt: seldom enough to type, and so soon that no words seem to vanish."""
+_PENDING_ROWS = 8
+"""How much of a block that is still being written is shown."""
 
 
 def talk(state: ChatState, worker: Worker, registry: Registry) -> None:
-    """Let a person chat until they leave."""
-    with patch_stdout(raw=True):
-        asyncio.run(_talk(state, worker, registry))
+    """Let a person chat until they leave.
+
+    Raises:
+        KeyboardInterrupt: they stopped the start.
+    """
+    with StdoutProxy(_PRINT_SECONDS, raw=True) as above, redirect_stdout(above), redirect_stderr(above):
+        asyncio.run(_Talk(state, worker, registry).talk())
+        if state.busy != STARTING:
+            worker.interrupt()  # nobody is there any more to wait for it, or to be asked
+            worker.end()
 
 
-async def _talk(state: ChatState, worker: Worker, registry: Registry) -> None:
-    loop = asyncio.get_running_loop()
-    session: PromptSession[str] = PromptSession(
-        history=_history(),
-        completer=ChatCompleter(registry, lambda: state.agent),
-        complete_while_typing=False,
-        key_bindings=_bindings(state, worker),
-        bottom_toolbar=lambda: _toolbar(state, worker),
-        multiline=False,
-        prompt_continuation="… ",
-        enable_open_in_editor=True,
-    )
+class _Talk:
+    """One chat at a terminal."""
 
-    def redraw() -> None:
-        app = session.app
-        if state.is_over and app.is_running and not state.busy:
-            app.exit(result="/quit")
+    def __init__(self, state: ChatState, worker: Worker, registry: Registry) -> None:
+        self._state = state
+        self._worker = worker
+        self._session: PromptSession[str] = PromptSession(
+            history=_history(),
+            completer=ChatCompleter(registry, lambda: state.agent),
+            complete_while_typing=False,
+            key_bindings=self._bindings(),
+            bottom_toolbar=self._toolbar,
+            multiline=False,
+            prompt_continuation="… ",
+            enable_open_in_editor=True,
+        )
+        self._session.app.min_redraw_interval = _REDRAW_SECONDS
+        self._session.app.after_render += self._begin
+
+    async def talk(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._state.changed = self._changed
+        while not self._state.is_over:
+            try:
+                text = await self._session.prompt_async(self._prompt, pre_run=self._redraw)
+            except EOFError:
+                return
+            if text.strip():
+                self._worker.send(text)
+
+    def _begin(self, _: object) -> None:
+        """Start to work as soon as the prompt is there, and not before: who waits can read and type."""
+        self._session.app.after_render -= self._begin
+        self._worker.start()
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        with suppress(RuntimeError):  # the loop is gone: the chat is over
+            self._loop.call_soon_threadsafe(self._redraw)
+            if self._state.question is not None:
+                self._loop.call_soon_threadsafe(self._loop.call_later, SETTLING_SECONDS, self._redraw)
+
+    def _redraw(self) -> None:
+        app = self._session.app
+        if self._state.is_over and app.is_running and not app.is_done:
+            app.exit(result="")
         app.invalidate()
 
-    def changed() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone: the chat is over
-            loop.call_soon_threadsafe(redraw)
+    @property
+    def _is_asked(self) -> bool:
+        """Whether a key would be an answer; while somebody types, it is a letter of what they type."""
+        question = self._state.question
+        return question is not None and question.is_settled and not self._session.default_buffer.text
 
-    state.changed = changed
-    worker.start()
-    pauses = asyncio.create_task(_use_pauses(worker))
-    while not state.is_over:
-        try:
-            text = await session.prompt_async(lambda: _prompt(state))
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            break
-        if text.strip() in {"/quit", "/exit"}:
-            break
-        if text.strip():
-            worker.send(text)
-    pauses.cancel()
+    def _prompt(self) -> StyleAndTextTuples:
+        app = get_app()
+        if app.is_done:  # what stays on the screen
+            return [("bold", "❯ ")]
+        size = app.output.get_size()
+        shown: StyleAndTextTuples = [
+            ("class:pending", f"{row}\n")
+            for row in last_rows(self._state.pending, size.columns, min(_PENDING_ROWS, size.rows // 3))
+        ]
+        return [*shown, ("ansiyellow", _ASKED) if self._is_asked else ("bold", "❯ ")]
 
+    def _toolbar(self) -> str:
+        if self._state.question is not None and self._session.default_buffer.text:
+            return " you are asked something: send your line or clear it (Ctrl-U), then answer "
+        columns = get_app().output.get_size().columns
+        return f" {self._state.status(columns - 2, self._worker.waiting)} "
 
-async def _use_pauses(worker: Worker) -> None:
-    while True:
-        await asyncio.sleep(_LOOK_SECONDS)
-        worker.rest()
+    # -- keys ----------------------------------------------------------------------------------------------------------
 
+    def _bindings(self) -> KeyBindings:
+        keys = KeyBindings()
+        is_asked = Condition(lambda: self._is_asked)
 
-def _prompt(state: ChatState) -> AnyFormattedText:
-    if state.question is not None:
-        return HTML("<ansiyellow>allow? [y]es, [a]lways in this session, [n]o </ansiyellow>")
-    return HTML("<b>❯ </b>")
+        for key, decision in _KEYS.items():
 
+            @keys.add(key, filter=is_asked, eager=True)
+            @keys.add(key.upper(), filter=is_asked, eager=True)
+            def decide(event: KeyPressEvent, decision: Decision = decision) -> None:
+                del event
+                if self._state.question is not None:
+                    self._state.question.decide(decision)
 
-def _toolbar(state: ChatState, worker: Worker) -> str:
-    waiting = f" │ {worker.waiting} waiting" if worker.waiting else ""
-    return f" {state.status()}{waiting} "
+        @keys.add("c-c")
+        def stop(event: KeyPressEvent) -> None:
+            self._stop(event)
 
+        @keys.add("escape", "enter")
+        @keys.add("c-j")
+        def newline(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
 
-def _bindings(state: ChatState, worker: Worker) -> KeyBindings:
-    keys = KeyBindings()
-    is_asked = Condition(lambda: state.question is not None)
+        return keys
 
-    for key, decision in _KEYS.items():
-
-        @keys.add(key, filter=is_asked, eager=True)
-        def decide(event: KeyPressEvent, decision: Decision = decision) -> None:
-            del event
-            if state.question is not None:
-                state.question.decide(decision)
-
-    @keys.add("<any>", filter=is_asked)
-    @keys.add("enter", filter=is_asked)
-    def ignore(event: KeyPressEvent) -> None:
-        """While something is asked, only an answer counts."""
-        del event
-
-    @keys.add("c-c")
-    def stop(event: KeyPressEvent) -> None:
-        if worker.interrupt():
+    def _stop(self, event: KeyPressEvent) -> None:
+        """What Ctrl-C does: stop what is under way; else throw away what was typed; else say how to leave."""
+        state, buffer = self._state, event.current_buffer
+        if state.busy == STARTING and not buffer.text:
+            event.app.exit(exception=KeyboardInterrupt())
+        elif state.busy != STARTING and self._worker.interrupt():
             return
-        if event.current_buffer.text:
-            event.current_buffer.reset()
+        elif buffer.text:
+            buffer.reset()
         else:
-            with contextlib.suppress(Exception):
-                event.app.output.bell()
-
-    @keys.add("escape", "enter", filter=~is_asked)
-    @keys.add("c-j", filter=~is_asked)
-    def newline(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    return keys
+            state.hint = "Ctrl-D leaves"
+            event.app.invalidate()
 
 
 def _history() -> History:

@@ -1,29 +1,39 @@
-"""The thread in which a chat works: opens the agent, runs prompts and commands one after the other.
+"""The thread in which a chat works: opens everything, runs prompts and commands one after the other.
 
 The user can go on typing meanwhile; what they send waits its turn. Knows the agent and what to show, no terminal.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.agent.approval import ApprovalRefused
-from everlong.agent.watch import Interrupted
-from everlong.cli.chat.state import ChatState, Question
-from everlong.errors import EverlongError
+from everlong.cli.chat.state import STARTING, ChatState, Question
+from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, Decision
+    from everlong.cli.chat.commands import Desk
     from everlong.cli.chat.show import Show
 
 __all__ = ["Worker"]
 
-_END = object()
-_REST = object()
+_BROKEN = "[The program failed while this was running; whether it was done is not known. Check before doing it again.]"
+_LOCAL = "  or talk to a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
+_LOOK_SECONDS = 15.0
+"""How often a chat that waits for its user looks whether the provider still holds the conversation."""
+_PATIENCE = 5.0
+"""How long a chat that is left while it starts is waited for."""
+
+
+class _Sent(NamedTuple):
+    text: str
+    has_waited: bool
 
 
 class Worker:
@@ -31,26 +41,23 @@ class Worker:
 
     Args:
         state: what is going on, shared with whoever draws.
-        show: shows what happens.
-        open_agent: makes the agent; called in the worker's own thread.
-        command: runs a slash command.
+        make_show: makes what shows what happens; called in the worker's own thread, as is
+        open_desk: opens settings, store and agent, to be closed with the stack.
     """
 
     def __init__(
-        self,
-        state: ChatState,
-        show: Show,
-        open_agent: Callable[[], Agent],
-        command: Callable[[str], None],
+        self, state: ChatState, make_show: Callable[[], Show], open_desk: Callable[[Worker, Show, ExitStack], Desk]
     ) -> None:
         self.state = state
-        self._show = show
-        self._open_agent = open_agent
-        self._command = command
-        self._sent: queue.Queue[object] = queue.Queue()
+        self._make_show = make_show
+        self._open_desk = open_desk
+        self._sent: queue.Queue[_Sent | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="everlong-chat", daemon=True)
-        self.failed = False
-        """Whether the agent could not be opened."""
+        self._show: Show
+        self._last_used = time.monotonic()
+        self.could_not_begin = False
+        self.failures = 0
+        """How much could not be done."""
 
     def start(self) -> None:
         """Open the agent and wait for work."""
@@ -58,12 +65,18 @@ class Worker:
 
     def send(self, text: str) -> None:
         """Have a prompt or a command done as soon as what was sent before is."""
-        self._sent.put((text, bool(self.state.busy)))
+        self._sent.put(_Sent(text, bool(self.state.busy)))
+        self.state.hint = ""
 
     @property
     def waiting(self) -> int:
         """How much was sent and has not begun yet."""
         return self._sent.qsize()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that was sent is done."""
+        return not self._sent.unfinished_tasks
 
     def interrupt(self) -> bool:
         """Stop what is under way, and forget what waits; False where nothing is."""
@@ -78,78 +91,101 @@ class Worker:
             self.state.question.is_answered.set()
         return True
 
-    def rest(self) -> None:
-        """Use the pause, where it is time to."""
-        due = self.state.rest_at
-        if due is not None and not self.state.busy and time.monotonic() >= due:
-            self.state.rest_at = None
-            self._sent.put(_REST)
-
-    def wait(self) -> None:
-        """Wait until everything that was sent is done."""
-        self._sent.join()
-
     def end(self) -> None:
         """Do what was sent, then stop; the session can be resumed."""
-        self._sent.put(_END)
-        self._thread.join()
+        self._sent.put(None)
+        if self._thread.is_alive():
+            # Who leaves during the start has said nothing yet, and need not wait for a server that does not answer.
+            self._thread.join(_PATIENCE if self.state.busy == STARTING else None)
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self.state.doing("starting")
+        with ExitStack() as opened:
+            desk = self._begun(opened)
+            self.state.doing("")
+            while (sent := self._next(desk)) is not None:
+                try:
+                    if desk is not None:
+                        self._do(desk, sent)
+                finally:
+                    self._sent.task_done()
+                    self.state.doing("")
+
+    def _begun(self, opened: ExitStack) -> Desk | None:
+        self._show = self._make_show()
         try:
-            self.state.agent = self._open_agent()
+            desk = self._open_desk(self, self._show, opened)
         except (EverlongError, OSError) as error:
-            self.failed = True
             self._show.error(str(error))
-            self.state.is_over = True
-        self.state.doing("")
+            if isinstance(error, AuthenticationFailed) or (
+                isinstance(error, ConfigError) and error.key == "agent.model"
+            ):
+                self._show.quiet(_LOCAL)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the user before a chat that never starts
+            self._bug(error)
+        else:
+            self.state.look()
+            return desk
+        self.could_not_begin = self.state.is_over = True
+        return None
+
+    def _next(self, desk: Desk | None) -> _Sent | None:
+        """What was sent next; pauses are used meanwhile."""
         while True:
-            sent = self._sent.get()
             try:
-                if sent is _END:
-                    return
-                if sent is _REST:
-                    self._rest()
-                elif not self.failed and isinstance(sent, tuple):
-                    self._do(*sent)
-            finally:
-                self._sent.task_done()
-                self.state.doing("")
+                return self._sent.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                if desk is not None and self.state.agent is not None:
+                    self._rest(self.state.agent)
 
-    def _rest(self) -> None:
-        if self.state.agent is None:
-            return
-        now = time.monotonic()
+    def _rest(self, agent: Agent) -> None:
         try:
-            wait = self.state.agent.rest(now - self.state.last_used)
-        except (EverlongError, Interrupted) as error:
-            self._show.note(f"the pause could not be used: {error}")
-            return
-        self.state.rest_at = None if wait is None else now + wait
-
-    def _do(self, text: str, has_waited: bool) -> None:
-        self.state.doing("working")
-        if has_waited:  # what was answered meanwhile stands between it and its own answer
-            self._show.line(f"» {text}", "dim")
-        try:
-            if text.startswith("/"):
-                self._command(text)
-            elif self.state.agent is not None:
-                self.state.agent.run(text)
-                self.state.last_used = self.state.rest_at = time.monotonic()
+            agent.rest(time.monotonic() - self._last_used)
+            self.state.look()
         except (EverlongError, OSError) as error:
+            self._show.error(str(error))
+
+    def _do(self, desk: Desk, sent: _Sent) -> None:
+        from everlong.agent.watch import Interrupted  # noqa: PLC0415 - loaded after the prompt is there
+
+        self.state.doing("working")
+        if sent.has_waited:  # what was answered meanwhile stands between it and its own answer
+            self._show.said(sent.text)
+        try:
+            if sent.text.startswith("/"):
+                desk.run(sent.text)
+            else:
+                desk.agent.run(sent.text)
+                self._last_used = time.monotonic()
+        except (EverlongError, OSError) as error:
+            self.failures += 1
             self._show.error(str(error))
         except Interrupted:
             self._show.note("stopped; nothing was changed")
+        except Exception as error:  # noqa: BLE001 - a bug must not cost the user their terminal or their conversation
+            self._bug(error)
+            if self.state.agent is not None:
+                self.state.agent.conversation.answer_what_is_open(_BROKEN)
+        self.state.look()
+
+    def _bug(self, error: Exception) -> None:
+        import traceback  # noqa: PLC0415 - as above
+
+        self.failures += 1
+        if os.environ.get("EVERLONG_DEBUG"):
+            self._show.line("".join(traceback.format_exception(error)))
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        self._show.error(f"this is a fault of Everlong, what was said is kept: {said} (everlong --debug tells more)")
 
     def approve(self, request: ApprovalRequest) -> Decision:
         """Put a call to the user and wait for their decision."""
-        question = Question(request)
+        from everlong.agent.approval import ApprovalRefused  # noqa: PLC0415 - as above
+        from everlong.agent.watch import Interrupted  # noqa: PLC0415 - as above
+
         self._show.request(request)
-        self.state.question = question
         before, self.state.busy = self.state.busy, "waiting for you"
+        self.state.question = question = Question(request)
         self.state.changed()
         try:
             question.is_answered.wait()

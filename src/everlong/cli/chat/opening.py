@@ -1,0 +1,114 @@
+"""Opening a chat: settings, store and agent, put together for the thread that works with them.
+
+Loads all that is heavy, so it is called after the prompt is on the screen.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlong.cli.chat.commands import Desk, Registry
+
+if TYPE_CHECKING:
+    import click
+
+    from everlong.agent import Agent, AgentOptions
+    from everlong.agent.approval import Approver
+    from everlong.cli.chat.show import Show
+    from everlong.cli.chat.state import ChatState
+    from everlong.cli.chat.worker import Worker
+    from everlong.config import Settings
+    from everlong.store import Store
+
+__all__ = ["Opening"]
+
+
+class Opening:
+    """What was said on the command line, and what becomes of it.
+
+    Args:
+        context: the command's own, which knows the store that was named.
+        given: the options.
+        state: what is going on.
+        registry: the commands.
+        asks: whether there is somebody to ask.
+    """
+
+    def __init__(
+        self, context: click.Context, given: dict[str, Any], state: ChatState, registry: Registry, *, asks: bool
+    ) -> None:
+        self._context = context
+        self._given = given
+        self._state = state
+        self._registry = registry
+        self._asks = asks
+
+    def desk(self, worker: Worker, show: Show, opened: ExitStack) -> Desk:
+        """Open everything; what was opened is closed with the stack."""
+        from everlong.cli.local import local_model  # noqa: PLC0415 - loaded after the prompt is there
+        from everlong.cli.sessions_common import opened as opened_store  # noqa: PLC0415 - loaded after the prompt is there
+        from everlong.config import load_settings  # noqa: PLC0415 - as above
+
+        settings = load_settings().settings
+        local = opened.enter_context(local_model(self._given, settings))
+        with self._context.scope(cleanup=False):
+            store = opened.enter_context(opened_store(new=True))
+        approver = self._approver(worker)
+
+        def open_agent(resume: str | None) -> Agent:
+            options = self._options(approver, resume)
+            if local is not None:
+                return local.open_agent(settings, options, store, show)
+            return self._agent(settings, options, store, show)
+
+        self._state.agent = agent = open_agent(self._resumed(store, show))
+        opened.callback(self._close)
+        show.quiet(agent.caching_line)
+        if agent.conversation.branch is not None:
+            show.where_it_stands(agent.conversation)
+        return Desk(self._state, show, settings, self._registry, open_agent=open_agent)
+
+    def _close(self) -> None:
+        if self._state.agent is not None:  # by now it may be another one than at the beginning
+            self._state.agent.close()
+
+    def _resumed(self, store: Store, show: Show) -> str | None:
+        """The session to go on with."""
+        name: str | None = self._given["resume"]
+        if not self._given["goes_on"]:
+            return name
+        newest = store.sessions.newest(limit=1)
+        if not newest:
+            show.quiet("there is no session to go on with yet; this is the first")
+        return newest[0].id if newest else None
+
+    def _approver(self, worker: Worker) -> Approver:
+        from everlong.agent.approval import approve_everything, refuse_everything  # noqa: PLC0415 - as above
+
+        if self._given["yes"]:
+            return approve_everything
+        return worker.approve if self._asks else refuse_everything("there is no terminal to ask; say --yes")
+
+    def _options(self, approver: Approver, resume: str | None) -> AgentOptions:
+        from everlong.agent import AgentOptions  # noqa: PLC0415 - as above
+
+        given = self._given
+        return AgentOptions(
+            root=given["cwd"] or Path.cwd(),
+            allowed=given["allow"],
+            approver=approver,
+            resume=resume,
+            title=given["title"] if resume is None else None,
+        )
+
+    def _agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:
+        from everlong.agent import open_agent  # noqa: PLC0415 - as above
+        from everlong.providers import connect  # noqa: PLC0415 - as above
+
+        given = self._given
+        model: Any = given["model"] or settings.agent.model
+        if given["base_url"] is not None and model is not None:
+            model = connect(model, settings, base_url=given["base_url"])
+        return open_agent(settings, model, options, store=store, listen=show)

@@ -1,0 +1,71 @@
+"""Approvals: one key decides, and what a person types is not taken for a decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everlong.testing import Answer, Ask, Call, Fault
+from tests.chat.conftest import Gate, Open, idle
+from tests.testing_server.conftest import Serve
+
+ASKED = "allow? [y]es, [a]lways in this session, [n]o"
+
+
+def writer(ask: Ask) -> Answer:
+    """Writes what it is told into the file it is told: ``FILE WORD``."""
+    if ask.turns[-1].results:
+        return Answer(f"It said: {ask.results[-1][1]}")
+    name, _, word = ask.last_user.partition(" ")
+    return Answer("Writing.", [Call("write_file", {"path": name, "content": f"{word}\n"})])
+
+
+def test_y_writes_once_a_always_and_n_not_at_all(serve: Serve, chat: Open, root: Path) -> None:
+    found = chat(serve(writer))
+    found.enter("yes.txt one")
+    seen = found.wait(ASKED)
+    assert "? write_file yes.txt" in seen
+    assert "+one" in seen
+    assert not (root / "yes.txt").exists()
+    found.press("y")
+    found.wait("● write_file yes.txt")
+    idle(found)
+    assert (root / "yes.txt").read_text() == "one\n"
+
+    found.enter("no.txt one")
+    found.wait(ASKED)
+    found.press("n")
+    found.wait("⊘ write_file no.txt", "It said:")
+    idle(found)
+    assert not (root / "no.txt").exists()
+
+    found.enter("always.txt one")
+    found.wait(ASKED)
+    found.press("A")
+    found.wait("● write_file always.txt  [3] done")
+    idle(found)
+    found.enter("always.txt two")
+    found.wait("● write_file always.txt  [4] done")
+    idle(found)
+    assert (root / "always.txt").read_text() == "two\n"
+
+
+def test_what_is_being_typed_is_no_answer(serve: Serve, chat: Open, root: Path) -> None:
+    server = serve(writer)
+    server.closing = gate = Gate()
+    found = chat(server)
+    server.fail_next(Fault("slow"))
+    found.enter("first.txt one")
+    found.type("any")  # an a, an n and a y, while the answer is on its way
+    found.wait("❯ any")
+    gate.open()
+    found.wait("? write_file first.txt", "send your line or clear it")
+    found.enter("where.txt two")
+    found.wait(ASKED)
+    assert not (root / "first.txt").exists()
+    found.press("n")
+    found.wait("⊘ write_file first.txt", "» anywhere.txt two", "? write_file anywhere.txt")
+    found.wait(ASKED)
+    found.press("y")
+    found.wait("● write_file anywhere.txt")
+    idle(found)
+    assert (root / "anywhere.txt").read_text() == "two\n"

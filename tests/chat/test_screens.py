@@ -1,0 +1,123 @@
+"""Whole screens, as they were recorded, and screens of other sizes and scripts.
+
+`EVERLONG_TEST_RECORD=1 pytest tests/chat/test_screens.py` records them anew; look at what changed before you commit it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from everlong.testing import Answer, Ask, Call, Fault
+from tests.chat.conftest import Gate, Open, idle
+from tests.chat.terminal import Terminal
+from tests.testing_server.conftest import Serve
+
+RECORDED = Path(__file__).parent / "screens"
+
+MARKDOWN = """# Berths
+
+The **northern pier** has three of them, the `southern` one has two.
+
+```python
+def berth(ship: str) -> int:
+    return sum(map(ord, ship)) % 5
+```
+
+1. Ask the harbour master.
+2. Tie up.
+
+| ship | berth |
+|---|---|
+| 海鸥号 | 3 |
+| Möwe 🚢 | 4 |
+
+That is all."""
+
+
+COMMANDS = [
+    *("branch", "compress", "context", "history", "memory", "model", "new", "pin", "quit"),
+    *("reset", "resume", "retry", "search", "title", "tools", "undo"),
+]
+
+
+def script(ask: Ask) -> Answer:
+    if ask.turns[-1].results:
+        return Answer("Written.")
+    if "write" in ask.last_user:
+        return Answer("I note it.", [Call("write_file", {"path": "berths.txt", "content": "海鸥号 3\nMöwe 4\n"})])
+    return Answer(MARKDOWN)
+
+
+def normal(screen: str) -> str:
+    """A screen without what is another one each time: times, durations, ids, and tokens counted."""
+    screen = re.sub(r"\d{8}_\d{6}_[0-9a-f]{6}", "SESSION", screen)
+    screen = re.sub(r"\d+\.\d s", "N.N s", screen)
+    screen = re.sub(r"context [\d,]+ / [\d,]+ \(\d+ %\)", "context USED / LIMIT", screen)
+    screen = re.sub(r"^(system|tools|tail|free) +[\d,]+ +[\d.]+ %  █* *", r"\1 SHARE ", screen, flags=re.MULTILINE)
+    lines = "\n".join(line.rstrip() for line in screen.splitlines())
+    return re.sub(r"\n{6,}", "\n\n(the empty rest of the screen)\n\n", lines) + "\n"
+
+
+def same_as_recorded(found: Terminal, name: str) -> None:
+    path = RECORDED / f"{name}.txt"
+    screen = normal(found.everything())
+    if os.environ.get("EVERLONG_TEST_RECORD"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(screen, encoding="utf-8")
+    assert screen == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.spec("8")
+@pytest.mark.parametrize(("columns", "rows"), [(100, 100), (60, 120)])
+def test_a_chat_looks_as_it_did(serve: Serve, chat: Open, columns: int, rows: int) -> None:
+    found = chat(serve(script), columns=columns, rows=rows)
+    found.enter("Which berths are there?")
+    found.wait("That is all.")
+    idle(found)
+    found.enter("Please write that down.")
+    found.wait("allow?")
+    found.press("y")
+    found.wait("Written.")
+    idle(found)
+    found.enter("/tools 1")
+    found.wait("Made berths.txt")
+    found.enter("/context")
+    found.wait("so far in this chat")
+    found.enter("/nonsense")
+    found.wait("✗ there is no command /nonsense; see /help")
+    idle(found)
+    same_as_recorded(found, f"chat-{columns}")
+    found.enter("/help")
+    seen = found.wait("/undo [compaction]", "Tab completes.")
+    assert all(f"\n/{name} " in seen for name in COMMANDS)
+
+
+def test_wide_signs_break_no_line_and_a_resize_no_answer(serve: Serve, chat: Open) -> None:
+    words = "海鸥号停在三号泊位🚢" * 12  # 20 columns each
+    server = serve(f"Begin.\n\n{words}\n\nEnd.")
+    server.closing = gate = Gate()
+    found = chat(server, columns=60, rows=24)
+    server.fail_next(Fault("slow"))
+    found.enter("海鸥号在哪里？🚢 Where?")
+    gate.let(4)
+    found.wait("Begin.", "❯ 海鸥号在哪里？🚢 Where?")
+    found.until(lambda: "🚢海鸥号" in found.screen().replace("\n", ""), "the beginning of what comes")
+    found.resize(44, 20)
+    found.wait_line("answering · Ctrl-C stops")
+    found.type("meanwhile 海鸥")
+    found.wait("❯ meanwhile 海鸥")
+    found.resize(80, 30)
+    gate.open()
+    found.wait("End.")
+    idle(found)
+    seen = found.screen()
+    assert words in re.sub(r"\s", "", seen)
+    assert seen.count("❯ meanwhile 海鸥") == 1
+    assert seen.count("End.") == 1
+    found.enter("号")
+    found.until(lambda: len(server.model.asked) == 2, "the second prompt")
+    assert server.model.asked[1].last_user == "meanwhile 海鸥号"

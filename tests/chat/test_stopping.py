@@ -1,0 +1,145 @@
+"""Ctrl-C wherever the chat is: it stops what is under way and nothing else; and how the program leaves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from everlong.testing import Answer, Ask, Call, Fault
+from tests.chat.conftest import Gate, Open, idle, long_talk, talking_to
+from tests.testing_server.conftest import Serve
+
+FAR_OUT = "Far out.\n\nAnd on, and on, and on, for as long as one listens, which is not very long."
+NEVER_STARTS = "import time, everlong.cli.chat.opening as o; o.Opening.desk = lambda *_: time.sleep(3600)"
+
+
+def script(ask: Ask) -> Answer:
+    if ask.turns[-1].results:
+        return Answer(f"It said: {ask.results[-1][1]}")
+    if ask.last_user.startswith("$ "):
+        return Answer("Running.", [Call("run_command", {"command": ask.last_user[2:]})])
+    return Answer(FAR_OUT)
+
+
+def test_ctrl_c_stops_what_is_under_way(serve: Serve, chat: Open, root: Path) -> None:
+    server = serve(script)
+    server.closing = gate = Gate()
+    found = chat(server)
+
+    found.type("never sent")  # with a text: it is thrown away
+    found.wait("❯ never sent")
+    found.press("C-c")
+    found.until(lambda: "❯ never sent" not in found.screen(), "an empty prompt")
+    found.press("C-c")  # with none: it says how to leave
+    found.wait_line("Ctrl-D leaves")
+
+    server.fail_next(Fault("slow"))  # while an answer comes
+    found.enter("Go on.")
+    gate.let(4)
+    found.wait("Far out.")
+    found.press("C-c")
+    found.wait("! stopped")
+    gate.open()
+    idle(found)
+
+    found.enter("$ echo $$ > running; sleep 3600")  # while something is asked
+    found.wait("allow?")
+    found.press("C-c")
+    idle(found)
+    assert not (root / "running").exists()
+
+    found.enter("$ echo $$ > running; sleep 3600")  # while a command runs
+    found.wait("allow?")
+    found.press("y")
+    found.until((root / "running").exists, "the command")
+    found.press("C-c")
+    idle(found)
+    pid = int((root / "running").read_text())
+    found.until(lambda: not alive(pid), "the end of the command")
+
+    found.enter("Still there?")
+    found.until(lambda: found.everything().count("Far out.") == 2, "an answer")
+    assert not server.rejections
+    assert len(server.model.asked) == 4
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_ctrl_c_stops_a_compaction_and_nothing_is_changed(serve: Serve, chat: Open, home: Path) -> None:
+    long_talk(home, "Long talk")
+    server = serve("Understood.", window=32_000)
+    server.closing = gate = Gate()
+    found = chat(server, "--resume", "Long talk")
+    before = found.last_line
+    server.fail_next(Fault("slow"))
+    found.enter("/compress the harbour")
+    gate.waits.wait()
+    found.wait_line(r"compacting [\d,]+ tokens · Ctrl-C stops")
+    found.press("C-c")
+    found.wait("! stopped; nothing was changed")
+    gate.open()
+    assert idle(found).count("⟲") == 0
+    assert found.last_line == before
+
+
+def test_ctrl_c_during_the_start_leaves_with_130(serve: Serve, terminal: Open) -> None:
+    found = terminal()
+    found.start(*talking_to(serve()), first=NEVER_STARTS)
+    found.wait_line("starting")
+    found.type("typed early")
+    found.wait("❯ typed early")
+    found.press("C-c")
+    found.until(lambda: "❯ typed early" not in found.screen(), "an empty prompt")
+    found.press("C-c")
+    assert found.wait_exit() == 130
+    assert "Traceback" not in found.everything()
+
+
+def test_leaving_while_it_works_stops_it(serve: Serve, chat: Open) -> None:
+    server = serve(script)
+    server.closing = gate = Gate()
+    found = chat(server)
+    server.fail_next(Fault("slow"))
+    found.enter("Go on.")
+    gate.let(4)
+    found.wait("Far out.")
+    found.press("C-d")
+    assert found.wait_exit() == 0
+    assert "go on with: everlong chat --resume 2" in found.everything()
+    gate.open()
+
+
+def test_quit_waits_its_turn(serve: Serve, chat: Open) -> None:
+    server = serve(script)
+    server.closing = gate = Gate()
+    found = chat(server)
+    server.fail_next(Fault("slow"))
+    found.enter("Go on.")
+    gate.let(2)
+    found.enter("/quit")
+    found.wait_line("1 waiting")
+    gate.open()
+    assert found.wait_exit() == 0
+    assert "not very long" in found.everything()
+
+
+def test_one_prompt_is_stopped_with_130(serve: Serve, terminal: Open) -> None:
+    server = serve(script)
+    server.closing = gate = Gate()
+    server.fail_next(Fault("slow"))
+    found = terminal()
+    found.start(*talking_to(server), "-p", "Go on.")
+    gate.let(4)
+    found.wait("Far out.")
+    found.press("C-c")
+    assert found.wait_exit() == 130
+    gate.open()
+    found.start(*talking_to(server), "-p", "Go on.")
+    found.wait("not very long")
+    assert found.wait_exit() == 0

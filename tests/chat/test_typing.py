@@ -1,0 +1,71 @@
+"""What is typed: several lines, pastes, what was typed before, completion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everlong.testing import Ask
+from tests.chat.conftest import Open, idle
+from tests.testing_server.conftest import Serve
+
+
+def echo(ask: Ask) -> str:
+    return f"{len(ask.last_user)} signs, {len(ask.last_user.splitlines())} lines."
+
+
+def test_several_lines_are_one_prompt_and_come_back(serve: Serve, chat: Open) -> None:
+    server = serve(echo)
+    found = chat(server)
+    found.type("one")
+    found.press("M-Enter")
+    found.type("two")
+    found.press("C-j")
+    found.enter("three")
+    found.wait("13 signs, 3 lines.")
+    idle(found)
+    found.press("Up")
+    found.wait("❯ one\n… two\n… three")
+    found.enter("!")
+    found.wait("14 signs, 3 lines.")
+    assert server.model.asked[1].last_user == "one\ntwo\nthree!"
+
+
+def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve, chat: Open) -> None:
+    text = "".join(
+        f"{number:05d} The quick brown fox jumps over the lazy dog, 漢字 and 😀.\n" for number in range(1_600)
+    )
+    assert len(text.encode()) > 100_000
+    server = serve(echo)
+    found = chat(server)
+    found.paste(text)
+    found.wait("01599 The quick brown fox")
+    found.enter("What is this?")
+    found.wait(f"{len(text) + len('What is this?')} signs, 1601 lines.")
+    assert server.model.asked[0].last_user == text + "What is this?"
+    idle(found)
+    found.enter("And now?")
+    found.wait("8 signs, 1 lines.")
+
+
+def test_tab_completes_commands_sessions_and_paths(serve: Serve, chat: Open, root: Path) -> None:
+    (root / "notes-of-the-harbour.txt").write_text("seven\n", encoding="utf-8")
+    server = serve("Understood.")
+    found = chat(server)
+    found.enter("Harbour plans")
+    found.wait("Understood.")
+    idle(found)
+    found.type("/hist")
+    found.press("Tab")
+    found.wait("❯ /history")
+    found.press("C-u")
+    found.type("/resume Har")
+    found.press("Tab")
+    found.wait("❯ /resume Harbour plans")
+    found.press("C-u")
+    found.type("Look at ./not")
+    found.press("Tab")
+    found.wait("❯ Look at ./notes-of-the-harbour.txt")
+    found.press("C-u")
+    found.type("/re")
+    found.press("Tab")  # several: all are shown with what they do
+    found.wait("resume", "Go on with another session.", "retry", "reset")
