@@ -40,7 +40,7 @@ class Linker:
         self._run = store.database.backend.run
         sql = store.database.sql
         self._newest = sql(
-            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node FROM turn"
+            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node FROM turn"  # noqa: S608 - ours
             f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
             " WHERE reply IS NOT NULL AND echo_node IS NULL ORDER BY id DESC LIMIT ?"
         )
