@@ -110,7 +110,8 @@ class Measured:
         """The CPU milliseconds of each of the next turns."""
         spent: list[float] = []
         for _ in range(count):
-            asked = f"When does ferry {self._turns} leave? " + _WORDS * 2
+            # No two conversations begin alike, or they would be one in the store.
+            asked = f"When does ferry {self._turns} of line {id(self)} leave? " + _WORDS * 2
             started = time.process_time()
             self._agent.run(asked)
             spent.append(1e3 * (time.process_time() - started))

@@ -52,6 +52,17 @@ def find_message(store: Store, ident: str) -> Found:
     return Found(bytes(row.id), row.role, row.ts, session.id if session else None, turn)
 
 
+def latest_request(store: Store, session: str) -> bytes | None:
+    """The newest message of the user on a session's branch; None where there is none."""
+    number = store.sessions.get(session).branch
+    if number is None:
+        return None
+    query = select(node.c.id).where(node.c.branch == number, node.c.role == "user").order_by(node.c.depth.desc())
+    with store.database.read() as connection:
+        found = connection.execute(query.limit(1)).scalar()
+    return None if found is None else bytes(found)
+
+
 def message_after(store: Store, ident: bytes) -> bytes | None:
     """The message that follows another one, on the same branch if it goes on there."""
     above = node.alias()

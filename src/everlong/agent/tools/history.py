@@ -1,12 +1,12 @@
 """``recall``, ``search_sessions``, ``read_turn``, ``read_output``: what was said before, in its own words.
 
-This is how an agent gets back what a compaction took out of its sight. Originals come before summaries of them, and
-before earlier look-ups, which only repeat. Knows the store and its search; nothing here changes either.
+This is how an agent gets back what a compaction took out of its sight. Originals come before what only repeats them:
+earlier look-ups, and summaries. Knows the store and its search; nothing here changes either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Literal, NamedTuple
 
@@ -14,10 +14,12 @@ from pydantic import Field
 
 from everlong.agent.tools.context import ToolContext
 from everlong.errors import NotStored, ToolError
+from everlong.model import calls_of
 from everlong.store import Store
-from everlong.store.lookup import find_message, message_after
+from everlong.store.lookup import find_message, latest_request, message_after
 from everlong.store.pages import ReadPage
 from everlong.store.search import Filters, Hit
+from everlong.store.search.corpus import Loaded
 from everlong.store.search.passages import passages
 
 HITS = 6
@@ -36,7 +38,7 @@ LEAST_REPLY = 100
 _READ = 400_000
 _ID_DIGITS = 12
 _BEGINNING = "Found for "
-_LOOKUPS = ("recall(", "search_sessions(", "read_turn(", "read_output(")
+_LOOKUPS = frozenset({"recall", "search_sessions", "read_turn", "read_output"})
 
 Page = Annotated[int, Field(ge=1)]
 
@@ -53,7 +55,8 @@ def recall(query: str, context: ToolContext, page: Page = 1) -> str:
         page: Which page of the hits.
     """
     try:
-        found = _hits(context.store, query, Filters(lineage=context.session_id))
+        request = latest_request(context.store, context.session_id)  # in sight, and full of the query's words
+        found = _hits(context.store, query, Filters(lineage=context.session_id), without=request)
     except NotStored:
         return "[nothing of this conversation is stored yet; all of it is in sight]"
     return _told(context, query, found, page, HITS)
@@ -124,28 +127,33 @@ class _Passage(NamedTuple):
     text: str
 
 
-def _hits(store: Store, query: str, filters: Filters) -> Iterator[_Passage]:
+def _hits(store: Store, query: str, filters: Filters, without: bytes | None = None) -> Iterator[_Passage]:
     """Originals in their order, then what only repeats them: earlier look-ups, and summaries."""
-    found = store.search(query, filters=filters, limit=RANKED).hits
-    if not found and any(quote in query for quote in '"“”„«»'):  # rather something near than nothing
-        bare = query.translate(dict.fromkeys(map(ord, '"“”„«»'), " "))
-        found = store.search(bare, filters=filters, limit=RANKED).hits
-    return _originals_first(store, found)
-
-
-def _originals_first(store: Store, found: tuple[Hit, ...]) -> Iterator[_Passage]:
-    repeated: list[_Passage] = []
+    found = _found(store, query, filters, lambda one: one.id == without or _is_lookup(one))
     summaries: list[_Passage] = []
     for hit in found:
         if hit.node is None:
             summaries.append(_Passage(hit, hit.snippet.text))
-            continue
-        text = store.read(hit.node, 0, _READ).text
-        if text.startswith(_BEGINNING) or any(f"\n{name}" in f"\n{text}" for name in _LOOKUPS):
-            repeated.append(_Passage(hit, text))
         else:
-            yield _Passage(hit, text)
-    yield from (*repeated, *summaries)
+            yield _Passage(hit, store.read(hit.node, 0, _READ).text)
+    for hit in _found(store, query, filters, lambda one: one.id == without or not _is_lookup(one)):
+        if hit.node is not None:
+            yield _Passage(hit, store.read(hit.node, 0, _READ).text)
+    yield from summaries
+
+
+def _found(store: Store, query: str, filters: Filters, leave_out: Callable[[Loaded], bool]) -> tuple[Hit, ...]:
+    found = store.search(query, filters=filters, limit=RANKED, leave_out=leave_out).hits
+    if not found and any(quote in query for quote in '"“”„«»'):  # rather something near than nothing
+        bare = query.translate(dict.fromkeys(map(ord, '"“”„«»'), " "))
+        found = store.search(bare, filters=filters, limit=RANKED, leave_out=leave_out).hits
+    return found
+
+
+def _is_lookup(one: Loaded) -> bool:
+    """Whether a message calls one of these tools, or is what it gave: both only repeat, the question above all."""
+    is_given = one.role == "tool" and one.text.startswith(_BEGINNING)
+    return is_given or any(call.name in _LOOKUPS for call in calls_of(one.message))
 
 
 def _told(context: ToolContext, query: str, found: Iterator[_Passage], page: int, limit: int) -> str:

@@ -7,6 +7,7 @@ What is stored but not indexed yet is looked through directly, so nothing is mis
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import get_args
@@ -47,7 +48,7 @@ class Searcher:
         self.index = index_for(database)
         self.upkeep = Upkeep(database, self.index, self.corpus)
 
-    def search(
+    def search(  # noqa: PLR0913 - each is one thing a caller may want otherwise
         self,
         text: str,
         *,
@@ -57,6 +58,7 @@ class Searcher:
         limit: int = 10,
         cursor: str | None = None,
         seconds: float = SECONDS,
+        leave_out: Callable[[Loaded], bool] = lambda _: False,
     ) -> Page:
         """One page of what was said about something.
 
@@ -68,6 +70,7 @@ class Searcher:
             limit: Hits on a page, up to 1,000.
             cursor: The cursor of the page before.
             seconds: After this long a search through texts stops, and the page says that it is partial.
+            leave_out: Documents for which this is true are not found, and lend no weight to those beside them.
         """
         if order not in get_args(Order):
             raise QueryError(f"the order {order!r} is not known; allowed are {', '.join(get_args(Order))}")
@@ -81,7 +84,7 @@ class Searcher:
         self.upkeep.ensure()
         with self.database.read() as connection:
             upto = state.upto if state else self.corpus.newest(connection)
-            walk = self._walk(connection, query, filters, order, upto, seconds)
+            walk = self._walk(connection, query, filters, order, upto, seconds, leave_out)
             if state is None:
                 state = self._begun(walk, upto)
             elif state.is_fragment:
@@ -96,7 +99,14 @@ class Searcher:
         return self.upkeep.index_pending(limit)
 
     def _walk(
-        self, connection: Connection, query: Query, filters: Filters, order: Order, upto: int, seconds: float
+        self,
+        connection: Connection,
+        query: Query,
+        filters: Filters,
+        order: Order,
+        upto: int,
+        seconds: float,
+        leave_out: Callable[[Loaded], bool],
     ) -> Walk:
         scope = scope_for(connection, self.tenant, filters, upto)
         size = self.index.size(connection)
@@ -117,6 +127,7 @@ class Searcher:
             Matcher(query, weights),
             time.monotonic() + seconds,
             has_pending,
+            leave_out,
         )
 
     def _begun(self, walk: Walk, upto: int) -> Cursor:
@@ -126,7 +137,7 @@ class Searcher:
         if walk.query.is_literal:
             return _begun_with_literals(walk, upto)
         found = self.index.ranked(walk.connection, walk.asked, walk.scope, CANDIDATES)
-        waiting = [document for document in walk.pending() if walk.has_words(document)]
+        waiting = [document for document in walk.pending() if walk.has_words(document) and not walk.leave_out(document)]
         walk.loaded |= {document.seq: document for document in waiting}
         first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
         if not first and not walk.query.is_question:
@@ -157,7 +168,7 @@ def _look_for_fragment(walk: Walk) -> None:
 
 def _begun_with_literals(walk: Walk, upto: int) -> Cursor:
     """Texts that have what must be there, ranked by all the words; the newest ones, if they are very many."""
-    documents = list(islice(walk.verified(None), CANDIDATES))
+    documents = list(islice((one for one in walk.verified(None) if not walk.leave_out(one)), CANDIDATES))
     frequencies = walk.index.ranked(walk.connection, walk.asked, walk.scope, 1).frequencies
     candidates = {document.seq: _candidate(document) for document in documents}
     figures = Figures(walk.size.documents, walk.size.average_length, frequencies)
@@ -173,7 +184,7 @@ def _ranked(walk: Walk, seqs: list[int], figures: Figures) -> list[int]:
     wide = walk.query.is_question
     room = READ_BYTES if wide else READ_BYTES // 2
     walk.load_some(seqs, room)
-    inside = [seq for seq in seqs if seq in walk.loaded]
+    inside = [seq for seq in seqs if walk.counts(seq)]
     beside: dict[int, tuple[int | None, int | None]] = {}
     around: dict[int, None] = {}
     if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
@@ -183,11 +194,11 @@ def _ranked(walk: Walk, seqs: list[int], figures: Figures) -> list[int]:
         )
         walk.load_some(list(around), room)
     if wide:
-        beside |= walk.corpus.neighbours(walk.connection, [seq for seq in around if seq in walk.loaded])
+        beside |= walk.corpus.neighbours(walk.connection, [seq for seq in around if walk.counts(seq)])
     candidates = {
         seq: _candidate(walk.loaded[seq], beside.get(seq, (None, None)))
         for seq in (*inside, *around)
-        if seq in walk.loaded
+        if walk.counts(seq)
     }
     found = [
         seq
@@ -211,7 +222,7 @@ def _taken(walk: Walk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
         for seq in part:
             taken += 1
             document = walk.loaded.get(seq)
-            if document is not None and walk.has_tool(document):
+            if document is not None and not walk.leave_out(document) and walk.has_tool(document):
                 shown.append(Shown(document, is_match=walk.query.is_literal or walk.has_words(document)))
             if len(shown) == limit:
                 break
@@ -231,6 +242,6 @@ def _taken_from_tail(walk: Walk, state: Cursor, shown: list[Shown], limit: int) 
         if len(shown) == limit:  # there is one more, so there is another page
             return shown, replace(state, tail=last)
         last = Place(document.ts, document.seq)
-        if document.seq not in known and walk.has_tool(document):
+        if document.seq not in known and not walk.leave_out(document) and walk.has_tool(document):
             shown.append(Shown(document, is_match=True))
     return shown, replace(state, tail=last, has_tail=walk.is_partial)

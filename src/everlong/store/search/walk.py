@@ -7,7 +7,7 @@ time is over. The order by relevance is made elsewhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,6 +47,7 @@ class Walk:
     matcher: Matcher
     deadline: float
     has_pending: bool
+    leave_out: Callable[[Loaded], bool]
     loaded: dict[int, Loaded] = field(default_factory=dict)
     is_partial: bool = False
 
@@ -73,9 +74,14 @@ class Walk:
         for start in range(0, len(seqs), _READ_AT_ONCE):
             part = [seq for seq in seqs[start : start + _READ_AT_ONCE] if seq not in self.loaded]
             self.load(part)
-            room -= sum(_weight(self.loaded[seq].text) for seq in part if seq in self.loaded)
+            read = [self.loaded[seq] for seq in part if seq in self.loaded]
+            room -= sum(_weight(document.text) for document in read if not self.leave_out(document))
             if room <= 0:
                 return
+
+    def counts(self, seq: int) -> bool:
+        """Whether a document is read and is not to be left out."""
+        return seq in self.loaded and not self.leave_out(self.loaded[seq])
 
     def matches(self, after: Place | None) -> Iterator[Loaded]:
         """All documents that match, newest first, after a place."""
