@@ -86,7 +86,7 @@ def search(desk: Desk, words: str) -> None:
         raise ChatError("say what to look for: /search WORDS; then /search NUMBER opens a hit")
     if words.isdigit() and desk.found:
         page = store.read(_numbered(desk.found, words))
-        desk.show.console.print(page.text, markup=False, highlight=False)
+        desk.show.text(page.text)
         return
     hits = [hit for hit in store.search(words, limit=10).hits if hit.node is not None]
     desk.found = [hit.node for hit in hits if hit.node is not None]
@@ -104,7 +104,7 @@ def tools(desk: Desk, words: str) -> None:
     if words:
         record = _numbered(desk.show.tools, words)
         desk.show.line(f"{record.summary} → {record.outcome}, {record.seconds:.1f} s", "bold")
-        desk.show.console.print(record.text, markup=False, highlight=False)
+        desk.show.text(record.text)
         return
     for number, record in enumerate(desk.show.tools, 1):
         desk.show.line(f"[{number}] {record.summary} → {record.outcome}")
@@ -130,7 +130,7 @@ def memory(desk: Desk, words: str) -> None:
     del words
     manager = desk.agent.memory
     text = manager.prompt_block() if manager is not None else ""
-    desk.show.console.print(text or "nothing is remembered yet", markup=False, highlight=False)
+    desk.show.text(text or "nothing is remembered yet")
 
 
 def show_help(desk: Desk, words: str) -> None:

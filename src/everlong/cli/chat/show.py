@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from everlong.agent import events as e
-from everlong.agent.text import one_line
+from everlong.agent.text import one_line, visible
 from everlong.cli.chat.blocks import MarkdownBlocks
 from everlong.cli.chat.markdown import code_of, print_markdown
 from everlong.cli.speaking import compaction_line
@@ -71,7 +71,7 @@ class Show:
         self.state.busy = "answering"
         for block in self._blocks.add(event.text):
             self._block(block)
-        self.state.pending = self._blocks.pending
+        self.state.pending = visible(self._blocks.pending)
         self.state.changed()
 
     def _restarted(self, event: e.Restarted) -> None:
@@ -102,9 +102,9 @@ class Show:
 
     def _block(self, text: str) -> None:
         if self.plain:
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.text(text)
         else:
-            print_markdown(self.console, text)
+            print_markdown(self.console, visible(text))
 
     def _end_of_answer(self) -> None:
         self.state.pending = ""
@@ -118,24 +118,28 @@ class Show:
         self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
         lines = event.text.count("\n") + 1 if event.text else 0
         text = Text(f"{_MARKS.get(event.outcome, '·')} ", style=_STYLES.get(event.outcome, ""))
-        text.append(event.summary, style="default")
+        text.append(visible(event.summary), style="default")
         told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
         text.append(told, style="dim")
         self._beside(text)
         self.state.look()
 
     def line(self, text: str, style: str = "") -> None:
-        """One quiet line."""
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        """One line."""
+        self.console.print(Text(visible(text), style=style), soft_wrap=True)
+
+    def text(self, text: str) -> None:
+        """A text as it was written; nothing in it can move the cursor, hide anything or colour it."""
+        self.console.print(Text(visible(text)), soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Something that the user should know."""
         self._end_of_answer()
-        self._beside(Text(f"! {text}", style="yellow"))
+        self._beside(Text(f"! {visible(text)}", style="yellow"))
 
     def quiet(self, text: str) -> None:
         """Something that the user may want to know."""
-        self._beside(Text(text, style="dim"))
+        self._beside(Text(visible(text), style="dim"))
 
     def said(self, prompt: str) -> None:
         """A prompt that was sent before."""
@@ -163,17 +167,17 @@ class Show:
     def error(self, text: str) -> None:
         """Something that went wrong."""
         self._end_of_answer()
-        self._beside(Text(f"✗ {text}", style="red"))
+        self._beside(Text(f"✗ {visible(text)}", style="red"))
 
     def request(self, request: ApprovalRequest) -> None:
         """What is to be decided: the call in one line, and its diff or command."""
         self._end_of_answer()
         self.line(f"? {request.summary}", "bold yellow")
-        detail = request.detail.strip("\n")
+        detail = visible(request.detail.strip("\n"))
         if not detail or detail == request.summary:
             return
         if self.plain:
-            self.console.print(detail, markup=False, highlight=False, soft_wrap=True)
+            self.text(detail)
         else:
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
             self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
