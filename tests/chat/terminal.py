@@ -58,6 +58,7 @@ class Terminal:
         script.write_text(f"{sets}clear\necho $$ > {shlex.quote(str(self._pid_file))}\nexec {line}\n", encoding="utf-8")
         self._pid_file.unlink(missing_ok=True)
         self.enter(f"sh {shlex.quote(str(script))}")
+        self.until(self._pid_file.exists, "the program's start")  # until then the shell's prompt may be the last line
 
     def type(self, text: str) -> None:
         """Type a text, letter by letter."""
