@@ -28,7 +28,7 @@ from bench.agent.clerk import Clerk, is_for_summary
 from bench.agent.hanging import offered_in
 from bench.agent.requests import Job, jobs
 from bench.agent.session import APIS, own_folder
-from bench.agent.worker import Errand
+from bench.agent.worker import MEMORY_SECONDS, Errand
 from everlong.store import Store
 from everlong.testing import Ask, Fault, ModelServer, random_faults
 from everlong.testing.server.faults import KINDS
@@ -138,30 +138,37 @@ class _Keeper:
         first = len(self._run.acknowledged)
         errand = asdict(self._errand) | {"first": first, "session": self._run.session}
         path = os.pathsep.join([str(self._folder / "plugins"), *(entry for entry in sys.path if entry)])
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-m", "bench.agent.worker", json.dumps(errand)],
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
             text=True,
-        )
-        try:
-            assert process.stdout is not None  # noqa: S101 - asked for
-            for line in process.stdout:
-                if line.endswith("\n"):  # else its process was killed while it wrote
-                    said = json.loads(line)
-                    self._take(said)
-                    if self._is_due(said):
-                        time.sleep(self._dice.uniform(0.0, _MOST_DELAY))  # so that it is somewhere inside
-                        process.kill()
-        finally:
-            process.kill()
-            process.wait()
+        ) as process:
+            try:
+                self._listen(process)
+            finally:
+                process.kill()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None  # noqa: S101 - asked for
+        for line in process.stdout:
+            if line.endswith("\n"):  # else its process was killed while it wrote
+                said = json.loads(line)
+                self._take(said)
+                if self._is_due(said):
+                    time.sleep(self._delay(said["kind"]))  # so that it is somewhere inside
+                    process.kill()
 
     def _is_due(self, said: dict[str, Any]) -> bool:
         if not self._due or len(self._run.acknowledged) < self._due[0][0] or said["kind"] != self._due[0][1]:
             return False
         self._run.kills[self._due.pop(0)[1]] += 1
         return True
+
+    def _delay(self, moment: str) -> float:
+        delay = self._dice.uniform(0.0, _MOST_DELAY)
+        # A compaction waits for the memory provider first; half of the kills are to strike what comes after that.
+        return delay + (MEMORY_SECONDS if moment == "compaction" and self._dice.random() < 0.5 else 0.0)
 
     def _take(self, said: dict[str, Any]) -> None:
         run = self._run

@@ -33,7 +33,10 @@ from everlong.model import Message, calls_of, text_of
 from everlong.store import Store
 from everlong.testing.server.record import Api
 
-__all__ = ["Errand", "main"]
+__all__ = ["MEMORY_SECONDS", "Errand", "main"]
+
+MEMORY_SECONDS = 1
+"""How long a memory provider is waited for."""
 
 _TRIES = 60
 """So often a request is tried again that ended with an error; faults come by chance, so one of them gets through."""
@@ -80,7 +83,9 @@ def work(errand: Errand) -> None:
     """Do all requests that are left."""
     folder = Path(errand.folder)
     settings = settings_for(
-        errand.window, MODELS[errand.api], memory={"provider": "hanging", "timeout_seconds": 1, "flush": False}
+        errand.window,
+        MODELS[errand.api],
+        memory={"provider": "hanging", "timeout_seconds": MEMORY_SECONDS, "flush": False},
     )
     with Store.open(folder / "store.db") as store:
         options = AgentOptions(
