@@ -52,6 +52,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.throughput
 	@$(BIN)/python -m bench.extraction
 	@$(BIN)/python -m bench.startup
+	@$(BIN)/python -m bench.chat
 	@$(BIN)/python -m bench.estimator
 	@$(BIN)/python -m bench.store.speed
 	@$(BIN)/python -m bench.caching speed

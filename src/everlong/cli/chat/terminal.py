@@ -37,7 +37,7 @@ __all__ = ["talk"]
 
 _KEYS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
 _ASKED = "allow? [y]es, [a]lways in this session, [n]o "
-_REDRAW_SECONDS = 0.05
+_REDRAW_SECONDS = 0.02
 _PRINT_SECONDS = 0.02
 """How often something is printed above the prompt: seldom enough to type, and so soon that no words seem to vanish."""
 _PENDING_ROWS = 8
