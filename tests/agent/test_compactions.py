@@ -195,7 +195,7 @@ def test_a_pause_is_used_before_the_provider_forgets(serve: Serve, opened: Opene
     assert plain.rest(280.0) is None
 
 
-def test_a_pause_is_bridged_with_pings_as_long_as_that_is_cheaper(serve: Serve, opened: Opened) -> None:
+def test_a_pause_is_bridged_with_pings_as_long_as_that_is_cheaper(serve: Serve, opened: Opened, store: Store) -> None:
     server = serve(talker, window=60_000)
     agent = opened(server, settings={"prompt_caching": {"keep_alive": True}})
     talk(agent, 2)
@@ -207,6 +207,7 @@ def test_a_pause_is_bridged_with_pings_as_long_as_that_is_cheaper(serve: Serve, 
     assert (ping.body["max_tokens"], ping.status) == (0, 200)
     assert agent.pauses.last_ping is not None
     assert agent.pauses.last_ping.cache_read_tokens > 0
+    assert [receipt.kind for receipt in store.receipts.of_session(agent.conversation.session_id)] == ["ping"]
     assert agent.rest(10_000.0) is None  # too late, it is forgotten
     assert len(server.requests) == asked + 1
     assert server.rejections == []

@@ -178,7 +178,11 @@ class Agent(Loop):
             Seconds after which to call again; None where this pause is of no more use.
         """
         self._begin()
-        return self.pauses.rest(idle, self.asker, self.compactor)
+        sent = self.pauses.pings
+        wait = self.pauses.rest(idle, self.asker, self.compactor)
+        if self.pauses.pings > sent and self.pauses.last_ping is not None and self.side_calls is not None:
+            self.side_calls.paid("ping", self.connection, self.pauses.last_ping)
+        return wait
 
     def switch_model(self, connection: Connection) -> None:
         """Go on with another model; if its window is smaller, the old model first compacts for it."""
