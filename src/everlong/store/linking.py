@@ -44,12 +44,13 @@ class Linker:
             f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
             " WHERE reply IS NOT NULL AND echo_node IS NULL ORDER BY id DESC LIMIT ?"
         )
+        self._forked = sql("SELECT parent, fork_depth FROM branch WHERE id = ?")
         self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
         self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
 
     def link(self, connection: Connection, at: Branch) -> int:
         """Link replies with the messages on the way to a place that repeat them; how many were found."""
-        path = segments_to(connection, at.id, at.depth)
+        path = self._path(connection, at)
         count = 0
         for waiting in self._waiting(connection, path, at.depth):
             echo = self._echo_of(connection, waiting, path)
@@ -57,6 +58,12 @@ class Linker:
                 self._run(connection, self._linked, (echo, waiting.id))
                 count += 1
         return count
+
+    def _path(self, connection: Connection, at: Branch) -> list[Segment]:
+        row = self._run(connection, self._forked, (at.id,)).fetchone()
+        if row is not None and row[0] is None:  # most branches are no forks, and the answer is plain
+            return [Segment(at.id, min(row[1], at.depth), at.depth, is_last=True)]
+        return segments_to(connection, at.id, at.depth)
 
     def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
         found: list[_Waiting] = []

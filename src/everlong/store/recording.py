@@ -82,6 +82,12 @@ class Recording:
         return self._recorded(request)
 
     def _recorded(self, request: Request) -> Branch:
+        if request.start_branch is not None and request.trace.ids:
+            # What follows the end of a branch is new as a rule; what is known already shows when it is written.
+            try:
+                return self._written(request, Match(request.start_branch, request.start.id, request.start.depth))
+            except TryAgain:
+                pass
         with self._database.read() as connection:
             match = find_deepest(connection, self._database, request)
             if match.branch is not None and _nothing_new(connection, request, match):
