@@ -14,10 +14,12 @@ from everlong.store import Store
 from tests.local_model.conftest import WINDOW, Opened, entry
 
 TURNS = int(os.environ.get("EVERLONG_LOCAL_TURNS", "20"))
+WRITER = "main" if TURNS >= 60 else "extractive"
+"""Who writes summaries; the model itself takes minutes for one, so it is asked in the long run only."""
 
 
 @pytest.mark.spec("4.1", "5.7", "7.1")
-@pytest.mark.parametrize(("api", "summarizer"), [("openai", "main"), ("anthropic", "extractive")])
+@pytest.mark.parametrize(("api", "summarizer"), [("openai", WRITER), ("anthropic", "extractive")])
 def test_a_conversation_outlives_the_window_of_a_real_model(
     opened: Opened, store: Store, heard: list[AgentEvent], api: str, summarizer: str
 ) -> None:
@@ -54,7 +56,7 @@ def test_a_window_that_is_smaller_than_was_said_is_learned_from_the_first_refusa
         talk += [{"role": "user", "content": entry(number)}, {"role": "assistant", "content": "Unload her first."}]
     session = store.sessions.start(store.record(talk), system_prompt="You keep the log of a small harbour.")
 
-    agent = opened(api, window=16 * WINDOW, resume=session.id)
+    agent = opened(api, window=16 * WINDOW, resume=session.id, summarizer="extractive")
     finished = agent.run("Which ship came last?")
 
     assert finished.stop in {"end", "length"}
