@@ -211,7 +211,8 @@ class Agent(Loop):
         if window < self.engine.context_length:
             self.listen(Notice(f"{connection.model_name} has a window of {window:,} tokens, less than was thought"))
             self._use_window(connection, window)
-            self.use_model(connection)
+            if getattr(self.engine, "summarizer", None) is not None:  # who wants none is not given one
+                self.use_model(connection)
 
     def use_model(self, connection: Connection) -> None:
         """Let the engine know what the model costs and who writes summaries for it."""
