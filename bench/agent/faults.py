@@ -38,8 +38,10 @@ __all__ = ["Run", "play"]
 
 WINDOW = 32_768
 SHARE = 0.10
-_MOMENTS = ("call", "compaction", "done", "call", "compaction", "session")
+_MOMENTS = ("call", "compaction", "done", "call", "compaction")
 """After which lines a process is killed, in turn."""
+_RESUMING = 5
+"""Every so many kills the next process is killed too, while it resumes the session."""
 _MOST_DELAY = 0.06
 
 
@@ -123,6 +125,7 @@ class _Keeper:
         self._folder = folder
         self._dice = dice
         ends = sorted(dice.sample(range(2, max(4, run.turns - 2)), kills)) if kills else []
+        self._strikes_again = False
         self._due = [(at, _MOMENTS[place % len(_MOMENTS)]) for place, at in enumerate(ends)]
 
     def keep(self) -> None:
@@ -160,9 +163,14 @@ class _Keeper:
                     process.kill()
 
     def _is_due(self, said: dict[str, Any]) -> bool:
+        if said["kind"] == "session":
+            is_due, self._strikes_again = self._strikes_again, False
+            self._run.kills["resuming"] += is_due
+            return is_due
         if not self._due or len(self._run.acknowledged) < self._due[0][0] or said["kind"] != self._due[0][1]:
             return False
         self._run.kills[self._due.pop(0)[1]] += 1
+        self._strikes_again = self._run.kills.total() % _RESUMING == 0
         return True
 
     def _delay(self, moment: str) -> float:

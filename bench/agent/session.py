@@ -253,11 +253,13 @@ def report(played: Played) -> None:
     done = [one for one in played.compactions if one.outcome == "compacted"]
     shrunk = [one.tokens_after / one.tokens_before for one in done]
     quality = [one.quality for one in done if one.quality is not None]
-    fallbacks = sum(one.fallback is not None for one in done)
+    fallbacks = Counter(one.fallback for one in done if one.fallback is not None)
     print(f"\n{played.api}: {played.turns} turns and {len(FACTS)} questions in a window of {played.window:,} tokens")
     print(f"  requests             {dict(played.requests)}, largest prompt {played.largest_prompt:,} tokens")
     print(f"  tools                {dict(played.tools)}")
-    print(f"  compactions          {dict(reasons)}, {fallbacks} without the model; {played.sessions} sessions")
+    print(f"  compactions          {dict(reasons)}, {fallbacks.total()} without the model; {played.sessions} sessions")
+    for reason, count in fallbacks.most_common(3):
+        print(f"    without the model ({count}): {reason[:200]}")
     if shrunk:
         print(
             f"  after a compaction   {sum(shrunk) / len(shrunk):.0%} of the tokens, {max(shrunk):.0%} at most; "

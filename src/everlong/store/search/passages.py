@@ -25,7 +25,7 @@ def passages(text: str, query: str, room: int) -> str:
     """The whole text where it fits; else its lines with most of what is asked, each with what stands around it."""
     if len(text) <= room:
         return text
-    pieces = _pieces(text[:_SCANNED])
+    pieces = pieces_of(text)
     scores = _scores(pieces, read_query(query))
     chosen: set[int] = set()
     left = room
@@ -40,9 +40,10 @@ def passages(text: str, query: str, room: int) -> str:
     return _joined(pieces, sorted(chosen)) if chosen else text[:room]
 
 
-def _pieces(text: str) -> list[str]:
+def pieces_of(text: str) -> list[str]:
+    """The lines of a text, long ones in pieces; of a very long text, the beginning."""
     pieces: list[str] = []
-    for line in text.splitlines():
+    for line in text[:_SCANNED].splitlines():
         while len(line) > PIECE:
             edge = _SPACE_NEAR_END.search(line, 0, PIECE)
             end = edge.start() + 1 if edge else PIECE

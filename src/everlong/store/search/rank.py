@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from everlong.store.search.passages import pieces_of
 from everlong.store.search.query import Query
-from everlong.store.search.words import counted, is_dense, terms_of
+from everlong.store.search.words import counted, folded, is_dense, terms_of
 
 K1, B = 1.2, 0.5
 """BM25's saturation, and how much a text's length counts against it."""
@@ -23,6 +24,12 @@ PREVIOUS, NEXT, BEFORE_PREVIOUS = 0.35, 0.2, 0.1
 
 ANSWERS = 0.1
 """What is lent besides to a turn that follows a question."""
+
+LONG = 120
+"""Terms of a text that may tell in one place what is asked for, and other things everywhere else."""
+
+PASSAGE, PASSAGE_CHARS = 0.9, 240
+"""A long text counts as much as its best passage of about so many characters, or nearly."""
 
 COVERAGE = 0.6
 SPEAKER = 1.25
@@ -110,20 +117,43 @@ def _own_score(
 ) -> float:
     counts, length = counted(candidate.text, candidate.plain, idfs, pairs)
     damping = K1 * (1 - B + B * length / figures.average_length)
-    score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
+    score = _weighed(counts, length, idfs, figures)
+    if length > LONG and len(counts) > 1:
+        score = max(score, PASSAGE * _best_passage(candidate.text, idfs, pairs, figures))
     if query.starts:
         for start in query.starts:
             if count := candidate.plain.count(start):
                 score += START_IDF * count * (K1 + 1) / (count + damping)
     if not score:
         return 0.0
-    whole = sum(idfs.values())
-    if whole > 0:
-        score *= 1 + COVERAGE * sum(idfs[term] for term in counts) / whole
     if literals:
         plain = " ".join(candidate.plain.split())
         score += sum(LITERAL * worth for literal, worth in literals if literal in plain)
     return score
+
+
+def _weighed(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], figures: Figures) -> float:
+    """BM25, and more for a text that has more of what was asked."""
+    damping = K1 * (1 - B + B * length / figures.average_length)
+    score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
+    whole = sum(idfs.values())
+    return score * (1 + COVERAGE * sum(idfs[term] for term in counts) / whole) if whole > 0 else score
+
+
+def _best_passage(text: str, idfs: Mapping[str, float], pairs: list[str], figures: Figures) -> float:
+    """What the best of some lines in a row would count as a text of its own."""
+    passage: list[str] = []
+    best, size = 0.0, 0
+    for line in [*pieces_of(text), None]:
+        if passage and (line is None or size + len(line) > PASSAGE_CHARS):
+            said = "\n".join(passage)
+            counts, length = counted(said, folded(said) if pairs else "", idfs, pairs)
+            best = max(best, _weighed(counts, length, idfs, figures))
+            passage, size = [], 0
+        if line is not None:
+            passage.append(line)
+            size += len(line) + 1
+    return best
 
 
 def _lent(candidate: Candidate, candidates: Mapping[int, Candidate], own: Mapping[int, float]) -> float:
