@@ -32,7 +32,7 @@ lint: $(STAMP)  ## style, types and layers
 
 test: lint  ## everything that CI runs
 	@echo "==> pytest"
-	@$(BIN)/pytest -q -n auto --dist worksteal
+	@$(BIN)/pytest -q -n auto
 
 # Without their requirements: the weights lie in a plugin for a program that is not needed here.
 $(LOCAL_MODEL): | $(STAMP)

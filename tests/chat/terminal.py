@@ -135,12 +135,16 @@ class Terminal:
     def wait_exit(self) -> int:
         """Wait until the shell asks for the next command; the code that the program left with."""
         self.until(lambda: self.has_left, "the shell's prompt")
-        return int(re.sub(r"\D", "", self.last_line))
+        return int(self._asks()[-1])
 
     @property
     def has_left(self) -> bool:
         """Whether the shell asks for the next command."""
-        return re.fullmatch(r"\[\d+\]\$", self.last_line) is not None
+        return bool(self._asks())
+
+    def _asks(self) -> list[str]:
+        """The codes in prompts of the shell that wait for a command; a program that was killed leaves lines below."""
+        return re.findall(r"^\[(\d+)\]\$\s*$", self.screen(), re.MULTILINE)
 
     def shell(self, line: str) -> str:
         """Run a command in the shell; what it prints."""
