@@ -38,15 +38,6 @@ def test_a_part_of_an_identifier_is_found(said: Said) -> None:
     assert said.texts("dfilehand") == ["call readFileHandler() first"]
 
 
-def test_one_line_of_a_long_output_is_found_among_short_texts_of_its_kind(said: Said) -> None:
-    night = [f"02:{minute:02} sealed a page" for minute in range(60)]
-    log = "\n".join([*night, "03:00 lock on ledger.db held by process seal", *night])
-    said.say(
-        log, *(f"lock on {fish}.db held by process pump-{n}" for n, fish in enumerate(["cod", "ling", "hake"] * 4))
-    )
-    assert said.texts("Which process held the lock on ledger.db?")[0] == log
-
-
 def test_what_is_left_out_is_not_found_and_lends_no_weight(said: Said) -> None:
     said.say("The quay is wet.", "Why is the pier dark?", "Boats are blue.", "The pier is dark at night.")
     found = said.texts("Why is the pier dark?", leave_out=lambda one: one.text.startswith("Why"))
