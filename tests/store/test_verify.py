@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -94,3 +95,15 @@ def test_damage_is_found(filled: Store, damage: Damage, sentence: str) -> None:
     filled.database.write(lambda connection: damage(connection, filled.tenant))
     problems = filled.verify().problems
     assert any(sentence in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize("damage", ["lost bytes", "damaged bytes", "lost content"])
+def test_what_is_damaged_hides_nothing_else_from_a_search(filled: Store, damage: str) -> None:
+    other = Store(filled.database, uuid.uuid4().hex)
+    other.record([{"role": "user", "content": "the pelican of another tenant"}])
+    filled.database.write(lambda connection: DAMAGES[damage][0](connection, filled.tenant))
+    for _ in ("while it is only stored", "when it is indexed"):
+        assert [hit.snippet.text for hit in other.search("pelican").hits] == ["the pelican of another tenant"]
+        assert not filled.search("message").hits
+        while other.searcher.index_pending():
+            pass

@@ -105,8 +105,10 @@ def blob(tenant: str, data: bytes) -> Blob:
     return Blob(digest, data, PLAIN)
 
 
-def unpacked(data: bytes, codec: int) -> bytes:
+def unpacked(data: bytes | None, codec: int) -> bytes:
     """The encoded bytes of a row."""
+    if data is None:
+        raise StoreDamaged("a content has lost its bytes; run `everlong sessions verify`")
     if codec == PLAIN:
         return bytes(data)
     if codec != ZSTD:
@@ -117,9 +119,12 @@ def unpacked(data: bytes, codec: int) -> bytes:
         raise StoreDamaged(f"a content cannot be unpacked: {error}; run `everlong sessions verify`") from error
 
 
-def value_of(data: bytes, codec: int) -> Any:
+def value_of(data: bytes | None, codec: int) -> Any:
     """The message, or other value, of a row."""
-    return decoded(unpacked(data, codec))
+    try:
+        return decoded(unpacked(data, codec))
+    except ValueError as error:
+        raise StoreDamaged(f"a content cannot be read: {error}; run `everlong sessions verify`") from error
 
 
 def _compressor() -> zstandard.ZstdCompressor:

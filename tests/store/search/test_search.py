@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from everlong.errors import NotStored, QueryError
@@ -36,6 +38,18 @@ def test_a_part_of_an_identifier_is_found(said: Said) -> None:
     said.say("call readFileHandler() first", "handle the file")
     assert said.texts("dFileHa", mode="substring") == ["call readFileHandler() first"]
     assert said.texts("dfilehand") == ["call readFileHandler() first"]
+
+
+def test_one_line_of_a_long_output_is_found_among_short_texts_of_its_kind(tmp_path: Path) -> None:
+    night = [f"02:{minute:02} sealed a page" for minute in range(60)]
+    log = "\n".join([*night, "03:00 lock on ledger.db held by process seal", *night])
+    kind = [f"lock on {fish}.db held by process pump-{n}" for n, fish in enumerate(["cod", "ling", "hake"] * 4)]
+    with Store.open(tmp_path / "apart.db") as store:  # how rare a word is depends on all that a database holds
+        sayer = Sayer(store)
+        sayer.say(log, *kind)
+        for _ in ("while it is only stored", "when it is indexed"):
+            assert sayer.texts("Which process held the lock on ledger.db?")[0] == log
+            sayer.drain()
 
 
 def test_what_is_left_out_is_not_found_and_lends_no_weight(said: Said) -> None:

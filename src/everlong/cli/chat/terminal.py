@@ -79,13 +79,15 @@ class _Talk:
     async def talk(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._state.changed = self._changed
-        while not self._state.is_over:
-            try:
-                text = await self._session.prompt_async(self._prompt, pre_run=self._redraw)
-            except EOFError:
-                return
-            if text.strip():
-                self._worker.send(text)
+        # Between two prompts too, or an Enter that is pressed there would come as the key that breaks a line.
+        with self._session.input.raw_mode():
+            while not self._state.is_over:
+                try:
+                    text = await self._session.prompt_async(self._prompt, pre_run=self._redraw)
+                except EOFError:
+                    return
+                if text.strip():
+                    self._worker.send(text)
 
     def _begin(self, _: object) -> None:
         """Start to work as soon as the prompt is there, and not before: who waits can read and type."""

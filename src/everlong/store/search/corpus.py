@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from everlong.errors import StoreDamaged
 from everlong.model import Message
 from everlong.store.content import value_of
 from everlong.store.database import Database
@@ -79,7 +80,7 @@ class Corpus:
         self._sql = database.sql
 
     def load(self, connection: Connection, seqs: Iterable[int], tenant: str | None = None) -> dict[int, Loaded]:
-        """Documents by number, without those that are gone, forgotten or another tenant's."""
+        """Documents by number, without those that are gone, forgotten, damaged or another tenant's."""
         found: dict[int, Loaded] = {}
         for chunk in _chunks(seqs):
             messages = [seq for seq in chunk if seq > 0]
@@ -106,8 +107,8 @@ class Corpus:
             where += f" AND {'n' if alias == 'n' else 'v'}.tenant = ?"
             values.append(tenant)
         sql = self._sql(statement.format(rows=rows, where=where))
-        for row in connection.exec_driver_sql(sql, tuple(values)):
-            found[row[0]] = _loaded(row)
+        for document in _whole(connection.exec_driver_sql(sql, tuple(values))):
+            found[document.seq] = document
 
     def neighbours(self, connection: Connection, seqs: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
         """For messages, the one before and the one after in the same conversation."""
@@ -137,12 +138,12 @@ class Corpus:
             where, values = scope_of_messages(scope)
             rows = "pending q JOIN node n ON n.seq = q.seq"
             sql = self._sql(_MESSAGE.format(rows=rows, where=where))
-            yield from map(_loaded, connection.exec_driver_sql(sql, tuple(values)))
+            yield from _whole(connection.exec_driver_sql(sql, tuple(values)))
         if scope.has_summaries:
             where, values = scope_of_summaries(scope)
             rows = "pending q JOIN view_item i ON i.seq = -q.seq"
             sql = self._sql(_SUMMARY.format(rows=rows, where=where))
-            yield from map(_loaded, connection.exec_driver_sql(sql, tuple(values)))
+            yield from _whole(connection.exec_driver_sql(sql, tuple(values)))
 
     def newest(self, connection: Connection) -> int:
         """The number of the newest message."""
@@ -176,9 +177,15 @@ def in_scope(document: Loaded, scope: Scope) -> bool:
     )
 
 
-def _loaded(row: Sequence[Any]) -> Loaded:
-    seq, ident, branch, depth, role, ts, data, codec = row
-    return Loaded(seq, None if ident is None else bytes(ident), branch, depth, role, ts, value_of(data, codec))
+def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[Loaded]:
+    """The documents of rows; a damaged one is left to `everlong sessions verify` and hides no other."""
+    for seq, ident, branch, depth, role, ts, data, codec in rows:
+        try:
+            message = value_of(data, codec)
+        except StoreDamaged:
+            continue
+        if isinstance(message, dict):
+            yield Loaded(seq, None if ident is None else bytes(ident), branch, depth, role, ts, message)
 
 
 def _chunks(items: Iterable[int]) -> Iterator[list[int]]:
