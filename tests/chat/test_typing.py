@@ -72,7 +72,7 @@ def test_tab_completes_commands_sessions_and_paths(serve: Serve, chat: Open, roo
 
 
 def test_lines_that_come_quickly_are_each_one_prompt(serve: Serve, chat: Open) -> None:
-    found = chat(serve(lambda ask: "Yes."))
+    found = chat(serve(lambda _: "Yes."))
     for number in range(40):  # some of them while the prompt before is being put away
         found.enter(f"/nothing-{number}")
     found.until(lambda: found.everything().count("✗ there is no command /nothing-") == 40, "forty answers")
