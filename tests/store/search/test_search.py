@@ -46,9 +46,7 @@ def test_one_line_of_a_long_output_is_found_among_short_texts_of_its_kind(tmp_pa
     kind = [f"lock on {fish}.db held by process pump-{n}" for n, fish in enumerate(["cod", "ling", "hake"] * 4)]
     with Store.open(tmp_path / "apart.db") as store:  # how rare a word is depends on all that a database holds
         sayer = Sayer(store)
-        sayer.say(log)
-        for short in kind:
-            sayer.say(short)
+        sayer.say(log, *kind)
         for _ in ("while it is only stored", "when it is indexed"):
             assert sayer.texts("Which process held the lock on ledger.db?")[0] == log
             sayer.drain()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection
@@ -62,6 +63,19 @@ class Asked:
     terms: tuple[str, ...]
     starts: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+
+
+NAMED = 40
+"""Texts that name a path or an identifier of the question and are looked at in any case."""
+
+
+def with_named(found: list[tuple[int, float]], named: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Best texts of all words and best texts that name what is asked about, in turn and once each.
+
+    A long text that names it counts for little by its words, however well one of its lines answers.
+    """
+    both = chain.from_iterable(zip_longest(named, found))
+    return list({pair[0]: pair for pair in both if pair is not None}.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult
 
 from everlong.store.search.index import (
+    NAMED,
     Asked,
     Place,
     Ranked,
@@ -24,6 +25,7 @@ from everlong.store.search.index import (
     Wanted,
     scope_of_messages,
     scope_of_summaries,
+    with_named,
 )
 from everlong.store.search.needles import lookups
 from everlong.store.search.words import INDEX_VERSION, IndexText
@@ -131,6 +133,10 @@ class PostgresIndex:
         }
         found = self._scored(connection, expression, weights, size, scope, limit) if expression else []
         is_all = is_all and len(found) < limit and not self._has_cut(connection)
+        if asked.rows and not is_all:
+            words = " | ".join(map(_quoted, frequencies))
+            named = f"({' | '.join(map(_in_a_row, asked.rows))}) & ({words})"
+            found = with_named(found, self._scored(connection, named, weights, size, scope, NAMED) if words else [])
         if not found and not is_all:
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]

@@ -1,8 +1,9 @@
 """The order of what was found: BM25 over the words, and what a conversation tells beyond them.
 
-A turn answers the one before it, so neighbours lend each other weight. A question that names a speaker means what that
-speaker said. "When" wants a time, "how many" a number. Texts with more of what was asked come before texts with more
-of one word. Pure functions over texts that are already loaded: no database, no clock, the same order every time.
+A turn answers the one before it, so neighbours lend each other weight for what they do not say themselves. A question
+that names a speaker means what that speaker said. "When" wants a time, "how many" a number. Texts with more of what was
+asked come before texts with more of one word. Pure functions over texts that are already loaded: no database, no clock,
+the same order every time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from everlong.store.search.passages import pieces_of
 from everlong.store.search.query import Query
@@ -75,9 +77,23 @@ class Figures:
 
     def idf(self, term: str) -> float:
         """How much a term tells: the more, the fewer texts it stands in."""
+        return self.rarity(self.frequencies.get(term, 0))
+
+    def rarity(self, holding: int) -> float:
+        """How much it tells that a text is one of so few."""
         among = max(self.documents, 1)
-        holding = min(self.frequencies.get(term, 0), among)
+        holding = min(holding, among)
         return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
+
+
+class _Own(NamedTuple):
+    """What a text counts by itself, and the terms that it has."""
+
+    score: float
+    terms: frozenset[str]
+
+
+_NOTHING = _Own(0.0, frozenset())
 
 
 def ranked(
@@ -93,18 +109,25 @@ def ranked(
     idfs = {term: weight * figures.idf(term) for term, weight in weights.items() if term not in silent}
     if not idfs and silent:  # nothing but a name was asked for
         idfs = {term: figures.idf(term) for term in silent}
-    literals = [(literal, sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))) for literal in query.literals]
+    literals = [(literal, _worth(literal, idfs, candidates, figures)) for literal in query.literals]
     pairs = [term for term in idfs if is_dense(term)]
     own = {
-        seq: _own_score(query, candidate, idfs, pairs, literals, figures) if may_match(candidate.plain) else 0.0
+        seq: _own_score(query, candidate, idfs, pairs, literals, figures) if may_match(candidate.plain) else _NOTHING
         for seq, candidate in candidates.items()
     }
     found: list[tuple[int, float, bool]] = []
     for seq, candidate in candidates.items():
-        score = own[seq] + _lent(candidate, candidates, own)
+        score = own[seq].score + _lent(candidate, candidates, own, idfs)
         if score > 0:
-            found.append((seq, score * _bonus(query, candidate, named), own[seq] > 0))
+            found.append((seq, score * _bonus(query, candidate, named), own[seq].score > 0))
     return sorted(found, key=lambda item: (-round(item[1], 9), -candidates[item[0]].ts, -item[0]))
+
+
+def _worth(literal: str, idfs: Mapping[str, float], candidates: Mapping[int, Candidate], figures: Figures) -> float:
+    """What a path or an identifier tells: all its words together, or more where few texts have them in a row."""
+    words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
+    holding = sum(literal in candidate.plain for candidate in candidates.values())
+    return max(words, figures.rarity(holding))
 
 
 def _own_score(
@@ -114,7 +137,7 @@ def _own_score(
     pairs: list[str],
     literals: list[tuple[str, float]],
     figures: Figures,
-) -> float:
+) -> _Own:
     counts, length = counted(candidate.text, candidate.plain, idfs, pairs)
     damping = K1 * (1 - B + B * length / figures.average_length)
     score = _weighed(counts, length, idfs, figures)
@@ -125,11 +148,11 @@ def _own_score(
             if count := candidate.plain.count(start):
                 score += START_IDF * count * (K1 + 1) / (count + damping)
     if not score:
-        return 0.0
+        return _NOTHING
     if literals:
         plain = " ".join(candidate.plain.split())
         score += sum(LITERAL * worth for literal, worth in literals if literal in plain)
-    return score
+    return _Own(score, frozenset(counts))
 
 
 def _weighed(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], figures: Figures) -> float:
@@ -156,16 +179,28 @@ def _best_passage(text: str, idfs: Mapping[str, float], pairs: list[str], figure
     return best
 
 
-def _lent(candidate: Candidate, candidates: Mapping[int, Candidate], own: Mapping[int, float]) -> float:
-    lent = NEXT * own.get(candidate.next, 0.0) if candidate.next is not None else 0.0
+def _lent(
+    candidate: Candidate, candidates: Mapping[int, Candidate], own: Mapping[int, _Own], idfs: Mapping[str, float]
+) -> float:
+    def lent_by(seq: int | None) -> float:
+        there = own.get(seq, _NOTHING) if seq is not None else _NOTHING
+        return there.score * _fresh(there.terms, own[candidate.seq].terms, idfs)
+
+    lent = NEXT * lent_by(candidate.next)
     before = candidates.get(candidate.previous) if candidate.previous is not None else None
     if before is None:
         return lent
     asked = before.text.rstrip().endswith(("?", "？"))
-    lent += (PREVIOUS + (ANSWERS if asked else 0.0)) * own[before.seq]
-    if before.previous is not None:
-        lent += BEFORE_PREVIOUS * own.get(before.previous, 0.0)
-    return lent
+    lent += (PREVIOUS + (ANSWERS if asked else 0.0)) * lent_by(before.seq)
+    return lent + BEFORE_PREVIOUS * lent_by(before.previous)
+
+
+def _fresh(there: frozenset[str], here: frozenset[str], idfs: Mapping[str, float]) -> float:
+    """Which share of what a neighbour tells is not said here too; what two say is not worth more than what one says."""
+    if there.isdisjoint(here):
+        return 1.0
+    whole = sum(idfs[term] for term in there)
+    return sum(idfs[term] for term in there - here) / whole if whole > 0 else 0.0
 
 
 def _bonus(query: Query, candidate: Candidate, named: set[str]) -> float:

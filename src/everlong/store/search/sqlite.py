@@ -13,7 +13,18 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from everlong.store.search.index import Asked, Place, Ranked, Scope, Size, Wanted, scope_of_messages, scope_of_summaries
+from everlong.store.search.index import (
+    NAMED,
+    Asked,
+    Place,
+    Ranked,
+    Scope,
+    Size,
+    Wanted,
+    scope_of_messages,
+    scope_of_summaries,
+    with_named,
+)
 from everlong.store.search.needles import Lookup, lookups
 from everlong.store.search.words import INDEX_VERSION, IndexText
 
@@ -123,6 +134,10 @@ class SQLiteIndex:
         expression, is_all = _promising(asked, frequencies)
         found = self._scored(connection, expression, scope, limit) if expression else []
         is_all = is_all and len(found) < limit
+        if asked.rows and not is_all:
+            words = " OR ".join(map(_quoted, frequencies))
+            named = f"({' OR '.join(map(_in_a_row, asked.rows))}) AND ({words})"
+            found = with_named(found, self._scored(connection, named, scope, NAMED) if words else [])
         if not found and not is_all:  # the promise was empty: no two frequent words meet
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]
