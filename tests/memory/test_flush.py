@@ -12,6 +12,7 @@ import pytest
 
 from everlong import Message
 from everlong.config import Settings
+from everlong.context.summary.digest import split
 from everlong.memory import Flushed, MemoryManager, NotesMemory
 from everlong.memory.flush import READ_TOKENS, flush_request
 from everlong.tokens import MessageCounter
@@ -213,6 +214,18 @@ def test_even_a_last_message_that_is_far_too_long_is_read_in_part() -> None:
     assert request is not None
     assert "result 89 " in request[1]["content"]
     assert MessageCounter().total(request) < READ_TOKENS * 1.2
+
+
+def test_a_conversation_is_read_in_any_room_also_one_that_its_newest_part_fills_to_the_last_token() -> None:
+    talk = [message for number in range(4) for message in (user(f"question {number}"), assistant(f"answer {number}"))]
+    for room in range(80):
+        asked = flush_request(talk, "", room)
+        assert asked is None or "answer 3" in str(asked[-1]["content"])
+
+
+@pytest.mark.parametrize("room", [-1, 0, 1, 2, 3])
+def test_a_text_is_split_into_pieces_however_little_room_there_is(room: int) -> None:
+    assert "".join(split("some words, and 数据 too", room, len)) == "some words, and 数据 too"
 
 
 def test_the_model_gets_no_secrets_and_nothing_that_poses_as_an_instruction(

@@ -80,6 +80,8 @@ def _newest_pieces(messages: Sequence[Message], room: int) -> list[Piece]:
     """The pieces of as many of the newest groups as fit, oldest first."""
     kept: list[list[Piece]] = []
     for group in _groups_backwards(messages):
+        if room < 1:
+            break
         spoken = [_shortened(message) for message in group if not is_system(message)]
         pieces = list(turn_pieces(spoken, room, _count))
         tokens = sum(piece.tokens for piece in pieces)

@@ -141,7 +141,8 @@ def _ranked(text: str) -> list[str]:
 
 
 def split(text: str, room: int, count: TextCount) -> Iterator[str]:
-    """A text in pieces of at most ``room`` tokens, cut between lines or words, nothing left out."""
+    """A text in pieces of at most ``room`` tokens, cut between lines or words, nothing left out; one sign at least."""
+    room = max(1, room)
     start = 0
     while start < len(text):
         size = min(len(text) - start, 8 * room)
