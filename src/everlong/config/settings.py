@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from everlong.config.agent_settings import AgentSettings
+from everlong.config.gateway_settings import GatewaySettings
 from everlong.config.fields import DatabaseUrl, Flag, Name, Price, Ratio, Threshold, WebAddress, Whole
 from everlong.config.fields import Section as _Section
 from everlong.config.fields import setting as _setting
@@ -278,6 +279,7 @@ class Settings(_Section):
     context: ContextSettings = ContextSettings()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
+    gateway: GatewaySettings = GatewaySettings()
     models: dict[Name, ModelSettings] = _setting(
         {}, "a mapping of model names to their settings", "What is known of single models."
     )

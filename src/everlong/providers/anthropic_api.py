@@ -84,10 +84,10 @@ class AnthropicProvider(ClientProvider):
         return anthropic_reply(whole, self.name)
 
     def _gathering(self) -> Gathering:
-        return _Whole()
+        return AnthropicGathering()
 
 
-class _Whole(Gathering):
+class AnthropicGathering(Gathering):
     """Adds up the events of a stream to the message they make, and tells what is new in each."""
 
     def __init__(self) -> None:

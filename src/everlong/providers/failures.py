@@ -27,7 +27,7 @@ from everlong.errors import (
 )
 from everlong.providers.overflow import overflow_numbers
 
-__all__ = ["classify", "retry_after_of"]
+__all__ = ["classify", "classify_answer", "retry_after_of"]
 
 _NETWORK_NAMES = frozenset({"APIConnectionError", "TransportError", "StreamError", "ConnectionError", "TimeoutError"})
 _QUOTA = re.compile(r"insufficient_quota|credit balance|billing|your current quota|payment required", re.IGNORECASE)
@@ -44,6 +44,20 @@ def classify(error: BaseException, provider: str = "", model: str = "") -> Provi
     if status is None and not body:
         return _without_answer(error, provider, model)
     return _from_answer(_message_of(body, error), _kinds_of(body), body, status, error, provider, model)
+
+
+def classify_answer(status: int, data: bytes, provider: str = "", model: str = "") -> ProviderError:
+    """The error that an HTTP answer stands for, where no client has read it."""
+    error = _Answer(status, data.decode("utf-8", "replace"))
+    body = _body_of(error)
+    return _from_answer(_message_of(body, error), _kinds_of(body), body, status, error, provider, model)
+
+
+class _Answer(Exception):  # noqa: N818 - an answer as clients hand it on
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(body[:600])
+        self.status_code = status
+        self.body = body
 
 
 def _without_answer(error: BaseException, provider: str, model: str) -> ProviderError:

@@ -80,10 +80,10 @@ class OpenAIProvider(ClientProvider):
         return reply
 
     def _gathering(self) -> Gathering:
-        return _Whole()
+        return OpenAIGathering()
 
 
-class _Whole(Gathering):
+class OpenAIGathering(Gathering):
     """Adds up the chunks of a stream to the completion they make, and tells what is new in each."""
 
     def __init__(self) -> None:

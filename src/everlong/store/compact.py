@@ -74,6 +74,8 @@ class Seen(NamedTuple):
     view_id: int | None
     epoch: int
     messages: list[Message]
+    sent: list[Piece]
+    """The pieces as they are sent: without thinking that belongs to another view."""
 
 
 def see(store: Store, at: Branch, profile: str | None = None) -> Seen:
@@ -95,7 +97,7 @@ def see(store: Store, at: Branch, profile: str | None = None) -> Seen:
             entries = [e for d in depths for e in store.reader.entries(connection, path, d - 1, d) if e.id]
             messages = with_pins(sent, entries)
         view_id = shown.id if shown is not None else None
-    return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages])
+    return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 
 
 def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:

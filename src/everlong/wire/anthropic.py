@@ -46,8 +46,13 @@ _REMINDER = ("<system-reminder>\n", "\n</system-reminder>")
 """What stands around instructions amid a conversation, for which older Anthropic models have no role."""
 
 
-def to_openai(body_or_messages: Mapping[str, Any] | Sequence[Any], system: System = None) -> list[Message]:
-    """The messages of an Anthropic body, or of its message list and system prompt, in the OpenAI format."""
+def to_openai(
+    body_or_messages: Mapping[str, Any] | Sequence[Any], system: System = None, *, before: Message | None = None
+) -> list[Message]:
+    """The messages of an Anthropic body, or of its message list and system prompt, in the OpenAI format.
+
+    ``before`` is the OpenAI-format message that these follow, where only the end of a conversation is given.
+    """
     values: Any = body_or_messages
     if isinstance(body_or_messages, Mapping):
         values = body_or_messages.get("messages")
@@ -65,7 +70,7 @@ def to_openai(body_or_messages: Mapping[str, Any] | Sequence[Any], system: Syste
         if message["role"] == "assistant":
             result.append(_from_assistant(message))
         elif message["role"] == "user":
-            result.extend(_from_user(message, result[-1] if result else None))
+            result.extend(_from_user(message, result[-1] if result else before))
         elif is_system(message) or message["role"] == "tool":  # newer models take instructions amid the conversation
             result.append({**message, ANTHROPIC: {"role": message["role"]}})
         else:

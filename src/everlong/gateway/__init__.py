@@ -1,0 +1,1 @@
+"""An endpoint that clients talk to unchanged, and whose conversations never end."""

@@ -1,0 +1,48 @@
+"""The gateway's endpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from everlong.gateway.dialects import ANTHROPIC, OPENAI
+
+if TYPE_CHECKING:
+    from everlong.gateway.dialects import Dialect
+    from everlong.gateway.service import Gateway
+
+__all__ = ["make_app"]
+
+MAX_BODY_BYTES = 64_000_000
+"""Takes a history of three million tokens."""
+
+
+def make_app(gateway: Gateway) -> web.Application:
+    """A web application around a gateway."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    endpoints = _Endpoints(gateway)
+    app.router.add_post("/v1/chat/completions", endpoints.chat)
+    app.router.add_post("/v1/messages", endpoints.messages)
+    app.router.add_get("/healthz", endpoints.health)
+    app.on_startup.append(lambda _: gateway.start())
+    app.on_cleanup.append(lambda _: gateway.close())
+    return app
+
+
+class _Endpoints:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._converse(request, OPENAI)
+
+    async def messages(self, request: web.Request) -> web.StreamResponse:
+        return await self._converse(request, ANTHROPIC)
+
+    async def _converse(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
+        return await self._gateway.converse(request, dialect, "local")
+
+    async def health(self, request: web.Request) -> web.Response:
+        del request
+        return web.json_response({"status": "ok"})

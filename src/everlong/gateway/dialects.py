@@ -1,0 +1,174 @@
+"""The APIs that clients speak to the gateway: what of a body is what, and how answers and errors look.
+
+A dialect reads and writes single entries and fields; which of them are sent is decided elsewhere. Messages are those of
+the store, in the OpenAI format. Sends nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from everlong.errors import EverlongError
+from everlong.gateway.raw import Broken, Read, dumped
+from everlong.model import Message, is_system, with_part_appended
+from everlong.providers.anthropic_api import AnthropicGathering
+from everlong.providers.anthropic_request import anthropic_reply
+from everlong.providers.openai_api import OpenAIGathering
+from everlong.providers.openai_request import openai_reply
+from everlong.wire import sendable, to_anthropic, to_openai
+
+if TYPE_CHECKING:
+    from everlong.providers.base import Reply
+    from everlong.providers.client import Gathering
+
+__all__ = ["ANTHROPIC", "OPENAI", "Change", "Dialect"]
+
+Change = tuple[int, int, bytes]
+"""A stretch of a body, and what stands there instead."""
+
+
+class Dialect(ABC):
+    """One API."""
+
+    name: ClassVar[str]
+    path: ClassVar[str]
+    """Where requests of this kind are sent."""
+    last_event: ClassVar[bytes]
+    """What stands in the last event of a stream."""
+
+    @abstractmethod
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        """What an entry of a body says, after a message; `Broken` where it is no message."""
+
+    @abstractmethod
+    def system_of(self, read: Read) -> list[Message]:
+        """The system messages that stand outside of the list."""
+
+    @abstractmethod
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        """Messages, without system messages, as entries of a body."""
+
+    @abstractmethod
+    def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
+        """A note after the system prompt: the leading system entries with it, or a change of a field."""
+
+    @abstractmethod
+    def answer_tokens(self, read: Read) -> int:
+        """The room that the answer may take; 0 where the request does not say."""
+
+    @abstractmethod
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        """What a whole answer says; None where it says nothing."""
+
+    @abstractmethod
+    def gathering(self) -> Gathering:
+        """Adds up the events of a stream."""
+
+    @abstractmethod
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """An error of the gateway's own in the shape of the API."""
+
+
+class _OpenAI(Dialect):
+    name = "openai"
+    path = "/v1/chat/completions"
+    last_event = b"[DONE]"
+
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        del before
+        if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
+            raise Broken("an entry of messages is no message")
+        return [entry]
+
+    def system_of(self, read: Read) -> list[Message]:
+        del read
+        return []
+
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        return sendable(messages)
+
+    def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
+        del read
+        if not leading:
+            return None, None
+        return [*leading[:-1], with_part_appended(leading[-1], note)], None
+
+    def answer_tokens(self, read: Read) -> int:
+        return _whole(read.field("max_completion_tokens")) or _whole(read.field("max_tokens"))
+
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        return openai_reply(answer, self.name)
+
+    def gathering(self) -> Gathering:
+        return OpenAIGathering()
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+class _Anthropic(Dialect):
+    name = "anthropic"
+    path = "/v1/messages"
+    last_event = b"message_stop"
+
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        try:
+            return to_openai([entry], before=before)
+        except EverlongError as error:
+            raise Broken(str(error)) from error
+
+    def system_of(self, read: Read) -> list[Message]:
+        try:
+            return to_openai([], read.field("system"))
+        except EverlongError as error:
+            raise Broken(str(error)) from error
+
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        return sendable(to_anthropic(messages)[1])
+
+    def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
+        del leading
+        span = read.span("system")
+        block = {"type": "text", "text": note}
+        if span is None or not span.value:
+            return None, None
+        given = span.value if isinstance(span.value, list) else [{"type": "text", "text": span.value}]
+        return None, (span.start, span.end, dumped([*given, block]))
+
+    def answer_tokens(self, read: Read) -> int:
+        return _whole(read.field("max_tokens"))
+
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        return anthropic_reply(answer, self.name) if isinstance(answer.get("content"), list) else None
+
+    def gathering(self) -> Gathering:
+        return AnthropicGathering()
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+OPENAI: Dialect = _OpenAI()
+ANTHROPIC: Dialect = _Anthropic()
+
+
+def is_leading(entry: Any) -> bool:
+    """Whether an entry at the beginning of a list belongs to the system prompt."""
+    return isinstance(entry, dict) and is_system(entry)
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

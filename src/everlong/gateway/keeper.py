@@ -1,0 +1,137 @@
+"""What the gateway does with the store: recording bodies, turns and replies, finding sessions, compacting.
+
+Runs in worker threads and blocks. One keeper serves one tenant and one API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from everlong.gateway.dialects import Dialect, is_leading
+from everlong.gateway.lines import Line
+from everlong.gateway.raw import Read, Span
+from everlong.gateway.views import applied_view
+from everlong.store.history import Occasion
+from everlong.store.schema import branch as branches
+from everlong.store.schema import session as sessions
+from everlong.store.tree import Branch
+
+if TYPE_CHECKING:
+    from everlong.context import ContextEngine
+    from everlong.model import Message
+    from everlong.providers.base import Reply
+    from everlong.store import Compacted, Store
+
+__all__ = ["Added", "Keeper"]
+
+PLATFORM = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What some entries add to a conversation: their messages, and the place in the tree after each entry."""
+
+    messages: list[Message]
+    branches: list[Branch]
+    """After each entry; the branch's number is that of the conversation that they follow."""
+
+
+class Keeper:
+    """Keeps the conversations of one tenant that come in by one API."""
+
+    def __init__(self, store: Store, dialect: Dialect) -> None:
+        self.store = store
+        self.dialect = dialect
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def added(self, entries: Sequence[Span], at: Branch | None, last: Message | None) -> Added:
+        """Read entries that follow a place; nothing is stored."""
+        messages: list[Message] = []
+        counts: list[int] = []
+        before = last
+        for entry in entries:
+            said = self.dialect.messages_of(entry.value, before)
+            messages += said
+            before = said[-1] if said else before
+            counts.append(len(messages))
+        start = at.node if at is not None else self.store.chain.root()
+        trace = self.store.chain.trace(map(self.store.cleaned, messages), start)
+        number = at.id if at is not None else 0
+        branches: list[Branch] = []
+        for count in counts:
+            end = trace.ends[count - 1] if count else 0
+            branches.append(Branch(number, trace.ids[end - 1] if end else start.id, start.depth + end))
+        return Added(messages, branches)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def opened(self, read: Read, hint: str | None = None) -> tuple[Line, dict[int, Branch]]:
+        """Record a whole body; the conversation, and the node after each of its entries."""
+        lead = 0
+        while lead < len(read.entries) and is_leading(read.entries[lead].value):
+            lead += 1
+        leading = [entry.value for entry in read.entries[:lead]]
+        new = self.added(read.entries[lead:], None, None)
+        tools = read.field("tools")
+        branch = self.store.record(
+            [*self.dialect.system_of(read), *leading, *new.messages],
+            tools=tools if isinstance(tools, list) else None,
+            ext_id=hint,
+        )
+        depths = [0] * lead + [place.depth for place in new.branches]
+        ends = [entry.end for entry in read.entries]
+        head = Read(read.before, {}, read.start, 0, [])
+        line = Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None)
+        line.view = applied_view(self.store, self.dialect, line)
+        places = {
+            number: Branch(branch.id, place.head, place.depth) for number, place in enumerate(new.branches, lead + 1)
+        }
+        return line, places
+
+    def appended(self, at: Branch, messages: list[Message]) -> Branch:
+        """Record what follows a place; on another branch where the conversation has gone on differently there."""
+        return self.store.append(at, messages) if messages else at
+
+    def view_in_force(self, at: Branch) -> int | None:
+        """The view that a branch points at."""
+        query = select(branches.c.view_id).where(branches.c.id == at.id)
+        with self.store.database.read() as connection:
+            return connection.execute(query).scalar()
+
+    def begun(self, line: Line, model: str | None) -> int:
+        """Say that a request goes out; the number of its turn."""
+        return self.store.turns.begin(line.branch, model=model, session=line.session).id
+
+    def finished(self, turn: int, reply: Reply | None, error: str | None = None, *, is_cut: bool = False) -> None:
+        """Say what became of it."""
+        status = "done" if reply is not None else "cancelled" if is_cut else "failed"
+        usage = reply.usage.to_dict() if reply is not None else None
+        message = reply.message if reply is not None else None
+        self.store.turns.finish(turn, message, usage=usage, status=status, error=error)  # type: ignore[arg-type]
+
+    def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
+        """The session of a conversation; begun where it has none and somebody has answered in it."""
+        query = select(sessions.c.id).where(
+            sessions.c.tenant == self.store.tenant, sessions.c.branch == line.branch.id, sessions.c.ended.is_(None)
+        )
+        with self.store.database.read() as connection:
+            found = connection.execute(query.order_by(sessions.c.started.desc()).limit(1)).scalar()
+        if found is not None or not is_second:
+            return found
+        origin: dict[str, Any] | None = {"client_session": hint} if hint else None
+        return self.store.sessions.start(line.branch, platform=PLATFORM, model=model, origin=origin, from_depth=0).id
+
+    # -- compacting ----------------------------------------------------------------------------------------------------
+
+    def compacted(self, line: Line, engine: ContextEngine, occasion: Occasion, **options: Any) -> Compacted:
+        """Have an engine compact a conversation, and put the view into the form of the API."""
+        done = self.store.compact(line.branch, engine, occasion, roll_over=line.session, **options)
+        if done.child is not None:
+            line.session = done.child
+        line.view = applied_view(self.store, self.dialect, line)
+        return done

@@ -1,0 +1,191 @@
+"""Conversations as the gateway has them in memory: how far a body was read before, and where that leads in the tree.
+
+A request of a stateless client is the one before it and something more. So the bytes up to the end of an entry are
+known again by their digest, and only what comes after them is read and hashed. A marker that a client moves along its
+last messages is no hindrance: several of the last entries' ends are kept. Digests and places are kept, and no words but
+those of a view. Everything here runs in one thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from everlong.gateway.raw import Read
+    from everlong.model import Message
+    from everlong.store import Branch
+
+__all__ = ["Applied", "Line", "Lines", "Place"]
+
+MOST_ENTRIES = 400_000
+"""Entries of which the places are kept, of all conversations together: about 30 MB."""
+
+_HEAD = 256
+"""Bytes at the beginning of a body by which possible conversations are found."""
+_BACK = (0, 1, 2, 3, 5, 8)
+"""The ends of which entries are kept, counted from the last one."""
+_RIVALS = 1_000
+"""So many of the newest places with the same beginning are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A view as it is put into bodies: what stands in the place of the first entries after the system prompt."""
+
+    view_id: int
+    covers: int
+    """Entries in whose place something else stands, system entries counted."""
+    data: bytes
+    """What stands there, entries with commas between them."""
+    note: str | None
+    """What is added to the system prompt."""
+    edits: dict[int, bytes] = field(default_factory=dict)
+    """Later entries that are sent otherwise, by their number."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One conversation: where each entry of its newest body ends, how deep that is in the tree, and what is known."""
+
+    read: Read
+    """Where the list begins, and what stands before it."""
+    lead: int
+    """Entries at the beginning that are system messages."""
+    leading: list[Any]
+    ends: list[int]
+    depths: list[int]
+    branch: Branch
+    last: Message | None
+    """The last message, which the next ones follow."""
+    view: Applied | None = None
+    session: str | None = None
+    pending: asyncio.Future[Any] | None = None
+    """Set while what is new is being stored."""
+    reported: tuple[int, int] | None = None
+    """Bytes of the last body that was sent, and the tokens that the API counted in it."""
+
+    def cut(self, count: int, branch: Branch) -> Line:
+        """The conversation up to an entry, for another that goes on from there."""
+        covers = self.view.covers if self.view is not None else 0
+        return Line(
+            self.read,
+            self.lead,
+            self.leading,
+            self.ends[:count],
+            self.depths[:count],
+            branch,
+            None,
+            view=self.view if covers <= count else None,
+        )
+
+
+class Place(NamedTuple):
+    """A known beginning of a body: the conversation, how many entries of it, and the node there."""
+
+    line: Line
+    count: int
+    branch: Branch
+
+
+class _Key(NamedTuple):
+    length: int
+    digest: bytes
+
+
+class _Kept(NamedTuple):
+    line: Line
+    head: bytes
+    keys: list[_Key]
+    entries: int
+
+
+class _Head:
+    """The lengths of known bodies with one beginning, in order, each as often as it is known."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def add(self, length: int) -> None:
+        insort(self.lengths, length)
+
+    def remove(self, length: int) -> None:
+        del self.lengths[bisect_left(self.lengths, length)]
+
+    def upto(self, length: int) -> list[int]:
+        return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
+
+
+class Lines:
+    """The conversations of one tenant and one API that were seen last."""
+
+    def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
+        self._most = most_entries
+        self._entries = 0
+        self._places: dict[tuple[bytes, _Key], Place] = {}
+        self._heads: dict[bytes, _Head] = {}
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, body: bytes) -> Place | None:
+        """The longest known beginning of a body."""
+        head = body[:_HEAD]
+        known = self._heads.get(head)
+        if known is None:
+            return None
+        found, whole = None, memoryview(body)
+        hasher, done = hashlib.sha256(), 0
+        for length in known.upto(len(body)):
+            if length > done:
+                hasher.update(whole[done:length])
+                done = length
+                found = self._places.get((head, _Key(length, hasher.digest()))) or found
+        if found is not None and id(found.line) in self._kept:
+            self._kept.move_to_end(id(found.line))
+        return found
+
+    def keep(self, body: bytes, line: Line, branches: dict[int, Branch]) -> None:
+        """Remember a body that was read, with the nodes at the ends of some entries by their number."""
+        self.forget(line)
+        head, count = body[:_HEAD], len(line.ends)
+        wanted = sorted(count - back for back in _BACK if count - back in branches)
+        keys: list[_Key] = []
+        hasher, done = hashlib.sha256(), 0
+        for number in wanted:
+            length = line.ends[number - 1]
+            if length < _HEAD:
+                continue
+            hasher.update(memoryview(body)[done:length])
+            done = length
+            key = _Key(length, hasher.digest())
+            keys.append(key)
+            self._places[head, key] = Place(line, number, branches[number])
+            self._heads.setdefault(head, _Head()).add(length)
+        if not keys:
+            return
+        self._kept[id(line)] = _Kept(line, head, keys, count)
+        self._entries += count
+        while self._entries > self._most and len(self._kept) > 1:
+            self.forget(next(iter(self._kept.values())).line)
+
+    def forget(self, line: Line) -> None:
+        """Let go of a conversation."""
+        gone = self._kept.pop(id(line), None)
+        if gone is None:
+            return
+        self._entries -= gone.entries
+        known = self._heads[gone.head]
+        for key in gone.keys:
+            known.remove(key.length)
+            place = self._places.get((gone.head, key))
+            if place is not None and place.line is line:
+                del self._places[gone.head, key]
+        if not known.lengths:
+            del self._heads[gone.head]

@@ -1,0 +1,208 @@
+"""A request's body as it came: where its fields and its messages stand, so that bytes can be passed on untouched.
+
+Bodies are read once, and places are remembered. What has to be replaced is cut out and something else put in; all the
+rest goes on byte for byte, with its spaces, its order and whatever nobody here has heard of. A body that begins with
+one that was read before is read only where it has grown. Knows no API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from json.decoder import scanstring
+from typing import Any
+
+import orjson
+
+__all__ = ["Broken", "Read", "Span", "dumped", "read_body", "read_more", "spliced"]
+
+_scan = json.JSONDecoder(strict=False).scan_once
+_SPACE = frozenset(" \t\n\r")
+
+
+class Broken(ValueError):  # noqa: N818 - what a body is that cannot be read
+    """The body is no JSON object with a list of messages, or says something twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value, and the bytes where it stands."""
+
+    start: int
+    end: int
+    value: Any
+
+
+@dataclass(slots=True)
+class Read:
+    """A body as far as it was read: its fields, and the entries of its list from the first unknown one on."""
+
+    before: dict[str, Span]
+    """The fields before the list."""
+    after: dict[str, Span]
+    """The fields after the list."""
+    start: int
+    """The place after the list's opening bracket."""
+    end: int
+    """The place of its closing bracket."""
+    entries: list[Span]
+
+    def field(self, name: str) -> Any:
+        """The value of a field; None where there is none."""
+        span = self.before.get(name) or self.after.get(name)
+        return None if span is None else span.value
+
+    def span(self, name: str) -> Span | None:
+        """A field with its place."""
+        return self.before.get(name) or self.after.get(name)
+
+
+def read_body(body: bytes, list_name: str) -> Read:
+    """Read a whole body; `Broken` where it has no such list."""
+    scanner = _Scanner(body, 0)
+    before = scanner.fields_until(list_name)
+    start = scanner.place
+    entries = scanner.entries()
+    end = scanner.place - 1
+    return Read(before, scanner.rest(before), start, end, entries)
+
+
+def read_more(body: bytes, known: Read, place: int) -> Read:
+    """Read a body that is the same as a known one up to a place, which is the end of an entry of its list."""
+    scanner = _Scanner(body, place)
+    entries = scanner.entries(goes_on=place > known.start)
+    end = scanner.place - 1
+    return Read(known.before, scanner.rest(known.before), known.start, end, entries)
+
+
+def spliced(body: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """The body with some stretches replaced; they must not overlap."""
+    parts: list[bytes] = []
+    place = 0
+    for start, end, instead in sorted(changes):
+        parts += (body[place:start], instead)
+        place = end
+    parts.append(body[place:])
+    return b"".join(parts)
+
+
+def dumped(value: Any) -> bytes:
+    """A value as JSON, the same bytes every time."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # a lone surrogate, or a number that is too large for it
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+class _Scanner:
+    """Walks through a body. One byte is one sign here; what texts mean is read from their bytes afterwards."""
+
+    def __init__(self, body: bytes, place: int) -> None:
+        self._body = body
+        self._offset = place
+        self._text = body[place:].decode("latin-1")
+        self._at = 0
+
+    @property
+    def place(self) -> int:
+        return self._offset + self._at
+
+    def fields_until(self, list_name: str) -> dict[str, Span]:
+        """The fields before a list; the walk ends after its opening bracket."""
+        self._expect("{", "the body is no JSON object")
+        found: dict[str, Span] = {}
+        while not self._has("}"):
+            name = self._name()
+            if name == list_name:
+                self._expect("[", f"{list_name!r} is no list")
+                return found
+            self._field(found, name)
+            self._comma("}")
+        raise Broken(f"the body has no list {list_name!r}")
+
+    def entries(self, *, goes_on: bool = False) -> list[Span]:
+        """The entries of a list; the walk ends after its closing bracket."""
+        found: list[Span] = []
+        if goes_on:
+            self._comma("]")
+        while not self._has("]"):
+            found.append(self._value())
+            self._comma("]")
+        self._at += 1
+        return found
+
+    def rest(self, before: dict[str, Span]) -> dict[str, Span]:
+        """The fields after the list, to the end of the body."""
+        found: dict[str, Span] = {}
+        self._comma("}")
+        while not self._has("}"):
+            name = self._name()
+            if name in before:
+                raise Broken(f"{name!r} stands there twice")
+            self._field(found, name)
+            self._comma("}")
+        self._at += 1
+        self._skip()
+        if self._at != len(self._text):
+            raise Broken("something stands after the end of the body")
+        return found
+
+    def _field(self, found: dict[str, Span], name: str) -> None:
+        if name in found:
+            raise Broken(f"{name!r} stands there twice")
+        found[name] = self._value()
+
+    def _name(self) -> str:
+        self._expect('"', "the name of a field is missing")
+        try:
+            name, self._at = scanstring(self._text, self._at, False)
+        except ValueError as error:
+            raise Broken(str(error)) from error
+        self._expect(":", "a colon is missing")
+        return name
+
+    def _value(self) -> Span:
+        self._skip()
+        start = self._at
+        try:
+            _, self._at = _scan(self._text, start)
+        except StopIteration as error:
+            raise Broken(f"a value is missing at {self.place}") from error
+        except (ValueError, RecursionError) as error:
+            raise Broken(str(error)) from error
+        first, last = self._offset + start, self.place
+        return Span(first, last, _meant(self._body[first:last]))
+
+    def _comma(self, closing: str) -> None:
+        if self._has(","):
+            self._at += 1
+            if self._has(closing):
+                raise Broken(f"nothing follows the comma at {self.place}")
+        elif not self._has(closing):
+            raise Broken(f"a comma or {closing!r} is missing at {self.place}")
+
+    def _expect(self, sign: str, otherwise: str) -> None:
+        if not self._has(sign):
+            raise Broken(otherwise)
+        self._at += 1
+
+    def _has(self, sign: str) -> bool:
+        self._skip()
+        return self._text.startswith(sign, self._at)
+
+    def _skip(self) -> None:
+        text, at = self._text, self._at
+        while at < len(text) and text[at] in _SPACE:
+            at += 1
+        self._at = at
+
+
+def _meant(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise Broken(str(error)) from error

@@ -1,0 +1,77 @@
+"""A view of the store as it is put into the bodies of a client, and bodies with a view put in.
+
+The store tells what to send as messages; a client's body has entries. What stands in the place of the first entries is
+made once, when a view comes into force; all entries after it go on as the client wrote them. Cuts are made between
+entries, so where the store's view ends inside of one, the rest of that entry is told as the store has it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from everlong.gateway.lines import Applied, Line
+from everlong.gateway.raw import Read, dumped, spliced
+from everlong.store.compact import Seen, see
+
+if TYPE_CHECKING:
+    from everlong.gateway.dialects import Change, Dialect
+    from everlong.store import Store
+    from everlong.store.views import Piece
+
+__all__ = ["applied_view", "with_view"]
+
+
+def applied_view(store: Store, dialect: Dialect, line: Line) -> Applied | None:
+    """The view in force for a conversation, in the bytes of an API; None where everything is sent as it came."""
+    seen = see(store, line.branch)
+    if seen.view_id is None:
+        return None
+    _, cover = store.view_items(line.branch)
+    tail = [piece for piece in seen.sent if piece.message is not None and piece.from_depth >= cover]
+    own = seen.messages[len(seen.system.messages()) : len(seen.messages) - len(tail)]
+    covers = max(line.lead, bisect_left(line.depths, cover) + 1)
+    reached = line.depths[covers - 1] if covers <= len(line.depths) else line.branch.depth
+    inside = [piece.message for piece in tail if piece.to_depth <= reached and piece.message is not None]
+    entries = dialect.entries_of([*own, *inside])
+    if not entries:
+        return None
+    data = b",".join(map(dumped, entries))
+    return Applied(seen.view_id, covers, data, seen.system.suffix, _edits(seen, dialect, line, reached))
+
+
+def _edits(seen: Seen, dialect: Dialect, line: Line, reached: int) -> dict[int, bytes]:
+    """Entries after the view from which thinking is taken that belongs to another one."""
+    changed: dict[int, list[Piece]] = {}
+    for given, sent in zip(seen.pieces, seen.sent, strict=True):
+        if given.message is not sent.message and sent.to_depth > reached:
+            changed.setdefault(bisect_left(line.depths, sent.to_depth), []).append(sent)
+    found: dict[int, bytes] = {}
+    for number in changed:
+        low, high = (line.depths[number - 1] if number else 0), line.depths[number]
+        said = [one.message for one in seen.sent if low < one.to_depth <= high and one.message is not None]
+        entries = dialect.entries_of(said)
+        if len(entries) == 1:
+            found[number] = dumped(entries[0])
+    return found
+
+
+def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Applied) -> bytes:
+    """A body with a view in the place of what it covers."""
+    changes: list[Change] = []
+    begin = line.ends[line.lead - 1] if line.lead else read.start
+    if view.note is not None:
+        leading, change = dialect.noted(read, line.leading, view.note)
+        if leading is not None:
+            changes.append((read.start, begin, b",".join(map(dumped, leading))))
+        if change is not None:
+            changes.append(change)
+    changes.append((begin, line.ends[view.covers - 1], (b"," if line.lead else b"") + view.data))
+    changes += _edited(line, view.edits)
+    return spliced(body, changes)
+
+
+def _edited(line: Line, edits: dict[int, bytes]) -> Sequence[Change]:
+    # Between two entries stands a comma and maybe space; all of it is written anew.
+    return [(line.ends[number - 1], line.ends[number], b"," + data) for number, data in edits.items()]
