@@ -107,12 +107,14 @@ class Keeper:
         """Say that a request goes out; the number of its turn."""
         return self.store.turns.begin(line.branch, model=model, session=line.session).id
 
-    def finished(self, turn: int, reply: Reply | None, error: str | None = None, *, is_cut: bool = False) -> None:
+    def finished(
+        self, turn: int, reply: Reply | None, error: str | None = None, *, is_cut: bool = False, cost: float = 0.0
+    ) -> None:
         """Say what became of it."""
         status = "done" if reply is not None else "cancelled" if is_cut else "failed"
         usage = reply.usage.to_dict() if reply is not None else None
         message = reply.message if reply is not None else None
-        self.store.turns.finish(turn, message, usage=usage, status=status, error=error)  # type: ignore[arg-type]
+        self.store.turns.finish(turn, message, usage=usage, cost=cost, status=status, error=error)  # type: ignore[arg-type]
 
     def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
         """The session of a conversation; begun where it has none and somebody has answered in it."""

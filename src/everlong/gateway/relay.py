@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from multidict import CIMultiDict
+from yarl import URL
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -63,7 +64,9 @@ class Relay:
     async def send(self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None) -> ClientResponse:
         """Send a request; the answer's head is there when this returns."""
         assert self._session is not None  # noqa: S101 - started before anything is sent
-        return await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
+        # As it is encoded already: a path goes on as the client wrote it.
+        place = URL(url, encoded=True)
+        return await self._session.request(method, place, headers=headers, data=body, allow_redirects=False)
 
 
 def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS) -> CIMultiDict[str]:

@@ -14,8 +14,10 @@ from aiohttp import ClientError, web
 
 from everlong.context import ContextCompressor
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
+from everlong.gateway.account import REQUEST_ID, Account, request_id
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.keeper import Keeper
+from everlong.gateway.metrics import Metrics
 from everlong.gateway.raw import Broken
 from everlong.gateway.relay import Relay, answered, forwarded_headers, streamed
 from everlong.gateway.taps import StreamTap, reply_of
@@ -57,13 +59,21 @@ class _Passing:
     route: Route
     body: bytes
     visits: Visits
+    account: Account
     visit: Visit | None = None
     warning: str = ""
 
     @property
     def extra(self) -> dict[str, str]:
         """Headers of our own on the answer."""
-        return {WARNING: self.warning} if self.warning else {}
+        own = {REQUEST_ID: self.account.id}
+        return own | {WARNING: self.warning} if self.warning else own
+
+    @property
+    def spoken(self) -> frozenset[str]:
+        """Headers with a key of the gateway's."""
+        caller = self.account.caller
+        return caller.spoken if caller is not None else frozenset()
 
 
 class Gateway:
@@ -79,41 +89,63 @@ class Gateway:
     ) -> None:
         self.settings = settings
         self.windows = Windows(settings)
-        self._routes = routes
-        self._database = database
+        self.routes = routes
+        self.database = database
+        self.metrics = Metrics()
         self._summarizer = summarizer or (lambda: _auxiliary(settings))
-        self._relay = Relay()
+        self.relay = Relay()
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: dict[int, asyncio.Task[None]] = {}
+        self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
+
+    def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
+        """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
+        self._learn = learn
+
+    @property
+    def waiting(self) -> int:
+        """Writes that wait for the store."""
+        return self._writer.waiting
+
+    @property
+    def conversations(self) -> int:
+        """Conversations in memory."""
+        return sum(len(visits.lines) for visits in self._visits.values())
 
     async def start(self) -> None:
         """Get ready."""
-        await self._relay.start()
+        await self.relay.start()
 
     async def close(self) -> None:
         """Finish what is under way, and let go of everything."""
         if self._background:
             await asyncio.wait(self._background.values(), timeout=10)
-        await self._relay.close()
+        await self.relay.close()
         await asyncio.to_thread(self._writer.close)
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
-    async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
+    async def converse(
+        self, request: web.Request, dialect: Dialect, tenant: str, account: Account | None = None
+    ) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
         body = await request.read()
         visits = self._visits_of(tenant, dialect)
-        passing = _Passing(request, dialect, self._routes.default(dialect.name), body, visits)
+        account = account or Account(request_id(None))
+        passing = _Passing(request, dialect, self.routes.default(dialect.name), body, visits, account)
         try:
             passing.visit = await visits.enter(body, hint_of(request))
-            passing.route = self._routes.find(dialect.name, passing.visit.model)
+            passing.route = self.routes.find(dialect.name, passing.visit.model)
         except Broken:
             pass  # not a conversation; the upstream says what is wrong with it
         except (EverlongError, OSError) as error:
             passing.warning = _header_text(f"not stored: {error}")
+        account.api, account.provider = dialect.name, passing.route.provider
+        if passing.visit is not None:
+            account.model = passing.visit.model
         try:
             return await self._passed_on(passing)
         except (ClientError, TimeoutError, OSError) as error:
@@ -131,9 +163,9 @@ class Gateway:
         for attempt in range(_TRIES + 1):
             sent = passing.body if visit is None else visit.sent(dialect)
             headers = forwarded_headers(passing.request.headers.items())
-            passing.route.authorize(headers)
+            passing.route.authorize(headers, passing.spoken)
             url = passing.route.url(passing.request.path_qs)
-            upstream = await self._relay.send("POST", url, headers, sent)
+            upstream = await self.relay.send("POST", url, headers, sent)
             if upstream.status == 200:
                 return await self._answer(passing, upstream, len(sent))
             data = await upstream.read()
@@ -198,9 +230,7 @@ class Gateway:
         await self._settled(visit)
         await self._compact(passing, visit, "threshold", window)
 
-    async def _shorten(
-        self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int
-    ) -> bool:
+    async def _shorten(self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request that was refused as too long shorter; False where that does not help."""
         await self._settled(visit)
         if isinstance(error, ContextOverflow):
@@ -220,17 +250,20 @@ class Gateway:
         line, keeper = visit.line, passing.visits.keeper
         occasion = Occasion(reason, line.session, visit.model, str(window))
 
-        def work() -> None:
+        def work() -> str:
             engine = ContextCompressor(
                 window, settings=self.settings.compression, summarizer=self._summarizer(), model=visit.model
             )
             options = {"force": True} | ({} if target is None else {"target_tokens": target})
-            keeper.compacted(line, engine, occasion, **options)
+            return keeper.compacted(line, engine, occasion, **options).outcome
 
+        passing.account.compactions.append(reason)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            outcome = await asyncio.get_running_loop().run_in_executor(self._workers, work)
         except EverlongError as error:
+            outcome = "failed"
             passing.warning = _header_text(f"not compacted: {error}")
+        self.metrics.compacted(reason, outcome)
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -238,19 +271,22 @@ class Gateway:
         if visit.turn is not None:
             await asyncio.wait([visit.turn])
 
-    async def _finish(
-        self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0
-    ) -> None:
+    async def _finish(self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
-        visit = passing.visit
+        visit, account = passing.visit, passing.account
         if visit is None or visit.turn is None:
             return
         if reply is not None and reply.usage.prompt_tokens:
             visit.line.reported = (sent, reply.usage.prompt_tokens)
+            account.usage = reply.usage
+            account.cost = self.windows.cost(visit.model, passing.route.provider, reply.usage)
+            if self._learn is not None and visit.line.view is None:
+                self._learn(passing.dialect, visit.body, visit.model, reply.usage.prompt_tokens)
         try:
             turn = await visit.turn
-            keeper = passing.visits.keeper
-            await self._writer.submit(lambda: keeper.finished(turn, reply, error), visit.line.branch.id)
+            account.session, account.branch = visit.line.session, visit.line.branch.id
+            keeper, cost = passing.visits.keeper, account.cost
+            await self._writer.submit(lambda: keeper.finished(turn, reply, error, cost=cost), visit.line.branch.id)
         except (EverlongError, OSError) as problem:
             passing.warning = _header_text(f"not stored: {problem}")
 
@@ -274,7 +310,7 @@ class Gateway:
     def _visits_of(self, tenant: str, dialect: Dialect) -> Visits:
         key = (tenant, dialect.name)
         if key not in self._visits:
-            keeper = Keeper(Store(self._database, tenant), dialect)
+            keeper = Keeper(Store(self.database, tenant), dialect)
             self._visits[key] = Visits(keeper, self._writer)
         return self._visits[key]
 
