@@ -11,11 +11,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aiohttp import web
+
 if TYPE_CHECKING:
     from everlong.gateway.auth import Caller
     from everlong.providers.base import Usage
 
-__all__ = ["REQUEST_ID", "Account", "request_id"]
+__all__ = ["ACCOUNT", "REQUEST_ID", "Account", "account_of", "request_id"]
 
 REQUEST_ID = "x-everlong-request-id"
 """The header of an answer that names its request."""
@@ -63,6 +65,16 @@ class Account:
     def seconds(self) -> float:
         """How long it has taken so far."""
         return time.perf_counter() - self.begun
+
+
+ACCOUNT = web.RequestKey("account", Account)
+"""Where a request has its account."""
+
+
+def account_of(request: web.Request) -> Account:
+    """The account of a request; a new one where nobody keeps one."""
+    found = request.get(ACCOUNT)
+    return found if found is not None else Account(request_id(None))
 
 
 def request_id(given: str | None) -> str:

@@ -88,7 +88,7 @@ class _Endpoints:
         return await self._converse(request, ANTHROPIC, account)
 
     async def _converse(self, request: web.Request, dialect: Dialect, account: Account) -> web.StreamResponse:
-        return await self._gateway.converse(request, dialect, account.tenant, account)
+        return await self._gateway.converse(request, dialect, account.tenant)
 
     # -- around them ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
 
-from everlong.gateway.account import REQUEST_ID, Account, request_id
+from everlong.gateway.account import ACCOUNT, REQUEST_ID, Account, request_id
 from everlong.gateway.auth import Guard
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.limits import Limits, Refused
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.tracing import Tracing
 
-__all__ = ["Front", "Handler", "dialect_of"]
+__all__ = ["Front", "Handler", "dialect_of", "refusal"]
 
 Handler: TypeAlias = Callable[[web.Request, Account], Awaitable[web.StreamResponse]]
 
@@ -59,7 +59,7 @@ class Front:
         """A handler for the web application; an open one needs no key, and counts towards no limit."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            account = _account(request, name)
+            account = request[ACCOUNT] = _account(request, name)
             self.metrics.in_flight += 1
             try:
                 response = await self._handled(request, account, handler, is_open=is_open)
@@ -100,16 +100,16 @@ class Front:
                 return await handler(request, account)
             return await self._let_in(request, account, handler)
         except Refused as refused:
-            return _refusal(request, refused)
+            return refusal(request, refused)
         except web.HTTPRequestEntityTooLarge:
-            return _refusal(request, self._too_large(self.limits.most_bytes))
+            return refusal(request, self._too_large(self.limits.most_bytes))
         except (web.HTTPException, ConnectionError, asyncio.CancelledError):
             raise
         except web.RequestPayloadError:
-            return _refusal(request, Refused(400, "the request's body broke off or cannot be read", close=True))
+            return refusal(request, Refused(400, "the request's body broke off or cannot be read", close=True))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer that it can read
             account.problem = _place(error)
-            return _refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
+            return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
 
     async def _let_in(self, request: web.Request, account: Account, handler: Handler) -> web.StreamResponse:
         if self.is_draining:
@@ -179,7 +179,8 @@ def _account(request: web.Request, name: str) -> Account:
     )
 
 
-def _refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
+def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
+    """What a client is told whose request is not served."""
     response = web.json_response(dialect_of(request).error(refused.status, refused.message), status=refused.status)
     if refused.retry_after is not None:
         response.headers["Retry-After"] = str(max(1, int(-(-refused.retry_after // 1))))

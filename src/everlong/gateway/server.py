@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from everlong.gateway.tracing import Tracing
     from everlong.store.database import Database
 
-__all__ = ["GatewayServer", "serve"]
+__all__ = ["GatewayServer", "bound_socket", "serve"]
 
 _IDLE_SECONDS = 75.0
 """How long a connection may stay without a whole request head."""
@@ -84,7 +84,7 @@ class GatewayServer:
     async def start(self) -> None:
         """Bind, and take requests from now on."""
         own = self._settings.gateway
-        bound = _bound(own.host, own.port)
+        bound = bound_socket(own.host, own.port)
         try:
             await self._read_spend()
             self._runner = _Runner(
@@ -208,7 +208,7 @@ def _watch_input(stop: Callable[[], None]) -> None:
     threading.Thread(target=wait, name="everlong-input", daemon=True).start()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that is bound; what is in the way is said in words."""
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

@@ -14,7 +14,7 @@ from aiohttp import ClientError, web
 
 from everlong.context import ContextCompressor
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
-from everlong.gateway.account import REQUEST_ID, Account, request_id
+from everlong.gateway.account import REQUEST_ID, Account, account_of
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.keeper import Keeper
 from everlong.gateway.metrics import Metrics
@@ -128,13 +128,11 @@ class Gateway:
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
-    async def converse(
-        self, request: web.Request, dialect: Dialect, tenant: str, account: Account | None = None
-    ) -> web.StreamResponse:
+    async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
         body = await request.read()
         visits = self._visits_of(tenant, dialect)
-        account = account or Account(request_id(None))
+        account = account_of(request)
         passing = _Passing(request, dialect, self.routes.default(dialect.name), body, visits, account)
         try:
             passing.visit = await visits.enter(body, hint_of(request))
