@@ -9,15 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
-
 from everlong.gateway.dialects import Dialect, is_leading
 from everlong.gateway.lines import Line
 from everlong.gateway.raw import Read, Span
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
-from everlong.store.schema import branch as branches
-from everlong.store.schema import session as sessions
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
@@ -29,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Added", "Keeper"]
 
 PLATFORM = "gateway"
+
+_SESSION = "SELECT id FROM session WHERE tenant = ? AND branch = ? AND ended IS NULL ORDER BY started DESC LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,8 @@ class Keeper:
         ends = [entry.end for entry in read.entries]
         head = Read(read.before, {}, read.start, 0, [])
         line = Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None)
-        line.view = applied_view(self.store, self.dialect, line)
+        if self.view_in_force(branch) is not None:
+            line.view = applied_view(self.store, self.dialect, line)
         places = {
             number: Branch(branch.id, place.head, place.depth) for number, place in enumerate(new.branches, lead + 1)
         }
@@ -99,9 +98,8 @@ class Keeper:
 
     def view_in_force(self, at: Branch) -> int | None:
         """The view that a branch points at."""
-        query = select(branches.c.view_id).where(branches.c.id == at.id)
-        with self.store.database.read() as connection:
-            return connection.execute(query).scalar()
+        row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
+        return None if row is None else row[0]
 
     def begun(self, line: Line, model: str | None) -> int:
         """Say that a request goes out; the number of its turn."""
@@ -116,15 +114,11 @@ class Keeper:
 
     def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
         """The session of a conversation; begun where it has none and somebody has answered in it."""
-        query = select(sessions.c.id).where(
-            sessions.c.tenant == self.store.tenant, sessions.c.branch == line.branch.id, sessions.c.ended.is_(None)
-        )
-        with self.store.database.read() as connection:
-            found = connection.execute(query.order_by(sessions.c.started.desc()).limit(1)).scalar()
+        found = self._first(_SESSION, self.store.tenant, line.branch.id)
         if found is not None or not is_second:
-            return found
+            return None if found is None else str(found[0])
         origin: dict[str, Any] | None = {"client_session": hint} if hint else None
-        return self.store.sessions.start(line.branch, platform=PLATFORM, model=model, origin=origin, from_depth=0).id
+        return self.store.sessions.started(line.branch, platform=PLATFORM, model=model, origin=origin, from_depth=0)
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
@@ -135,3 +129,9 @@ class Keeper:
             line.session = done.child
         line.view = applied_view(self.store, self.dialect, line)
         return done
+
+    def _first(self, statement: str, *values: Any) -> Any:
+        """The first row of a statement; in plain SQL, because it is run with every request."""
+        database = self.store.database
+        with database.read() as connection:
+            return database.backend.run(connection, database.sql(statement), values).fetchone()

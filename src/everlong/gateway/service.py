@@ -198,9 +198,7 @@ class Gateway:
         await self._settled(visit)
         await self._compact(passing, visit, "threshold", window)
 
-    async def _shorten(
-        self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int
-    ) -> bool:
+    async def _shorten(self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request that was refused as too long shorter; False where that does not help."""
         await self._settled(visit)
         if isinstance(error, ContextOverflow):
@@ -238,9 +236,7 @@ class Gateway:
         if visit.turn is not None:
             await asyncio.wait([visit.turn])
 
-    async def _finish(
-        self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0
-    ) -> None:
+    async def _finish(self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
         visit = passing.visit
         if visit is None or visit.turn is None:

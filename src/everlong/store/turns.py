@@ -11,9 +11,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, checked_messages
@@ -31,7 +31,25 @@ if TYPE_CHECKING:
 End = Literal["done", "failed", "cancelled"]
 """How a turn may end."""
 
-_TURN = select(turn).where(turn.c.id == bindparam("ident"), turn.c.tenant == bindparam("tenant"))
+
+class _Row(NamedTuple):
+    """A turn's row, as it is needed here."""
+
+    id: int
+    session: str | None
+    branch: int
+    node: bytes
+    depth: int
+    view_id: int | None
+    model: str | None
+    status: Literal["open", "done", "failed", "cancelled"]
+    error: str | None
+    usage: str | None
+    cost: float
+    reply: bytes | None
+    echo_node: bytes | None
+    ts: float
+    ended: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +83,10 @@ class Turns:
         self._database = store.database
         self._run = store.database.backend.run
         self._linker = Linker(store)
-        self._locked = store.database.backend.locked(_TURN)
         # In plain SQL, because these are run with every request to a model.
         sql = store.database.sql
+        one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
+        self._one, self._locked = sql(one), sql(one) + store.database.backend.lock
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
         self._begun = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
@@ -193,12 +212,12 @@ class Turns:
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
-    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Row[Any]:
-        query = self._locked if lock else _TURN
-        row = connection.execute(query, {"ident": ident, "tenant": self._store.tenant}).first()
+    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
+        values = (ident, self._store.tenant)
+        row = self._run(connection, self._locked if lock else self._one, values).fetchone()
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
-        return row
+        return _Row(*row)
 
     def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
         query = select(turn).where(turn.c.tenant == self._store.tenant, condition).order_by(turn.c.id)
@@ -208,7 +227,7 @@ class Turns:
         return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
 
 
-def _check_same_end(row: Row[Any], held: Blob | None, status: str) -> None:
+def _check_same_end(row: _Row, held: Blob | None, status: str) -> None:
     before = None if row.reply is None else bytes(row.reply)
     if row.status != status or before != (None if held is None else held.digest):
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
@@ -219,7 +238,7 @@ def storable(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
-def _turn(row: Row[Any]) -> Turn:
+def _turn(row: _Row | Row[Any]) -> Turn:
     return Turn(
         id=row.id,
         session=row.session,
