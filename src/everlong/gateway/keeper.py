@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Store
+    from everlong.store.turns import End
 
-__all__ = ["Added", "Keeper"]
+__all__ = ["Added", "Ended", "Keeper"]
 
 PLATFORM = "gateway"
 
@@ -36,6 +37,32 @@ class Added:
     messages: list[Message]
     branches: list[Branch]
     """After each entry; the branch's number is that of the conversation that they follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a request ended."""
+
+    reply: Reply | None = None
+    error: str | None = None
+    is_cut: bool = False
+    """Whether the client hung up."""
+    began: float | None = None
+
+    @property
+    def status(self) -> End:
+        """How the turn is marked."""
+        return "done" if self.reply is not None else "cancelled" if self.is_cut else "failed"
+
+    @property
+    def message(self) -> Message | None:
+        """What was answered."""
+        return None if self.reply is None else self.reply.message
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        """What it used."""
+        return None if self.reply is None else self.reply.usage.to_dict()
 
 
 class Keeper:
@@ -105,12 +132,22 @@ class Keeper:
         """Say that a request goes out; the number of its turn."""
         return self.store.turns.begin(line.branch, model=model, session=line.session).id
 
-    def finished(self, turn: int, reply: Reply | None, error: str | None = None, *, is_cut: bool = False) -> None:
+    def finished(self, turn: int, ended: Ended) -> None:
         """Say what became of it."""
-        status = "done" if reply is not None else "cancelled" if is_cut else "failed"
-        usage = reply.usage.to_dict() if reply is not None else None
-        message = reply.message if reply is not None else None
-        self.store.turns.finish(turn, message, usage=usage, status=status, error=error)  # type: ignore[arg-type]
+        self.store.turns.finish(turn, ended.message, usage=ended.usage, status=ended.status, error=ended.error)
+
+    def recorded(self, line: Line, model: str | None, ended: Ended) -> int:
+        """Store a request that is over already."""
+        return self.store.turns.whole(
+            line.branch,
+            ended.message,
+            model=model,
+            session=line.session,
+            usage=ended.usage,
+            status=ended.status,
+            error=ended.error,
+            began=ended.began,
+        )
 
     def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
         """The session of a conversation; begun where it has none and somebody has answered in it."""

@@ -92,6 +92,10 @@ class Turns:
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
+        self._over = sql(
+            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
+            " cost, reply, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+        )
         self._ended = sql(
             "UPDATE turn SET status = ?, error = ?, usage = ?, cost = ?, reply = ?, ended = ? WHERE id = ?"
         )
@@ -111,7 +115,7 @@ class Turns:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
             view_id, preamble = row
-            shown = view_for(connection, view_id, at.depth, None)
+            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
             sent_under = None if shown is None else shown.id
             began, named = time.time(), storable(model)
             values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, began)
@@ -160,11 +164,48 @@ class Turns:
             reply_digest = None if held is None else held.digest
             values = (status, ended.error, told, cost, reply_digest, ended.ended, ident)
             self._run(connection, self._ended, values)
-            if row.session is not None:
-                added = usage_totals(usage or {}) | {"api_calls": 1}
-                totals = [added[name] for name in TOTALS]
-                self._run(connection, self._grown, (*totals, cost, row.session, self._store.tenant))
+            self._grow(connection, row.session, usage, cost)
             return ended
+
+        return self._database.write(work)
+
+    def whole(  # noqa: PLR0913 - what `begin` and `finish` take together
+        self,
+        at: Branch,
+        reply: Message | None = None,
+        *,
+        model: str | None = None,
+        session: str | None = None,
+        usage: Mapping[str, Any] | None = None,
+        cost: float = 0.0,
+        status: End = "done",
+        error: str | None = None,
+        began: float | None = None,
+    ) -> int:
+        """Store a turn that is over already, as `begin` and `finish` would; its number."""
+        said = None if reply is None else self._store.cleaned(checked_messages([reply])[0])
+        held = None if said is None else blob(self._store.tenant, encoded(said))
+        blocks = [] if said is None else self._store.chain.trace([said]).blocks
+        told = None if usage is None else json.dumps(dict(usage), default=str)
+
+        def work(connection: Connection) -> int:
+            tenant, now = self._store.tenant, time.time()
+            row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
+            if row is None:
+                raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
+            self._linker.link(connection, at)
+            view_id, preamble = row
+            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
+            if held is not None:
+                self._store.recorder.add_contents(connection, tenant, [(held, blocks)])
+            values = (
+                *(tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id, preamble),
+                *(storable(model), status, storable(error), told, cost, None if held is None else held.digest),
+                *(now if began is None else began, now),
+            )
+            ident = int(self._run(connection, self._over, values).fetchone()[0])
+            self._grow(connection, session, usage, cost)
+            return ident
 
         return self._database.write(work)
 
@@ -211,6 +252,12 @@ class Turns:
         return self._database.write(lambda connection: self._linker.link(connection, at))
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
+
+    def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
+        if session is not None:
+            added = usage_totals(usage or {}) | {"api_calls": 1}
+            totals = [added[name] for name in TOTALS]
+            self._run(connection, self._grown, (*totals, cost, session, self._store.tenant))
 
     def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
         values = (ident, self._store.tenant)
