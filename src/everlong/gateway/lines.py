@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import asyncio
 
+    from everlong.caching import PromptCache
     from everlong.gateway.raw import Read
     from everlong.model import Message
     from everlong.store import Branch
@@ -65,6 +66,8 @@ class Line:
     """The last message, which the next ones follow."""
     view: Applied | None = None
     session: str | None = None
+    cache: PromptCache | None = None
+    """Where the gateway itself places cache markers, what it has placed."""
     pending: asyncio.Future[Any] | None = None
     """Set while what is new is being stored."""
     reported: tuple[int, int] | None = None

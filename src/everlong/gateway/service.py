@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, web
@@ -16,7 +16,8 @@ from everlong.context import ContextCompressor
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.account import REQUEST_ID, Account, account_of
 from everlong.gateway.dialects import Dialect
-from everlong.gateway.keeper import Keeper
+from everlong.gateway.keeper import Ended, Keeper
+from everlong.gateway.marking import marked
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.raw import Broken
 from everlong.gateway.relay import Relay, answered, forwarded_headers, streamed
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.routing import Route, Routes
-    from everlong.providers.base import Reply
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
@@ -147,7 +147,7 @@ class Gateway:
         try:
             return await self._passed_on(passing)
         except (ClientError, TimeoutError, OSError) as error:
-            await self._finish(passing, None, str(error) or type(error).__name__)
+            await self._finish(passing, Ended(error=str(error) or type(error).__name__))
             said = f"the upstream {passing.route.shown} could not be reached: {error or type(error).__name__}"
             return web.json_response(dialect.error(502, said), status=502)
         except asyncio.CancelledError:
@@ -159,7 +159,7 @@ class Gateway:
         if visit is not None:
             await self._make_room(passing, visit)
         for attempt in range(_TRIES + 1):
-            sent = passing.body if visit is None else visit.sent(dialect)
+            sent = passing.body if visit is None else self._outgoing(passing, visit)
             headers = forwarded_headers(passing.request.headers.items())
             passing.route.authorize(headers, passing.spoken)
             url = passing.route.url(passing.request.path_qs)
@@ -167,21 +167,31 @@ class Gateway:
             if upstream.status == 200:
                 return await self._answer(passing, upstream, len(sent))
             data = await upstream.read()
+            if visit is not None and visit.line.cache is not None:
+                visit.line.cache.forget()
             if visit is not None and attempt < _TRIES and upstream.status in _PEEK_STATUS:
                 error = classify_answer(upstream.status, data)
                 if isinstance(error, ContextOverflow | RequestTooLarge) and await self._shorten(
                     passing, visit, error, attempt, len(sent)
                 ):
                     continue
-            await self._finish(passing, None, f"status {upstream.status}")
+            await self._finish(passing, Ended(error=f"status {upstream.status}"))
             return await answered(upstream, data, passing.extra)
         raise AssertionError("unreachable")
+
+    def _outgoing(self, passing: _Passing, visit: Visit) -> bytes:
+        """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
+        provider = passing.route.provider
+        if provider == "custom" and passing.dialect.name == "anthropic":
+            provider = "anthropic"  # whoever speaks this API takes its markers
+        sent = visit.sent(passing.dialect)
+        return marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
 
     async def _answer(self, passing: _Passing, upstream: ClientResponse, sent: int) -> web.StreamResponse:
         if not upstream.headers.get("Content-Type", "").startswith("text/event-stream"):
             data = await upstream.read()
             reply = reply_of(passing.dialect, data, upstream.headers.get("Content-Encoding", ""))
-            await self._finish(passing, reply, sent=sent)
+            await self._finish(passing, Ended(reply), sent)
             return await answered(upstream, data, passing.extra)
         tap = StreamTap(passing.dialect)
         is_finished = False
@@ -190,14 +200,14 @@ class Gateway:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self._finish(passing, tap.reply(), sent=sent)
+                await self._finish(passing, Ended(tap.reply()), sent)
 
         try:
             response = await streamed(passing.request, upstream, b"", tap, before_end, passing.extra)
         finally:
             upstream.release()
         if not is_finished:
-            await self._finish(passing, tap.reply(), "the stream broke off", sent=sent)
+            await self._finish(passing, Ended(tap.reply(), "the stream broke off"), sent)
         return response
 
     # -- the window ----------------------------------------------------------------------------------------------------
@@ -211,7 +221,7 @@ class Gateway:
             visit.line, len(visit.sent(dialect)), visit.model, route.provider, dialect.answer_tokens(visit.read)
         )
         if size.is_too_large:
-            await self._settled(visit)
+            await self._settled(passing, visit)
             await self._compact(passing, visit, "preflight", size.window)
             after = self.windows.size(
                 visit.line, len(visit.sent(dialect)), visit.model, route.provider, dialect.answer_tokens(visit.read)
@@ -225,12 +235,12 @@ class Gateway:
 
     async def _ahead(self, passing: _Passing, visit: Visit, window: int) -> None:
         """Compact while the answer comes; the view holds from the next request on."""
-        await self._settled(visit)
+        await self._settled(passing, visit)
         await self._compact(passing, visit, "threshold", window)
 
     async def _shorten(self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request that was refused as too long shorter; False where that does not help."""
-        await self._settled(visit)
+        await self._settled(passing, visit)
         if isinstance(error, ContextOverflow):
             self.windows.learn(visit.model, passing.route.provider, error)
             if error.prompt_tokens:
@@ -265,43 +275,33 @@ class Gateway:
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    async def _settled(self, visit: Visit) -> None:
-        if visit.turn is not None:
-            await asyncio.wait([visit.turn])
+    async def _settled(self, passing: _Passing, visit: Visit) -> None:
+        """Wait until a request is stored."""
+        await asyncio.wait([passing.visits.begin(visit)])
 
-    async def _finish(self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0) -> None:
+    async def _finish(self, passing: _Passing, ended: Ended, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
         visit, account = passing.visit, passing.account
-        if visit is None or visit.turn is None:
+        if visit is None:
             return
-        if reply is not None and reply.usage.prompt_tokens:
-            visit.line.reported = (sent, reply.usage.prompt_tokens)
-            account.usage = reply.usage
-            account.cost = self.windows.cost(visit.model, passing.route.provider, reply.usage)
+        if ended.reply is not None and ended.reply.usage.prompt_tokens:
+            usage = account.usage = ended.reply.usage
+            visit.line.reported = (sent, usage.prompt_tokens)
+            account.cost = self.windows.cost(visit.model, passing.route.provider, usage)
+            ended = replace(ended, cost=account.cost)
             if self._learn is not None and visit.line.view is None:
-                self._learn(passing.dialect, visit.body, visit.model, reply.usage.prompt_tokens)
+                self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
         try:
-            turn = await visit.turn
+            await passing.visits.finish(visit, ended)
             account.session, account.branch = visit.line.session, visit.line.branch.id
-            keeper, cost = passing.visits.keeper, account.cost
-            await self._writer.submit(lambda: keeper.finished(turn, reply, error, cost=cost), visit.line.branch.id)
         except (EverlongError, OSError) as problem:
             passing.warning = _header_text(f"not stored: {problem}")
 
     def _abandon(self, passing: _Passing) -> None:
         """The client has hung up."""
-        visit = passing.visit
-        if visit is None or visit.turn is None:
-            return
-        keeper, known = passing.visits.keeper, visit.turn
-
-        async def cancelled() -> None:
-            turn = await known
-            await self._writer.submit(
-                lambda: keeper.finished(turn, None, "the client hung up", is_cut=True), visit.line.branch.id
-            )
-
-        task = asyncio.get_running_loop().create_task(cancelled())
+        task = asyncio.get_running_loop().create_task(
+            self._finish(passing, Ended(error="the client hung up", is_cut=True))
+        )
         self._background[id(task)] = task
         task.add_done_callback(lambda done: self._background.pop(id(done), None))
 
