@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
+from everlong.gateway.relay import MAX_HEADER_BYTES
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.service import Gateway
 
-__all__ = ["make_app"]
+__all__ = ["SERVER_OPTIONS", "make_app"]
 
 MAX_BODY_BYTES = 64_000_000
 """Takes a history of three million tokens."""
+
+SERVER_OPTIONS: dict[str, Any] = {
+    "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
+    "auto_decompress": False,  # bodies go on as they came
+    "max_line_size": MAX_HEADER_BYTES,
+    "max_field_size": MAX_HEADER_BYTES,
+}
+"""How the application has to be run."""
 
 
 def make_app(gateway: Gateway) -> web.Application:

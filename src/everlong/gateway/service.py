@@ -6,6 +6,7 @@ Everything of ours that can fail fails aside: then the request goes on as well a
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,9 +16,11 @@ from aiohttp import ClientError, web
 from everlong.context import ContextCompressor
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.dialects import Dialect
+from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Keeper
 from everlong.gateway.raw import Broken
-from everlong.gateway.relay import Relay, answered, forwarded_headers, streamed
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed
 from everlong.gateway.taps import StreamTap, reply_of
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp import ClientResponse
+    from multidict import CIMultiDict
 
     from everlong.config import Settings
     from everlong.context import Summarizer
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
+
+_log = logging.getLogger("everlong.gateway")
 
 WARNING = "x-everlong-warning"
 _TRIES = 3
@@ -56,6 +62,7 @@ class _Passing:
     dialect: Dialect
     route: Route
     body: bytes
+    """As it came."""
     visits: Visits
     visit: Visit | None = None
     warning: str = ""
@@ -104,33 +111,48 @@ class Gateway:
 
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
-        body = await request.read()
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
+            return web.json_response(dialect.error(413, said), status=413)
         visits = self._visits_of(tenant, dialect)
         passing = _Passing(request, dialect, self._routes.default(dialect.name), body, visits)
-        try:
-            passing.visit = await visits.enter(body, hint_of(request))
-            passing.route = self._routes.find(dialect.name, passing.visit.model)
-        except Broken:
-            pass  # not a conversation; the upstream says what is wrong with it
-        except (EverlongError, OSError) as error:
-            passing.warning = _header_text(f"not stored: {error}")
+        await self._enter(passing)
         try:
             return await self._passed_on(passing)
+        except ClientGone:
+            self._abandon(passing)
+            return web.Response(status=499)  # to nobody
         except (ClientError, TimeoutError, OSError) as error:
             await self._finish(passing, None, str(error) or type(error).__name__)
-            said = f"the upstream {passing.route.shown} could not be reached: {error or type(error).__name__}"
+            said = f"the upstream {passing.route.shown} could not be reached: {str(error) or type(error).__name__}"
             return web.json_response(dialect.error(502, said), status=502)
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
 
+    async def _enter(self, passing: _Passing) -> None:
+        """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
+        request, dialect = passing.request, passing.dialect
+        try:
+            body = plain(passing.body, _encoding(passing), request.client_max_size)
+            passing.visit = await passing.visits.enter(body, hint_of(request.headers))
+            passing.route = self._routes.find(dialect.name, passing.visit.model)
+        except (Broken, Unreadable):
+            pass
+        except (EverlongError, OSError) as error:
+            passing.warning = _header_text(f"not stored: {error}")
+        except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
+            passing.warning = _header_text(f"not stored: {type(error).__name__}")
+            _log.error("a request could not be read: %s", type(error).__name__)
+
     async def _passed_on(self, passing: _Passing) -> web.StreamResponse:
-        visit, dialect = passing.visit, passing.dialect
+        visit = passing.visit
         if visit is not None:
             await self._make_room(passing, visit)
         for attempt in range(_TRIES + 1):
-            sent = passing.body if visit is None else visit.sent(dialect)
-            headers = forwarded_headers(passing.request.headers.items())
+            sent, headers = _outgoing(passing)
             passing.route.authorize(headers)
             url = passing.route.url(passing.request.path_qs)
             upstream = await self._relay.send("POST", url, headers, sent)
@@ -148,27 +170,26 @@ class Gateway:
         raise AssertionError("unreachable")
 
     async def _answer(self, passing: _Passing, upstream: ClientResponse, sent: int) -> web.StreamResponse:
-        if not upstream.headers.get("Content-Type", "").startswith("text/event-stream"):
+        encoding = upstream.headers.get("Content-Encoding", "")
+        if is_whole(upstream):
             data = await upstream.read()
-            reply = reply_of(passing.dialect, data, upstream.headers.get("Content-Encoding", ""))
-            await self._finish(passing, reply, sent=sent)
+            reply = reply_of(passing.dialect, data, encoding)
+            await self._finish(passing, reply, None if reply is not None else "the answer holds no reply", sent=sent)
             return await answered(upstream, data, passing.extra)
-        tap = StreamTap(passing.dialect)
+        tap = StreamTap(passing.dialect, encoding)
         is_finished = False
 
         async def before_end() -> None:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self._finish(passing, tap.reply(), sent=sent)
+                reply = tap.reply()
+                await self._finish(passing, reply, None if reply is not None else "the stream broke off", sent=sent)
 
         try:
-            response = await streamed(passing.request, upstream, b"", tap, before_end, passing.extra)
+            return await streamed(passing.request, upstream, tap, before_end, passing.extra)
         finally:
             upstream.release()
-        if not is_finished:
-            await self._finish(passing, tap.reply(), "the stream broke off", sent=sent)
-        return response
 
     # -- the window ----------------------------------------------------------------------------------------------------
 
@@ -198,9 +219,7 @@ class Gateway:
         await self._settled(visit)
         await self._compact(passing, visit, "threshold", window)
 
-    async def _shorten(
-        self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int
-    ) -> bool:
+    async def _shorten(self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request that was refused as too long shorter; False where that does not help."""
         await self._settled(visit)
         if isinstance(error, ContextOverflow):
@@ -238,9 +257,7 @@ class Gateway:
         if visit.turn is not None:
             await asyncio.wait([visit.turn])
 
-    async def _finish(
-        self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0
-    ) -> None:
+    async def _finish(self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
         visit = passing.visit
         if visit is None or visit.turn is None:
@@ -279,20 +296,23 @@ class Gateway:
         return self._visits[key]
 
 
-def hint_of(request: web.Request) -> str | None:
-    """The name by which a client knows its conversation."""
-    headers = request.headers
-    own = headers.get("x-everlong-session")
-    if own:
-        return own[:200]
-    claude = headers.get("x-claude-code-session-id")
-    if claude:
-        agent = headers.get("x-claude-code-agent-id", "")
-        return f"{claude}/{agent}"[:200]
-    for name in ("thread-id", "session-id", "x-session-affinity"):
-        if value := headers.get(name):
-            return value[:200]
-    return None
+def _encoding(passing: _Passing) -> str:
+    """The encoding that a body is in, if it still is."""
+    encoding = passing.request.headers.get("Content-Encoding", "")
+    return encoding if is_compressed(passing.body, encoding) else ""
+
+
+def _outgoing(passing: _Passing) -> tuple[bytes, CIMultiDict[str]]:
+    """What is sent: the bytes as they came where nothing is to be changed, else the body by the view in force."""
+    headers = forwarded_headers(passing.request.headers.items())
+    encoding, visit = _encoding(passing), passing.visit
+    sent = None if visit is None else visit.sent(passing.dialect)
+    if visit is None or sent is None or sent is visit.body:
+        if not encoding:
+            headers.popall("Content-Encoding", None)  # somebody on the way has unpacked it
+        return passing.body, headers
+    headers.popall("Content-Encoding", None)
+    return sent, headers
 
 
 def _auxiliary(settings: Settings) -> Summarizer | None:
