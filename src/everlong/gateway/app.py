@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from sqlalchemy import text
@@ -17,7 +17,7 @@ from everlong.gateway.front import Front, dialect_of
 from everlong.gateway.limits import Limits, Refused
 from everlong.gateway.metrics import CONTENT_TYPE
 from everlong.gateway.raw import Broken, read_body
-from everlong.gateway.relay import answered
+from everlong.gateway.relay import MAX_HEADER_BYTES, answered
 from everlong.gateway.through import passed_through, target_of, whole_answer
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.service import Gateway
 
-__all__ = ["SERVICE", "make_app", "make_front"]
+__all__ = ["SERVER_OPTIONS", "SERVICE", "make_app", "make_front"]
 
 SERVICE = "everlong-gateway"
 """By this a gateway is told from whatever else may listen on a port."""
@@ -33,6 +33,14 @@ _MODELS_SECONDS = 2.5
 """Some clients wait three seconds for the list of models."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
+
+SERVER_OPTIONS: dict[str, Any] = {
+    "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
+    "auto_decompress": False,  # bodies go on as they came
+    "max_line_size": MAX_HEADER_BYTES,
+    "max_field_size": MAX_HEADER_BYTES,
+}
+"""How the application has to be run."""
 
 
 def make_front(gateway: Gateway) -> Front:

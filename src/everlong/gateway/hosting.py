@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from everlong.gateway.account import Account, request_id
-from everlong.gateway.app import SERVICE
+from everlong.gateway.app import SERVER_OPTIONS, SERVICE
 from everlong.gateway.front import dialect_of, refusal
 from everlong.gateway.limits import Refused
 from everlong.gateway.logs import Log
@@ -159,7 +159,7 @@ class HostedRelay(_Hosted):
         app = web.Application(client_max_size=1 << 40)
         app.router.add_route("*", "/{path:.*}", self._passed)
         await self._relay.start()
-        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, auto_decompress=False)
+        self._runner = web.AppRunner(app, **SERVER_OPTIONS, access_log=None)
         await self._runner.setup()
         await web.SockSite(self._runner, bound).start()
         self.address = f"http://{self._host}:{bound.getsockname()[1]}"

@@ -1,22 +1,25 @@
 """Passing a request on and an answer back: headers, status and bytes as they are, each chunk as it comes.
 
 Knows HTTP and nothing of conversations. A tap may look at the chunks that pass; the last one waits until whoever taps
-has stored what it saw.
+has stored what it saw. An answer that breaks off breaks off for the client too.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 from multidict import CIMultiDict
 from yarl import URL
 
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+from everlong.gateway.encodings import readable_of
 
-__all__ = ["Relay", "Tap", "answered", "forwarded_headers", "streamed"]
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, StreamReader
+
+__all__ = ["MAX_HEADER_BYTES", "ClientGone", "Relay", "Tap", "answered", "forwarded_headers", "is_whole", "streamed"]
 
 _HOP = frozenset(
     {
@@ -32,12 +35,20 @@ _HOP = frozenset(
     }
 )
 """Headers that belong to one connection."""
-_OURS = frozenset({"host", "content-length", "accept-encoding", "expect", "x-everlong-session", "x-everlong-key"})
+_OURS = frozenset({"host", "content-length", "expect", "x-everlong-session", "x-everlong-key"})
+_LENGTH = frozenset({"content-length"})
 _IDLE_SECONDS = 600.0
 """How long an upstream may be silent; clients give up earlier."""
+_PIECE_BYTES = 1_000_000
+MAX_HEADER_BYTES = 65_536
+"""Of one header: lists of beta features grow long."""
 
 Tap = Callable[[bytes], bool]
 """Sees each chunk; says whether the stream ends with it."""
+
+
+class ClientGone(Exception):  # noqa: N818 - what has happened, not whose fault it is
+    """The client has hung up."""
 
 
 class Relay:
@@ -54,6 +65,8 @@ class Relay:
             timeout=ClientTimeout(total=None, sock_connect=20, sock_read=_IDLE_SECONDS),
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
         )
 
     async def close(self) -> None:
@@ -64,9 +77,10 @@ class Relay:
     async def send(self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None) -> ClientResponse:
         """Send a request; the answer's head is there when this returns."""
         assert self._session is not None  # noqa: S101 - started before anything is sent
-        # As it is encoded already: a path goes on as the client wrote it.
-        place = URL(url, encoded=True)
-        return await self._session.request(method, place, headers=headers, data=body, allow_redirects=False)
+        address = URL(url, encoded=True)  # as the client wrote it, whatever could be written otherwise
+        # A large body goes out in pieces, so that others get their turn.
+        data = io.BytesIO(body) if body is not None and len(body) > _PIECE_BYTES else body
+        return await self._session.request(method, address, headers=headers, data=data, allow_redirects=False)
 
 
 def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS) -> CIMultiDict[str]:
@@ -74,19 +88,26 @@ def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[
     given = list(headers)
     named = {name.strip().lower() for key, value in given if key.lower() == "connection" for name in value.split(",")}
     passed: CIMultiDict[str] = CIMultiDict()
+    spelled: dict[str, str] = {}
     for name, value in given:
         lowered = name.lower()
-        if lowered not in _HOP and lowered not in without and lowered not in named:
-            passed.add(name, value)
+        if lowered in _HOP or lowered in without or lowered in named:
+            continue
+        sent = readable_of(value) if lowered == "accept-encoding" else value
+        # The HTTP client keeps only the last of several headers that are spelled differently.
+        passed.add(spelled.setdefault(lowered, name), _sendable(sent))
     return passed
 
 
-_ANSWER_OURS = frozenset({"content-length", "date", "server"})
+def is_whole(upstream: ClientResponse) -> bool:
+    """Whether an answer is one piece, which is of no use before it has come to its end."""
+    kind = upstream.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind != "text/event-stream" and "Content-Length" in upstream.headers)
 
 
 async def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str]) -> web.Response:
     """A whole answer as it came."""
-    headers = forwarded_headers(upstream.headers.items(), without=frozenset({"content-length"}))
+    headers = forwarded_headers(upstream.headers.items(), without=_LENGTH)
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=data)
 
@@ -94,23 +115,55 @@ async def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str])
 async def streamed(
     request: web.Request,
     upstream: ClientResponse,
-    first: bytes,
     tap: Tap,
     before_end: Callable[[], Awaitable[None]],
     extra: dict[str, str],
 ) -> web.StreamResponse:
-    """Pass a stream on, chunk by chunk."""
-    headers = forwarded_headers(upstream.headers.items(), without=frozenset({"content-length"}))
+    """Pass a stream on, chunk by chunk; `before_end` is awaited before its last bytes."""
+    headers = forwarded_headers(upstream.headers.items(), without=frozenset())
     headers.update(extra)
     response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
-    await response.prepare(request)
-    if first:
-        if tap(first):
-            await before_end()
-        await response.write(first)
-    async for chunk in upstream.content.iter_any():
-        if tap(chunk):
-            await before_end()
-        await response.write(chunk)
-    await response.write_eof()
+    left = upstream.content_length
+    try:
+        await response.prepare(request)
+        is_cut = False
+        while not is_cut:
+            chunk, is_cut = await _next_chunk(upstream.content)
+            if not chunk:
+                break
+            left = None if left is None else left - len(chunk)
+            if tap(chunk) or left == 0:
+                await before_end()
+            await response.write(chunk)
+        await before_end()
+        if is_cut:
+            _cut(request, response)
+        else:
+            await response.write_eof()
+    except ConnectionError as error:  # those of the upstream are caught where it is read
+        raise ClientGone from error
     return response
+
+
+async def _next_chunk(content: StreamReader) -> tuple[bytes, bool]:
+    """What has come next, and whether the upstream has broken off; nothing at the end."""
+    try:
+        return await content.readany(), False
+    except (ClientError, OSError, TimeoutError):
+        return content._read_nowait(-1), True  # noqa: SLF001 - what came before the break is the client's
+
+
+def _cut(request: web.Request, response: web.StreamResponse) -> None:
+    """Close the client's connection without a proper end, so that it knows."""
+    response.force_close()
+    if request.transport is not None:
+        request.transport.close()
+
+
+def _sendable(value: str) -> str:
+    """A header's value; bytes that are no text in UTF-8 cannot be written as they came."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace").decode()
+    return value

@@ -18,7 +18,7 @@ from aiohttp import web
 from sqlalchemy import func, select
 
 from everlong.errors import ConfigError, StoreError
-from everlong.gateway.app import make_app
+from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.auth import Guard, check_bind, is_loopback
 from everlong.gateway.dialects import OPENAI
 from everlong.gateway.front import Front
@@ -37,8 +37,6 @@ __all__ = ["GatewayServer", "bound_socket", "serve"]
 
 _IDLE_SECONDS = 75.0
 """How long a connection may stay without a whole request head."""
-_MOST_HEADER_BYTES = 32_768
-_MOST_LINE_BYTES = 16_384
 _SPEND_SECONDS = 60.0
 _LAST_SECONDS = 2.0
 """What a request that was cut off gets to come to its end."""
@@ -89,13 +87,10 @@ class GatewayServer:
             await self._read_spend()
             self._runner = _Runner(
                 make_app(self.gateway, self.front),
-                handler_cancellation=True,
+                **SERVER_OPTIONS,
                 access_log=None,
                 logger=server_logger(self._log),
                 keepalive_timeout=_IDLE_SECONDS,
-                max_field_size=_MOST_HEADER_BYTES,
-                max_line_size=_MOST_LINE_BYTES,
-                auto_decompress=False,
                 shutdown_timeout=_LAST_SECONDS,
             )
             await self._runner.setup()

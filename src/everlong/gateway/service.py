@@ -6,6 +6,7 @@ Everything of ours that can fail fails aside: then the request goes on as well a
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -16,11 +17,13 @@ from everlong.context import ContextCompressor
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.account import REQUEST_ID, Account, account_of
 from everlong.gateway.dialects import Dialect
+from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.raw import Broken
-from everlong.gateway.relay import Relay, answered, forwarded_headers, streamed
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed
 from everlong.gateway.taps import StreamTap, reply_of
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp import ClientResponse
+    from multidict import CIMultiDict
 
     from everlong.config import Settings
     from everlong.context import Summarizer
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
+
+_log = logging.getLogger("everlong.gateway")
 
 WARNING = "x-everlong-warning"
 _TRIES = 3
@@ -58,6 +64,7 @@ class _Passing:
     dialect: Dialect
     route: Route
     body: bytes
+    """As it came."""
     visits: Visits
     account: Account
     visit: Visit | None = None
@@ -130,37 +137,52 @@ class Gateway:
 
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
-        body = await request.read()
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
+            return web.json_response(dialect.error(413, said), status=413)
         visits = self._visits_of(tenant, dialect)
         account = account_of(request)
         passing = _Passing(request, dialect, self.routes.default(dialect.name), body, visits, account)
-        try:
-            passing.visit = await visits.enter(body, hint_of(request))
-            passing.route = self.routes.find(dialect.name, passing.visit.model)
-        except Broken:
-            pass  # not a conversation; the upstream says what is wrong with it
-        except (EverlongError, OSError) as error:
-            passing.warning = _header_text(f"not stored: {error}")
+        await self._enter(passing)
         account.api, account.provider = dialect.name, passing.route.provider
         if passing.visit is not None:
             account.model = passing.visit.model
         try:
             return await self._passed_on(passing)
+        except ClientGone:
+            self._abandon(passing)
+            return web.Response(status=499)  # to nobody
         except (ClientError, TimeoutError, OSError) as error:
             await self._finish(passing, Ended(error=str(error) or type(error).__name__))
-            said = f"the upstream {passing.route.shown} could not be reached: {error or type(error).__name__}"
+            said = f"the upstream {passing.route.shown} could not be reached: {str(error) or type(error).__name__}"
             return web.json_response(dialect.error(502, said), status=502)
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
 
+    async def _enter(self, passing: _Passing) -> None:
+        """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
+        request, dialect = passing.request, passing.dialect
+        try:
+            body = plain(passing.body, _encoding(passing), request.client_max_size)
+            passing.visit = await passing.visits.enter(body, hint_of(request.headers))
+            passing.route = self.routes.find(dialect.name, passing.visit.model)
+        except (Broken, Unreadable):
+            pass
+        except (EverlongError, OSError) as error:
+            passing.warning = _header_text(f"not stored: {error}")
+        except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
+            passing.warning = _header_text(f"not stored: {type(error).__name__}")
+            _log.error("a request could not be read: %s", type(error).__name__)
+
     async def _passed_on(self, passing: _Passing) -> web.StreamResponse:
-        visit, dialect = passing.visit, passing.dialect
+        visit = passing.visit
         if visit is not None:
             await self._make_room(passing, visit)
         for attempt in range(_TRIES + 1):
-            sent = passing.body if visit is None else self._outgoing(passing, visit)
-            headers = forwarded_headers(passing.request.headers.items())
+            sent, headers = self._outgoing(passing)
             passing.route.authorize(headers, passing.spoken)
             url = passing.route.url(passing.request.path_qs)
             upstream = await self.relay.send("POST", url, headers, sent)
@@ -179,8 +201,22 @@ class Gateway:
             return await answered(upstream, data, passing.extra)
         raise AssertionError("unreachable")
 
-    def _outgoing(self, passing: _Passing, visit: Visit) -> bytes:
-        """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
+    def _outgoing(self, passing: _Passing) -> tuple[bytes, CIMultiDict[str]]:
+        """What is sent: the bytes as they came where nothing is to be changed, else by the view in force, with markers.
+
+        Markers are put where the client has none.
+        """
+        headers = forwarded_headers(passing.request.headers.items())
+        encoding, visit = _encoding(passing), passing.visit
+        sent = None if visit is None else self._changed(passing, visit)
+        if visit is None or sent is None or sent is visit.body:
+            if not encoding:
+                headers.popall("Content-Encoding", None)  # somebody on the way has unpacked it
+            return passing.body, headers
+        headers.popall("Content-Encoding", None)
+        return sent, headers
+
+    def _changed(self, passing: _Passing, visit: Visit) -> bytes:
         provider = passing.route.provider
         if provider == "custom" and passing.dialect.name == "anthropic":
             provider = "anthropic"  # whoever speaks this API takes its markers
@@ -188,27 +224,26 @@ class Gateway:
         return marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
 
     async def _answer(self, passing: _Passing, upstream: ClientResponse, sent: int) -> web.StreamResponse:
-        if not upstream.headers.get("Content-Type", "").startswith("text/event-stream"):
+        encoding = upstream.headers.get("Content-Encoding", "")
+        if is_whole(upstream):
             data = await upstream.read()
-            reply = reply_of(passing.dialect, data, upstream.headers.get("Content-Encoding", ""))
-            await self._finish(passing, Ended(reply), sent)
+            reply = reply_of(passing.dialect, data, encoding)
+            await self._finish(passing, Ended(reply, None if reply is not None else "the answer holds no reply"), sent)
             return await answered(upstream, data, passing.extra)
-        tap = StreamTap(passing.dialect)
+        tap = StreamTap(passing.dialect, encoding)
         is_finished = False
 
         async def before_end() -> None:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self._finish(passing, Ended(tap.reply()), sent)
+                reply = tap.reply()
+                await self._finish(passing, Ended(reply, None if reply is not None else "the stream broke off"), sent)
 
         try:
-            response = await streamed(passing.request, upstream, b"", tap, before_end, passing.extra)
+            return await streamed(passing.request, upstream, tap, before_end, passing.extra)
         finally:
             upstream.release()
-        if not is_finished:
-            await self._finish(passing, Ended(tap.reply(), "the stream broke off"), sent)
-        return response
 
     # -- the window ----------------------------------------------------------------------------------------------------
 
@@ -313,20 +348,10 @@ class Gateway:
         return self._visits[key]
 
 
-def hint_of(request: web.Request) -> str | None:
-    """The name by which a client knows its conversation."""
-    headers = request.headers
-    own = headers.get("x-everlong-session")
-    if own:
-        return own[:200]
-    claude = headers.get("x-claude-code-session-id")
-    if claude:
-        agent = headers.get("x-claude-code-agent-id", "")
-        return f"{claude}/{agent}"[:200]
-    for name in ("thread-id", "session-id", "x-session-affinity"):
-        if value := headers.get(name):
-            return value[:200]
-    return None
+def _encoding(passing: _Passing) -> str:
+    """The encoding that a body is in, if it still is."""
+    encoding = passing.request.headers.get("Content-Encoding", "")
+    return encoding if is_compressed(passing.body, encoding) else ""
 
 
 def _auxiliary(settings: Settings) -> Summarizer | None:

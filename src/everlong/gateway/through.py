@@ -11,7 +11,7 @@ from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID
 from everlong.gateway.limits import Refused
-from everlong.gateway.relay import Relay, answered, forwarded_headers, streamed
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -61,16 +61,15 @@ async def passed_through(
     except (ClientError, TimeoutError, OSError) as error:
         raise _unreachable(route, error) from error
     extra = {REQUEST_ID: account.id}
-    length = upstream.content_length
-    if request.method == "HEAD" or (length is not None and length < _SMALL):
-        try:
-            return await answered(upstream, await upstream.read(), extra)
-        except (ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(route, error) from error
     try:
-        return await streamed(request, upstream, b"", lambda _: False, _nothing, extra)
-    except (ClientError, TimeoutError) as error:  # the client has a part of it already: all it can see is the cut
-        raise ConnectionResetError("the upstream broke off") from error
+        if request.method == "HEAD" or (is_whole(upstream) and (upstream.content_length or 0) < _SMALL):
+            return await answered(upstream, await upstream.read(), extra)
+    except (ClientError, TimeoutError, OSError) as error:
+        raise _unreachable(route, error) from error
+    try:
+        return await streamed(request, upstream, lambda _: False, _nothing, extra)
+    except ClientGone as gone:
+        raise ConnectionResetError("the client has hung up") from gone
     finally:
         upstream.release()
 
