@@ -124,9 +124,7 @@ class World:
         aside.history = [Item("user", "quota" if client.rng.random() < 0.5 else f"Title {client.rng.random()}")]
         self._ask(aside, port, aside.body(), aside.history, is_side=True)
 
-    def _ask(
-        self, client: Client, port: int, body: bytes, history: list[Item], *, is_side: bool = False
-    ) -> list[Item]:
+    def _ask(self, client: Client, port: int, body: bytes, history: list[Item], *, is_side: bool = False) -> list[Item]:
         items = tuple(history)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {
@@ -244,7 +242,9 @@ def _sessions(store: Store, expected: dict[str, Sent], world: World) -> list[str
             problems.append(f"{store.tenant}: session {ident} holds turns that do not follow each other")
     for client in world.clients:
         if client.tenant == store.tenant and client.is_plain and len(of_client[client.name]) > 1:
-            problems.append(f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} sessions")
+            problems.append(
+                f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} sessions"
+            )
     with store.database.read() as connection:
         rows = connection.execute(select(sessions.c.id).where(sessions.c.tenant == store.tenant)).scalars()
         problems += [f"{store.tenant}: session {ident} has no turn" for ident in rows if ident not in members]

@@ -72,7 +72,7 @@ def make_app(gateway: Gateway, front: Front | None = None) -> web.Application:
     ):
         add.add_get(path, route(name, handler, is_open=is_open))
         add.add_route("*", path, route(name, endpoints.not_allowed, is_open=True))
-    add.add_route("*", "/{path:.*}", route("other", endpoints.other))
+    add.add_route("*", r"/{path:[\s\S]*}", route("other", endpoints.other))
     front.metrics.gauge("everlong_store_queue", "Writes that wait for the store.", lambda: gateway.waiting)
     front.metrics.gauge("everlong_conversations", "Conversations in memory.", lambda: gateway.conversations)
     app.on_startup.append(lambda _: gateway.start())

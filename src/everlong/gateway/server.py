@@ -103,14 +103,18 @@ class GatewayServer:
         if any(key.dollars_per_day is not None for key in own.keys.values()):
             self._spending = asyncio.create_task(self._keep_reading_spend())
 
+    async def stop_listening(self) -> None:
+        """Take no more connections."""
+        for site in list(self._runner.sites) if self._runner is not None else ():
+            await site.stop()
+
     async def stop(self, seconds: float) -> int:
         """Take nothing more, finish what is under way, close; how many requests had to be cut off."""
         if self._runner is None:
             return 0
         if self._spending is not None:
             self._spending.cancel()
-        for site in list(self._runner.sites):
-            await site.stop()
+        await self.stop_listening()
         left = await self.front.drained(seconds)
         await self._runner.cleanup()
         self._runner = None
@@ -152,6 +156,7 @@ async def serve(
         _watch_input(stop)
     with _signals(stop):
         await first.wait()
+        await server.stop_listening()
         under_way = server.front.metrics.in_flight
         if under_way:
             told(f"stopping; {_requests(under_way)} under way may take up to {drain_seconds:g} more seconds")
