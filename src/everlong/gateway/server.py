@@ -278,9 +278,10 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The answer to what is no request."""
+        del message
+        self.logger.error("no request", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionResetError("the answer had begun already")
-        del exc, message
         said = "the gateway failed" if status >= 500 else "this is no HTTP request that can be read"
         response = web.json_response(OPENAI.error(status, said), status=status)
         response.force_close()
