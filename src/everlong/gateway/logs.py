@@ -11,7 +11,9 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -36,7 +38,8 @@ class Log:
     def __init__(self, file: IO[bytes] | None, level: str = "info") -> None:
         self._file = file
         self._least = LEVELS.index(level) if file is not None else len(LEVELS)
-        self._lines: list[bytes] = []
+        self._lines: list[Callable[[], bytes]] = []
+        """Put into words by the thread that writes them."""
         self._dropped = 0
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -47,32 +50,13 @@ class Log:
         level = "error" if account.problem else "warning" if account.status >= 500 else "info"
         if account.route in {"health", "metrics"} and level == "info":
             level = "debug"
-        if not self._wants(level):
-            return
-        usage = account.usage
-        fields: dict[str, Any] = {
-            "id": account.id,
-            "method": account.method[:_MOST_CHARS],
-            "path": account.path[:_MOST_CHARS],
-            "status": account.status,
-            "ms": round(account.seconds * 1000, 3),
-            "received": account.received,
-            "sent": account.sent,
-            "tenant": account.tenant or None,
-            "model": account.model[:_MOST_CHARS] or None,
-            "session": account.session,
-            "branch": account.branch,
-            "compactions": account.compactions or None,
-            "prompt_tokens": usage.prompt_tokens if usage is not None else None,
-            "output_tokens": usage.output_tokens if usage is not None else None,
-            "problem": account.problem or None,
-        }
-        self._put(level, "request", {name: value for name, value in fields.items() if value is not None})
+        if self._wants(level):
+            self._put(partial(_request_line, level, time.time(), account, account.seconds))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
         """Say something else."""
         if self._wants(level):
-            self._put(level, event, fields)
+            self._put(partial(_line, level, event, time.time(), fields))
 
     def close(self) -> None:
         """Write what is left."""
@@ -84,9 +68,7 @@ class Log:
     def _wants(self, level: str) -> bool:
         return LEVELS.index(level) >= self._least
 
-    def _put(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        now = datetime.fromtimestamp(time.time(), tz=UTC).isoformat(timespec="milliseconds")
-        line = orjson.dumps({"time": now, "level": level, "event": event, **_clean(fields)}) + b"\n"
+    def _put(self, line: Callable[[], bytes]) -> None:
         with self._lock:
             if len(self._lines) >= _MOST_LINES:
                 self._dropped += 1
@@ -109,9 +91,9 @@ class Log:
             if self._file is None or not lines:
                 return
             if dropped:
-                lines.append(orjson.dumps({"level": "warning", "event": "lines dropped", "count": dropped}) + b"\n")
+                lines.append(partial(_line, "warning", "lines dropped", time.time(), {"count": dropped}))
             try:
-                self._file.write(b"".join(lines))
+                self._file.write(b"".join(line() for line in lines))
                 self._file.flush()
             except (OSError, ValueError):  # a full disk, or a terminal that is gone: requests matter more
                 self._dropped += len(lines)
@@ -146,6 +128,33 @@ class _Kinds(logging.Handler):
         kind = record.exc_info[0] if record.exc_info else None
         level = "warning" if kind is not None and kind.__name__.startswith("Bad") else "error"
         self._log.say(level, "connection", problem=kind.__name__ if kind is not None else "unknown")
+
+
+def _request_line(level: str, now: float, account: Account, seconds: float) -> bytes:
+    usage = account.usage
+    fields: dict[str, Any] = {
+        "id": account.id,
+        "method": account.method[:_MOST_CHARS],
+        "path": account.path[:_MOST_CHARS],
+        "status": account.status,
+        "ms": round(seconds * 1000, 3),
+        "received": account.received,
+        "sent": account.sent,
+        "tenant": account.tenant or None,
+        "model": account.model[:_MOST_CHARS] or None,
+        "session": account.session,
+        "branch": account.branch,
+        "compactions": account.compactions or None,
+        "prompt_tokens": usage.prompt_tokens if usage is not None else None,
+        "output_tokens": usage.output_tokens if usage is not None else None,
+        "problem": account.problem or None,
+    }
+    return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})
+
+
+def _line(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:
+    moment = datetime.fromtimestamp(now, tz=UTC).isoformat(timespec="milliseconds")
+    return orjson.dumps({"time": moment, "level": level, "event": event, **_clean(fields)}) + b"\n"
 
 
 def _clean(fields: dict[str, Any]) -> dict[str, Any]:
