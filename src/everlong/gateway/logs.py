@@ -126,7 +126,8 @@ class _Kinds(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.exc_info[0] if record.exc_info else None
-        level = "warning" if kind is not None and kind.__name__.startswith("Bad") else "error"
+        is_clients = kind is not None and kind.__module__.startswith("aiohttp.")  # what it sent was no request
+        level = "warning" if is_clients else "error"
         self._log.say(level, "connection", problem=kind.__name__ if kind is not None else "unknown")
 
 

@@ -9,9 +9,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -21,8 +22,8 @@ from everlong.errors import ConfigError, StoreError
 from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.auth import Guard, check_bind, is_loopback
 from everlong.gateway.dialects import OPENAI
-from everlong.gateway.front import Front
-from everlong.gateway.limits import Limits, day_of
+from everlong.gateway.front import Front, refusal
+from everlong.gateway.limits import Limits, Refused, day_of
 from everlong.gateway.logs import Log, server_logger
 from everlong.gateway.service import Gateway
 from everlong.store.schema import turn
@@ -150,11 +151,11 @@ async def serve(
     def stop() -> None:
         (second if first.is_set() else first).set()
 
-    await server.start()
-    told(f"listening on {server.address}, going to {server.gateway.routes.shown}")
-    if until_eof:
-        _watch_input(stop)
     with _signals(stop):
+        await server.start()
+        told(f"listening on {server.address}, going to {server.gateway.routes.shown}")
+        if until_eof:
+            _watch_input(stop)
         await first.wait()
         await server.stop_listening()
         under_way = server.front.metrics.in_flight
@@ -255,11 +256,21 @@ class _Runner(web.AppRunner):
         made = await super()._make_server()
         options = {name: value for name, value in self._kwargs.items() if name != "handler_cancellation"}
         return _Server(
-            made.request_handler,
+            partial(_shaped, made.request_handler),
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             **options,
         )
+
+
+async def _shaped(
+    handle: Callable[[Any], Awaitable[web.StreamResponse]], request: web.BaseRequest
+) -> web.StreamResponse:
+    """What the application answers; what it refuses by itself, in the shape of an API."""
+    try:
+        return await handle(request)
+    except web.HTTPException as error:
+        return refusal(request, Refused(error.status, error.reason, close=True))
 
 
 class _Server(web.Server):
