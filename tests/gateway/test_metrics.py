@@ -203,7 +203,7 @@ def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
         def write(self, _data: Any) -> int:
             raise OSError(28, "No space left on device")
 
-    log = Log(Full(), "info")  # type: ignore[arg-type]
+    log = Log(Full(), "info")
     log.say("error", "something")
     with pytest.raises(ConfigError, match="cannot be written"):
         open_log(str(tmp_path / "none" / "log"), "info")

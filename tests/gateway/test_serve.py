@@ -222,7 +222,11 @@ def test_a_silent_upstream_does_not_hold_up_the_list_of_models(
 ) -> None:
     monkeypatch.setattr("everlong.gateway.app._MODELS_SECONDS", 0.05)
     leave = threading.Event()
-    upstream.script = lambda _: leave.wait(20) and None
+
+    def silent(_exchange: Exchange) -> None:
+        leave.wait(20)
+
+    upstream.script = silent
     with raw(hosted.address) as client:
         assert client.ask(b"", "/v1/models", method="GET").status == 504
     leave.set()
@@ -365,6 +369,32 @@ def test_a_gateway_whose_database_is_gone_is_not_ready(hosted: HostedGateway, mo
         answer = client.ask(b"", "/readyz", method="GET")
     assert answer.status == 503
     assert answer.json()["problem"] == "the database cannot be reached"
+
+
+def test_a_head_that_does_not_come_to_an_end_is_given_up(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.server._IDLE_SECONDS", 0.2)
+    with serving(upstream.url, tmp_path) as slow, raw(slow.address) as client:
+        client.send(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-slow: ")
+        assert client.rest() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"CONNECT /healthz HTTP/1.1\r\nhost: x\r\n", 404),
+        (b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nexpect: the-unexpected\r\ncontent-length: 0\r\n", 417),
+    ],
+)
+def test_what_the_web_server_refuses_by_itself_has_the_shape_too(
+    data: bytes, status: int, hosted: HostedGateway
+) -> None:
+    with raw(hosted.address) as client:
+        client.send(data + b"\r\n")
+        answer = client.answer()
+    assert answer.status == status
+    assert answer.json()["error"]["type"] in {"not_found_error", "invalid_request_error"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ _MOST_CHARS = 200
 class Log:
     """Writes lines to a file; without one, nowhere."""
 
-    def __init__(self, file: IO[bytes] | None, level: str = "info") -> None:
+    def __init__(self, file: IO[bytes] | RawIOBase | None, level: str = "info") -> None:
         self._file = file
         self._least = LEVELS.index(level) if file is not None else len(LEVELS)
         self._lines: list[Callable[[], bytes]] = []
