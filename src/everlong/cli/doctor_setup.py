@@ -16,6 +16,8 @@ __all__ = ["EXTRAS", "check_config", "check_engine", "check_packages", "check_py
 EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
     "openai": ("openai", "genai-prices", "keyring"),
+    "gateway": ("aiohttp",),
+    "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
     "local": ("openai", "xllamacpp"),
     "postgres": ("psycopg",),
     "png": ("cairosvg",),
