@@ -6,11 +6,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.gateway.running import run_gateway
-from tests.gateway.world import World, answer_to, problems_in
 
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.gateway.running import run_gateway
+from tests.gateway.world import World, answer_to, problems_in
 
 CONVERSATIONS = 40
 STEPS = 4
@@ -27,7 +27,7 @@ def test_every_turn_is_where_it_belongs_after_a_restart_too(seed: int, tmp_path:
     with ModelServer(answer_to) as model:
         for _ in range(2):
             with run_gateway(model.url, path) as running:
-                world.go_on(STEPS, lambda: [running.port])  # noqa: B023 - used before the next one
+                world.go_on(STEPS, lambda: [running.port])
         assert not model.rejections
         with Store.open(path) as opened:
             assert problems_in(world, lambda tenant: Store(opened.database, tenant)) == []
@@ -38,6 +38,6 @@ def test_every_turn_is_where_it_belongs_with_two_replicas_of_which_one_is_restar
     with ModelServer(answer_to) as model, run_gateway(model.url, postgres_url) as lasting:
         for _ in range(2):
             with run_gateway(model.url, postgres_url) as running:
-                world.go_on(STEPS, lambda: [lasting.port, running.port])  # noqa: B023 - used before the next one
+                world.go_on(STEPS, lambda: [lasting.port, running.port])
         assert not model.rejections
         assert problems_in(world, lasting.store) == []

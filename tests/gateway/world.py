@@ -16,14 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.gateway.clients import Client, Item, Sent, reply_items, told
-from tests.gateway.running import TENANT
+from sqlalchemy import select
 
 from everlong.store import Store
 from everlong.store.schema import session as sessions
 from everlong.store.tree import Branch
 from everlong.testing.server import Answer, Ask, Call
-from sqlalchemy import select
+from tests.gateway.clients import Client, Item, Sent, reply_items, told
+from tests.gateway.running import TENANT
 
 __all__ = ["World", "answer_to", "problems_in"]
 
@@ -124,9 +124,7 @@ class World:
         aside.history = [Item("user", "quota" if client.rng.random() < 0.5 else f"Title {client.rng.random()}")]
         self._ask(aside, port, aside.body(), aside.history, is_side=True)
 
-    def _ask(
-        self, client: Client, port: int, body: bytes, history: list[Item], *, is_side: bool = False
-    ) -> list[Item]:
+    def _ask(self, client: Client, port: int, body: bytes, history: list[Item], *, is_side: bool = False) -> list[Item]:
         items = tuple(history)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {
@@ -147,7 +145,7 @@ class World:
             raise ValueError(f"{answer.status} {answer.headers.get('x-everlong-warning')} {data[:300]!r}")
         reply = reply_items(_message(data, client.api, is_stream=b'"stream": true' in body))
         with self._lock:
-            self.sent.append(Sent(client.name, client.tenant, items, reply[0].text, is_side))
+            self.sent.append(Sent(client.name, client.family, client.tenant, items, reply[0].text, is_side))
         return reply
 
 
@@ -236,15 +234,17 @@ def _sessions(store: Store, expected: dict[str, Sent], world: World) -> list[str
             members[turn.session].append(sent)
             of_client[sent.client].add(turn.session)
     for ident, turns in members.items():
-        names = {sent.client for sent in turns}
+        names = {sent.family for sent in turns}
         longest = max(turns, key=lambda sent: len(sent.items)).items
         if len(names) > 1:
             problems.append(f"{store.tenant}: session {ident} holds turns of {sorted(names)}")
         if any(sent.items != longest[: len(sent.items)] for sent in turns):
             problems.append(f"{store.tenant}: session {ident} holds turns that do not follow each other")
-    for client in world.clients:
-        if client.tenant == store.tenant and client.is_plain and len(of_client[client.name]) > 1:
-            problems.append(f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} sessions")
+    problems += [
+        f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} sessions"
+        for client in world.clients
+        if client.tenant == store.tenant and client.is_plain and len(of_client[client.name]) > 1
+    ]
     with store.database.read() as connection:
         rows = connection.execute(select(sessions.c.id).where(sessions.c.tenant == store.tenant)).scalars()
         problems += [f"{store.tenant}: session {ident} has no turn" for ident in rows if ident not in members]

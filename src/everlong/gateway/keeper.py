@@ -5,19 +5,16 @@ Runs in worker threads and blocks. One keeper serves one tenant and one API.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import select
 
 from everlong.gateway.dialects import Dialect, is_leading
 from everlong.gateway.lines import Line
 from everlong.gateway.raw import Read, Span
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
-from everlong.store.schema import branch as branches
-from everlong.store.schema import session as sessions
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
@@ -25,10 +22,13 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Store
+    from everlong.store.turns import End
 
-__all__ = ["Added", "Keeper"]
+__all__ = ["Added", "Ended", "Keeper", "first_answer"]
 
 PLATFORM = "gateway"
+
+_SESSION = "SELECT id, origin FROM session WHERE tenant = ? AND branch = ? AND ended IS NULL ORDER BY started DESC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,32 @@ class Added:
     messages: list[Message]
     branches: list[Branch]
     """After each entry; the branch's number is that of the conversation that they follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a request ended."""
+
+    reply: Reply | None = None
+    error: str | None = None
+    is_cut: bool = False
+    """Whether the client hung up."""
+    began: float | None = None
+
+    @property
+    def status(self) -> End:
+        """How the turn is marked."""
+        return "done" if self.reply is not None else "cancelled" if self.is_cut else "failed"
+
+    @property
+    def message(self) -> Message | None:
+        """What was answered."""
+        return None if self.reply is None else self.reply.message
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        """What it used."""
+        return None if self.reply is None else self.reply.usage.to_dict()
 
 
 class Keeper:
@@ -87,9 +113,14 @@ class Keeper:
         ends = [entry.end for entry in read.entries]
         head = Read(read.before, {}, read.start, 0, [])
         line = Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None)
-        line.view = applied_view(self.store, self.dialect, line)
+        line.settled, line.answered, line.hint = len(ends), first_answer(read.entries), hint
+        if self.view_in_force(branch) is not None:
+            line.view = applied_view(self.store, self.dialect, line)
+        shared = self.fork_depth(branch)
         places = {
-            number: Branch(branch.id, place.head, place.depth) for number, place in enumerate(new.branches, lead + 1)
+            number: Branch(branch.id, place.head, place.depth)
+            for number, place in enumerate(new.branches, lead + 1)
+            if place.depth > shared
         }
         return line, places
 
@@ -99,32 +130,48 @@ class Keeper:
 
     def view_in_force(self, at: Branch) -> int | None:
         """The view that a branch points at."""
-        query = select(branches.c.view_id).where(branches.c.id == at.id)
-        with self.store.database.read() as connection:
-            return connection.execute(query).scalar()
+        row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
+        return None if row is None else row[0]
+
+    def fork_depth(self, at: Branch) -> int:
+        """How deep a branch is that of another from which it comes."""
+        row = self._first("SELECT fork_depth FROM branch WHERE id = ?", at.id)
+        return 0 if row is None else int(row[0])
 
     def begun(self, line: Line, model: str | None) -> int:
         """Say that a request goes out; the number of its turn."""
         return self.store.turns.begin(line.branch, model=model, session=line.session).id
 
-    def finished(self, turn: int, reply: Reply | None, error: str | None = None, *, is_cut: bool = False) -> None:
+    def finished(self, turn: int, ended: Ended) -> None:
         """Say what became of it."""
-        status = "done" if reply is not None else "cancelled" if is_cut else "failed"
-        usage = reply.usage.to_dict() if reply is not None else None
-        message = reply.message if reply is not None else None
-        self.store.turns.finish(turn, message, usage=usage, status=status, error=error)  # type: ignore[arg-type]
+        self.store.turns.finish(turn, ended.message, usage=ended.usage, status=ended.status, error=ended.error)
+
+    def recorded(self, line: Line, model: str | None, ended: Ended) -> int:
+        """Store a request that is over already."""
+        return self.store.turns.whole(
+            line.branch,
+            ended.message,
+            model=model,
+            session=line.session,
+            usage=ended.usage,
+            status=ended.status,
+            error=ended.error,
+            began=ended.began,
+        )
 
     def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
-        """The session of a conversation; begun where it has none and somebody has answered in it."""
-        query = select(sessions.c.id).where(
-            sessions.c.tenant == self.store.tenant, sessions.c.branch == line.branch.id, sessions.c.ended.is_(None)
-        )
-        with self.store.database.read() as connection:
-            found = connection.execute(query.order_by(sessions.c.started.desc()).limit(1)).scalar()
-        if found is not None or not is_second:
-            return found
-        origin: dict[str, Any] | None = {"client_session": hint} if hint else None
-        return self.store.sessions.start(line.branch, platform=PLATFORM, model=model, origin=origin, from_depth=0).id
+        """The session of a conversation; begun where it has none and somebody has answered in it.
+
+        Requests without an answer in them have none: many conversations begin alike.
+        """
+        if not is_second:
+            return None
+        for ident, origin in self._all(_SESSION, self.store.tenant, line.branch.id):
+            known = json.loads(origin).get("client_session") if origin else None
+            if hint is None or known is None or known == hint:
+                return str(ident)
+        about: dict[str, Any] | None = {"client_session": hint} if hint else None
+        return self.store.sessions.started(line.branch, platform=PLATFORM, model=model, origin=about, from_depth=0)
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
@@ -135,3 +182,23 @@ class Keeper:
             line.session = done.child
         line.view = applied_view(self.store, self.dialect, line)
         return done
+
+    def _first(self, statement: str, *values: Any) -> Any:
+        """The first row of a statement."""
+        rows = self._all(statement, *values)
+        return rows[0] if rows else None
+
+    def _all(self, statement: str, *values: Any) -> Sequence[Any]:
+        """The rows of a statement; in plain SQL, because it is run with every request."""
+        database = self.store.database
+        with database.read() as connection:
+            rows: Sequence[Any] = database.backend.run(connection, database.sql(statement), values).fetchall()
+        return rows
+
+
+def first_answer(entries: Sequence[Span], before: int = 0) -> int:
+    """The number of the first entry in which a model speaks, counted from 1; 0 where none does."""
+    for number, entry in enumerate(entries, before + 1):
+        if isinstance(entry.value, dict) and entry.value.get("role") == "assistant":
+            return number
+    return 0

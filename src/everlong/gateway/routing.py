@@ -81,6 +81,6 @@ class Routes:
 def _provider(url: str) -> str:
     host = urlsplit(url).hostname or ""
     for name in ("anthropic", "openai", "openrouter"):
-        if host.endswith(f"{name}.com") or host.endswith(f"{name}.ai"):
+        if host.endswith((f"{name}.com", f"{name}.ai")):
             return name
     return "custom"

@@ -18,7 +18,8 @@ from everlong.errors import ConfigError, ContextOverflow, EverlongError, Provide
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
 from everlong.gateway.hints import hint_of
-from everlong.gateway.keeper import Keeper
+from everlong.gateway.keeper import Ended, Keeper
+from everlong.gateway.marking import marked
 from everlong.gateway.raw import Broken
 from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed
 from everlong.gateway.taps import StreamTap, reply_of
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.routing import Route, Routes
-    from everlong.providers.base import Reply
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
@@ -125,7 +125,7 @@ class Gateway:
             self._abandon(passing)
             return web.Response(status=499)  # to nobody
         except (ClientError, TimeoutError, OSError) as error:
-            await self._finish(passing, None, str(error) or type(error).__name__)
+            await self._finish(passing, Ended(error=str(error) or type(error).__name__))
             said = f"the upstream {passing.route.shown} could not be reached: {str(error) or type(error).__name__}"
             return web.json_response(dialect.error(502, said), status=502)
         except asyncio.CancelledError:
@@ -152,29 +152,49 @@ class Gateway:
         if visit is not None:
             await self._make_room(passing, visit)
         for attempt in range(_TRIES + 1):
-            sent, headers = _outgoing(passing)
+            sent, headers = self._outgoing(passing)
             passing.route.authorize(headers)
             url = passing.route.url(passing.request.path_qs)
             upstream = await self._relay.send("POST", url, headers, sent)
             if upstream.status == 200:
                 return await self._answer(passing, upstream, len(sent))
             data = await upstream.read()
+            if visit is not None and visit.line.cache is not None:
+                visit.line.cache.forget()
             if visit is not None and attempt < _TRIES and upstream.status in _PEEK_STATUS:
                 error = classify_answer(upstream.status, data)
                 if isinstance(error, ContextOverflow | RequestTooLarge) and await self._shorten(
                     passing, visit, error, attempt, len(sent)
                 ):
                     continue
-            await self._finish(passing, None, f"status {upstream.status}")
+            await self._finish(passing, Ended(error=f"status {upstream.status}"))
             return await answered(upstream, data, passing.extra)
         raise AssertionError("unreachable")
+
+    def _outgoing(self, passing: _Passing) -> tuple[bytes, CIMultiDict[str]]:
+        """What goes upstream: the client's own bytes, with the view in force, with markers where it has none."""
+        headers = forwarded_headers(passing.request.headers.items())
+        encoding, visit = _encoding(passing), passing.visit
+        sent = passing.body if visit is None else self._by_view(passing, visit)
+        if visit is not None and sent == visit.body:
+            sent = passing.body
+        if not encoding or sent is not passing.body:
+            headers.popall("Content-Encoding", None)  # it is unpacked, by whomever
+        return sent, headers
+
+    def _by_view(self, passing: _Passing, visit: Visit) -> bytes:
+        provider = passing.route.provider
+        if provider == "custom" and passing.dialect.name == "anthropic":
+            provider = "anthropic"  # whoever speaks this API takes its markers
+        sent = visit.sent(passing.dialect)
+        return marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
 
     async def _answer(self, passing: _Passing, upstream: ClientResponse, sent: int) -> web.StreamResponse:
         encoding = upstream.headers.get("Content-Encoding", "")
         if is_whole(upstream):
             data = await upstream.read()
             reply = reply_of(passing.dialect, data, encoding)
-            await self._finish(passing, reply, None if reply is not None else "the answer holds no reply", sent=sent)
+            await self._finish(passing, Ended(reply, None if reply is not None else "the answer holds no reply"), sent)
             return await answered(upstream, data, passing.extra)
         tap = StreamTap(passing.dialect, encoding)
         is_finished = False
@@ -184,7 +204,7 @@ class Gateway:
             if not is_finished:
                 is_finished = True
                 reply = tap.reply()
-                await self._finish(passing, reply, None if reply is not None else "the stream broke off", sent=sent)
+                await self._finish(passing, Ended(reply, None if reply is not None else "the stream broke off"), sent)
 
         try:
             return await streamed(passing.request, upstream, tap, before_end, passing.extra)
@@ -202,7 +222,7 @@ class Gateway:
             visit.line, len(visit.sent(dialect)), visit.model, route.provider, dialect.answer_tokens(visit.read)
         )
         if size.is_too_large:
-            await self._settled(visit)
+            await self._settled(passing, visit)
             await self._compact(passing, visit, "preflight", size.window)
             after = self.windows.size(
                 visit.line, len(visit.sent(dialect)), visit.model, route.provider, dialect.answer_tokens(visit.read)
@@ -216,12 +236,12 @@ class Gateway:
 
     async def _ahead(self, passing: _Passing, visit: Visit, window: int) -> None:
         """Compact while the answer comes; the view holds from the next request on."""
-        await self._settled(visit)
+        await self._settled(passing, visit)
         await self._compact(passing, visit, "threshold", window)
 
     async def _shorten(self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request that was refused as too long shorter; False where that does not help."""
-        await self._settled(visit)
+        await self._settled(passing, visit)
         if isinstance(error, ContextOverflow):
             self.windows.learn(visit.model, passing.route.provider, error)
             if error.prompt_tokens:
@@ -253,38 +273,27 @@ class Gateway:
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    async def _settled(self, visit: Visit) -> None:
-        if visit.turn is not None:
-            await asyncio.wait([visit.turn])
+    async def _settled(self, passing: _Passing, visit: Visit) -> None:
+        """Wait until a request is stored."""
+        await asyncio.wait([passing.visits.begin(visit)])
 
-    async def _finish(self, passing: _Passing, reply: Reply | None, error: str | None = None, sent: int = 0) -> None:
+    async def _finish(self, passing: _Passing, ended: Ended, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
         visit = passing.visit
-        if visit is None or visit.turn is None:
+        if visit is None:
             return
-        if reply is not None and reply.usage.prompt_tokens:
-            visit.line.reported = (sent, reply.usage.prompt_tokens)
+        if ended.reply is not None and ended.reply.usage.prompt_tokens:
+            visit.line.reported = (sent, ended.reply.usage.prompt_tokens)
         try:
-            turn = await visit.turn
-            keeper = passing.visits.keeper
-            await self._writer.submit(lambda: keeper.finished(turn, reply, error), visit.line.branch.id)
+            await passing.visits.finish(visit, ended)
         except (EverlongError, OSError) as problem:
             passing.warning = _header_text(f"not stored: {problem}")
 
     def _abandon(self, passing: _Passing) -> None:
         """The client has hung up."""
-        visit = passing.visit
-        if visit is None or visit.turn is None:
-            return
-        keeper, known = passing.visits.keeper, visit.turn
-
-        async def cancelled() -> None:
-            turn = await known
-            await self._writer.submit(
-                lambda: keeper.finished(turn, None, "the client hung up", is_cut=True), visit.line.branch.id
-            )
-
-        task = asyncio.get_running_loop().create_task(cancelled())
+        task = asyncio.get_running_loop().create_task(
+            self._finish(passing, Ended(error="the client hung up", is_cut=True))
+        )
         self._background[id(task)] = task
         task.add_done_callback(lambda done: self._background.pop(id(done), None))
 
@@ -300,19 +309,6 @@ def _encoding(passing: _Passing) -> str:
     """The encoding that a body is in, if it still is."""
     encoding = passing.request.headers.get("Content-Encoding", "")
     return encoding if is_compressed(passing.body, encoding) else ""
-
-
-def _outgoing(passing: _Passing) -> tuple[bytes, CIMultiDict[str]]:
-    """What is sent: the bytes as they came where nothing is to be changed, else the body by the view in force."""
-    headers = forwarded_headers(passing.request.headers.items())
-    encoding, visit = _encoding(passing), passing.visit
-    sent = None if visit is None else visit.sent(passing.dialect)
-    if visit is None or sent is None or sent is visit.body:
-        if not encoding:
-            headers.popall("Content-Encoding", None)  # somebody on the way has unpacked it
-        return passing.body, headers
-    headers.popall("Content-Encoding", None)
-    return sent, headers
 
 
 def _auxiliary(settings: Settings) -> Summarizer | None:

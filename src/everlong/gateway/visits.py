@@ -1,15 +1,20 @@
 """One request on its way in: which conversation it continues, what of it is new, and what it becomes upstream.
 
 Runs in the event loop; what blocks is handed to the writer. A request that continues one in memory costs what it adds.
+It is stored together with what came of it where that comes soon, and before it where that takes longer, so that what a
+user said outlives a gateway that is killed while the model thinks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.gateway.lines import Line, Lines
+from everlong.gateway.hints import hint_in
+from everlong.gateway.keeper import Ended, first_answer
+from everlong.gateway.lines import Applied, Line, Lines
 from everlong.gateway.raw import Read, read_body, read_more
 from everlong.gateway.views import applied_view, with_view
 from everlong.store.tree import Branch
@@ -22,6 +27,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Visit", "Visits"]
 
+_PATIENCE = 0.1
+"""Seconds after which a request is stored though nothing has come of it yet."""
+
+
+class _New(NamedTuple):
+    """What a request adds to a conversation."""
+
+    at: Branch
+    messages: list[Message]
+    count: int
+    """Entries before it."""
+    branches: list[Branch]
+
+
+class _Stored(NamedTuple):
+    branch: Branch
+    turn: int
+    view: Applied | None
+    fork_depth: int
+    """Up to here the branch is that of others."""
+
 
 @dataclass(slots=True)
 class Visit:
@@ -30,10 +56,13 @@ class Visit:
     body: bytes
     read: Read
     line: Line
-    count: int
-    """Entries of the body."""
+    hint: str | None = None
+    new: _New | None = None
+    """What has to be stored; None where it is."""
     turn: asyncio.Future[int] | None = None
-    """The number of the turn, once it is stored."""
+    """The number of its turn, once it is begun."""
+    began: float = field(default_factory=time.time)
+    timer: asyncio.TimerHandle | None = None
 
     @property
     def model(self) -> str:
@@ -43,7 +72,7 @@ class Visit:
     def sent(self, dialect: Dialect) -> bytes:
         """The body as it goes upstream, by the view in force."""
         view = self.line.view
-        if view is None or view.covers > self.count:
+        if view is None or view.covers > len(self.line.ends):
             return self.body
         return with_view(self.body, self.read, dialect, self.line, view)
 
@@ -56,87 +85,110 @@ class Visits:
         self._writer = writer
         self.lines = lines or Lines()
 
-    async def enter(self, body: bytes, hint: str | None = None) -> Visit:
-        """Find the conversation of a body and record what is new; `Broken` where it is no conversation.
+    # -- coming in -----------------------------------------------------------------------------------------------------
 
-        What is new is stored while the request is under way; a conversation that is not in memory is looked up first.
-        """
+    async def enter(self, body: bytes, hint: str | None = None) -> Visit:
+        """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up."""
         place = self.lines.find(body)
-        if place is not None and place.line.pending is not None:
+        while place is not None and place.line.pending is not None and place.count > place.line.settled:
             await asyncio.wait([place.line.pending])
             place = self.lines.find(body)
         if place is None:
             return await self._looked_up(body, hint)
         read = read_more(body, place.line.read, place.line.ends[place.count - 1])
-        new = self.keeper.added(read.entries, place.branch, place.line.last)
-        line = place.line
-        if place.count != len(line.ends):
-            line = line.cut(place.count, place.branch)
+        hint = hint or hint_in(read.field("metadata"))
+        added = self.keeper.added(read.entries, place.branch, place.line.last)
+        line = place.line.cut(place.count, place.branch, hint)
         line.ends += [entry.end for entry in read.entries]
-        line.depths += [at.depth for at in new.branches]
-        if new.messages:
-            line.branch, line.last = new.branches[-1], new.messages[-1]
-        branches = dict(enumerate(new.branches, place.count + 1)) | {place.count: place.branch}
-        self.lines.keep(body, line, branches)
-        visit = Visit(body, read, line, len(line.ends))
-        stored = self._writer.submit(lambda: self._stored(visit, place.branch, new.messages, hint), place.branch.id)
-        line.pending = stored
-        stored.add_done_callback(lambda done: self._settled(done, visit, place.count, new.branches))
-        visit.turn = asyncio.ensure_future(_second(stored))
+        line.depths += [at.depth for at in added.branches]
+        line.answered = line.answered or first_answer(read.entries, place.count)
+        if added.messages:
+            line.branch, line.last = added.branches[-1], added.messages[-1]
+        if place.count == len(place.line.ends):
+            self.lines.forget(place.line)  # this one has all of its places, and more
+        self.lines.keep(body, line, {**dict(enumerate(added.branches, place.count + 1)), place.count: place.branch})
+        new = _New(place.branch, added.messages, place.count, added.branches)
+        visit = Visit(body, read, line, hint, new)
+        if added.messages:
+            line.pending = asyncio.get_running_loop().create_future()
+        visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
 
     async def _looked_up(self, body: bytes, hint: str | None) -> Visit:
         read = read_body(body, "messages")
-
-        def work() -> tuple[Line, dict[int, Branch], int]:
-            line, places = self.keeper.opened(read, hint)
-            return line, places, self._begun(line, read, hint)
-
-        line, places, turn = await self._writer.submit(work)
+        named = hint or hint_in(read.field("metadata"))
+        line, places = await self._writer.submit(lambda: self.keeper.opened(read, named))
         self.lines.keep(body, line, places)
-        known: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        known.set_result(turn)
-        return Visit(body, read, line, len(line.ends), known)
+        visit = Visit(body, read, line, named)
+        visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
+        return visit
 
-    # -- in the writer's thread ----------------------------------------------------------------------------------------
+    # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _stored(self, visit: Visit, at: Branch, messages: list[Message], hint: str | None) -> tuple[Branch, int, Any]:
-        line = visit.line
-        branch = self.keeper.appended(at, messages)
-        shown = self.keeper.view_in_force(branch)
-        view = line.view
-        if branch.id != at.id or shown != (view.view_id if view is not None else None):
-            # A fork, or another replica has compacted meanwhile: what holds from the next request on.
-            line.branch = branch
-            line.session = None
-            view = applied_view(self.keeper.store, self.keeper.dialect, line)
-        line.branch = branch
-        return branch, self._begun(line, visit.read, hint), view
+    def begin(self, visit: Visit) -> asyncio.Future[int]:
+        """Store a request before anything has come of it."""
+        if visit.timer is not None:
+            visit.timer.cancel()
+            visit.timer = None
+        if visit.turn is None:
+            new, visit.new = visit.new, None
+            stored = self._writer.submit(lambda: self._stored(visit, new, None), visit.line.branch.id)
+            visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
+        return visit.turn
 
-    def _begun(self, line: Line, read: Read, hint: str | None) -> int:
-        model = str(read.field("model") or "") or None
-        if line.session is None:
-            is_second = any(depth > 1 for depth in line.depths) and len(line.depths) - line.lead > 1
-            line.session = self.keeper.session(line, model, hint, is_second=is_second)
-        return self.keeper.begun(line, model)
-
-    # -- afterwards ----------------------------------------------------------------------------------------------------
-
-    def _settled(
-        self, done: asyncio.Future[tuple[Branch, int, Any]], visit: Visit, count: int, branches: list[Branch]
-    ) -> None:
-        line = visit.line
-        line.pending = None
-        if done.cancelled() or done.exception() is not None:
-            self.lines.forget(line)  # the next request finds out where it stands
+    async def finish(self, visit: Visit, ended: Ended) -> None:
+        """Store what became of a request, and the request where it is not stored yet."""
+        if visit.turn is not None:
+            turn = await visit.turn
+            await self._writer.submit(lambda: self.keeper.finished(turn, ended), visit.line.branch.id)
             return
-        branch, _, view = done.result()
-        line.view = view
-        if branches and branch.id != branches[-1].id:
+        if visit.timer is not None:
+            visit.timer.cancel()
+            visit.timer = None
+        new, visit.new = visit.new, None
+        stored = self._writer.submit(lambda: self._stored(visit, new, ended), visit.line.branch.id)
+        visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
+        await asyncio.shield(visit.turn)
+
+    def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> _Stored:
+        """In the writer's thread."""
+        line, keeper = visit.line, self.keeper
+        branch, view, fork_depth = line.branch, line.view, 0
+        if new is not None:
+            branch = keeper.appended(new.at, new.messages)
+            shown = keeper.view_in_force(branch)
+            if branch.id != new.at.id:
+                line.session = None  # it goes on apart from where it came from
+                fork_depth = keeper.fork_depth(branch)
+            if branch.id != new.at.id or shown != (view.view_id if view is not None else None):
+                # Another replica may have compacted meanwhile: its view holds from the next request on.
+                line.branch = branch
+                view = applied_view(keeper.store, keeper.dialect, line)
             line.branch = branch
-            moved = {number: Branch(branch.id, at.head, at.depth) for number, at in enumerate(branches, count + 1)}
-            self.lines.keep(visit.body, line, moved)
+        model = visit.model or None
+        if line.session is None:
+            line.session = keeper.session(line, model, visit.hint, is_second=line.answered > 0)
+        turn = keeper.begun(line, model) if ended is None else keeper.recorded(line, model, ended)
+        return _Stored(branch, turn, view, fork_depth)
 
-
-async def _second(stored: asyncio.Future[tuple[Branch, int, Any]]) -> int:
-    return (await stored)[1]
+    async def _settled(self, stored: asyncio.Future[_Stored], visit: Visit, new: _New | None) -> int:
+        line = visit.line
+        try:
+            branch, turn, view, fork_depth = await stored
+        except BaseException:
+            self.lines.forget(line)  # the next request finds out where it stands
+            raise
+        finally:
+            if new is not None and line.pending is not None:
+                pending, line.pending = line.pending, None
+                pending.set_result(None)
+        if new is not None:
+            line.view, line.settled = view, len(line.ends)
+            if new.branches and branch.id != new.at.id:
+                moved = {
+                    number: Branch(branch.id, at.head, at.depth)
+                    for number, at in enumerate(new.branches, new.count + 1)
+                    if at.depth > fork_depth  # what comes before is the place of others, and found by looking it up
+                }
+                self.lines.keep(visit.body, line, moved)
+        return turn

@@ -218,24 +218,27 @@ def version_of(connection: Connection) -> str | None:
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
 
 
-def open_database(url_or_path: str | Path, wait: float = 10.0) -> Database:
-    """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``)."""
-    return Database(backend_for(url_or_path, wait))
+def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Database:
+    """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``).
+
+    A file is written to without waiting for the disk where whoever writes can say everything again.
+    """
+    return Database(backend_for(url_or_path, wait, waits_for_disk=waits_for_disk))
 
 
-def backend_for(url_or_path: str | Path, wait: float = 10.0) -> Backend:
+def backend_for(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Backend:
     """The backend that a path or a url means; nothing is opened yet."""
     text_form = str(url_or_path)
     scheme, found, rest = text_form.partition("://")
     if not found:
         from everlong.store.sqlite import SQLite  # noqa: PLC0415 - only the one that is used
 
-        return SQLite(Path(url_or_path), wait)
+        return SQLite(Path(url_or_path), wait, waits_for_disk=waits_for_disk)
     kind = scheme.partition("+")[0]
     if kind == "sqlite":
         from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
 
-        return SQLite(Path(rest.removeprefix("/")), wait)
+        return SQLite(Path(rest.removeprefix("/")), wait, waits_for_disk=waits_for_disk)
     if kind in {"postgresql", "postgres"}:
         from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
 

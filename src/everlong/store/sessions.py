@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 _CARRIED = ("source", "platform", "user", "model", "system_prompt", "origin")
 _ATTEMPTS = 20
+_COLUMNS = (
+    *("id", "tenant", "parent", "branch", "from_depth", "title", "source", "platform", "user", "model"),
+    *("system_prompt", "origin", "started", *TOTALS, "cost"),
+)
+"""What a session has when it begins; the totals are 0 then."""
 
 
 class About(TypedDict, total=False):
@@ -64,6 +69,9 @@ class Sessions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._database = store.database
+        # In plain SQL, because a gateway begins one with every other request.
+        names, marks = ", ".join(f'"{name}"' for name in _COLUMNS), ",".join("?" * len(_COLUMNS))
+        self._inserted = store.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
@@ -74,6 +82,10 @@ class Sessions:
         ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again),
         ``started``, and ``from_depth`` where it begins before the place.
         """
+        return self.get(self.started(at, **about))
+
+    def started(self, at: Branch | None = None, **about: Unpack[About]) -> str:
+        """Begin a session as `start` does; its id, without reading it back."""
         began = about.get("started", time.time())
         origin = about.get("origin")
         prompt = prompt_blob(self._store, about.get("system_prompt"))
@@ -94,7 +106,7 @@ class Sessions:
             write_prompt(self._store, connection, prompt)
             self._insert(connection, ident, began, values)
 
-        return self.get(self.with_new_id(began, work, values["title"], about.get("ident")))
+        return self.with_new_id(began, work, values["title"], about.get("ident"))
 
     def roll_over(
         self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
@@ -320,8 +332,8 @@ class Sessions:
         return row
 
     def _insert(self, connection: Connection, ident: str, started: float, values: dict[str, Any]) -> None:
-        row = {**values, **dict.fromkeys(TOTALS, 0), "cost": 0.0}
-        connection.execute(session.insert().values(id=ident, tenant=self._store.tenant, started=started, **row))
+        row = {"id": ident, "tenant": self._store.tenant, "started": started, **values}
+        self._database.backend.run(connection, self._inserted, tuple(row.get(name, 0) for name in _COLUMNS))
 
     def _end(self, connection: Connection, ident: str, reason: str, now: float, depth: int) -> None:
         connection.execute(

@@ -25,17 +25,21 @@ CHECKPOINT_PAGES = 1_000
 
 
 class SQLite:
-    """A store in one file; ``wait`` is how many seconds to wait for other writers."""
+    """A store in one file; ``wait`` is how many seconds to wait for other writers.
+
+    Without ``waits_for_disk`` a commit survives the end of the process, but may be lost with the machine's power.
+    """
 
     name = "sqlite"
     mark = "?"
     lock = ""
 
-    def __init__(self, path: Path, wait: float = 10.0) -> None:
+    def __init__(self, path: Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> None:
         if str(path) in {":memory:", ".", ""}:
             raise StoreError(f"store.path: a store lives in a file, and {str(path)!r} is none; name a file")
         self.path = path.expanduser().absolute()
         self.wait = wait
+        self._synchronous = "FULL" if waits_for_disk else "NORMAL"
         self.where = str(self.path)
 
     def engine(self) -> Engine:
@@ -64,7 +68,7 @@ class SQLite:
         cursor = connection.cursor()
         if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             self._switch_to_wal(cursor)
-        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute(f"PRAGMA synchronous={self._synchronous}")
         cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
         cursor.close()

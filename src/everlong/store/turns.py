@@ -11,9 +11,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, checked_messages
@@ -31,7 +31,25 @@ if TYPE_CHECKING:
 End = Literal["done", "failed", "cancelled"]
 """How a turn may end."""
 
-_TURN = select(turn).where(turn.c.id == bindparam("ident"), turn.c.tenant == bindparam("tenant"))
+
+class _Row(NamedTuple):
+    """A turn's row, as it is needed here."""
+
+    id: int
+    session: str | None
+    branch: int
+    node: bytes
+    depth: int
+    view_id: int | None
+    model: str | None
+    status: Literal["open", "done", "failed", "cancelled"]
+    error: str | None
+    usage: str | None
+    cost: float
+    reply: bytes | None
+    echo_node: bytes | None
+    ts: float
+    ended: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +83,18 @@ class Turns:
         self._database = store.database
         self._run = store.database.backend.run
         self._linker = Linker(store)
-        self._locked = store.database.backend.locked(_TURN)
         # In plain SQL, because these are run with every request to a model.
         sql = store.database.sql
+        one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
+        self._one, self._locked = sql(one), sql(one) + store.database.backend.lock
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
         self._begun = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+        )
+        self._over = sql(
+            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
+            " cost, reply, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         self._ended = sql(
             "UPDATE turn SET status = ?, error = ?, usage = ?, cost = ?, reply = ?, ended = ? WHERE id = ?"
@@ -92,7 +115,7 @@ class Turns:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
             view_id, preamble = row
-            shown = view_for(connection, view_id, at.depth, None)
+            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
             sent_under = None if shown is None else shown.id
             began, named = time.time(), storable(model)
             values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, began)
@@ -141,11 +164,48 @@ class Turns:
             reply_digest = None if held is None else held.digest
             values = (status, ended.error, told, cost, reply_digest, ended.ended, ident)
             self._run(connection, self._ended, values)
-            if row.session is not None:
-                added = usage_totals(usage or {}) | {"api_calls": 1}
-                totals = [added[name] for name in TOTALS]
-                self._run(connection, self._grown, (*totals, cost, row.session, self._store.tenant))
+            self._grow(connection, row.session, usage, cost)
             return ended
+
+        return self._database.write(work)
+
+    def whole(  # noqa: PLR0913 - what `begin` and `finish` take together
+        self,
+        at: Branch,
+        reply: Message | None = None,
+        *,
+        model: str | None = None,
+        session: str | None = None,
+        usage: Mapping[str, Any] | None = None,
+        cost: float = 0.0,
+        status: End = "done",
+        error: str | None = None,
+        began: float | None = None,
+    ) -> int:
+        """Store a turn that is over already, as `begin` and `finish` would; its number."""
+        said = None if reply is None else self._store.cleaned(checked_messages([reply])[0])
+        held = None if said is None else blob(self._store.tenant, encoded(said))
+        blocks = [] if said is None else self._store.chain.trace([said]).blocks
+        told = None if usage is None else json.dumps(dict(usage), default=str)
+
+        def work(connection: Connection) -> int:
+            tenant, now = self._store.tenant, time.time()
+            row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
+            if row is None:
+                raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
+            self._linker.link(connection, at)
+            view_id, preamble = row
+            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
+            if held is not None:
+                self._store.recorder.add_contents(connection, tenant, [(held, blocks)])
+            values = (
+                *(tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id, preamble),
+                *(storable(model), status, storable(error), told, cost, None if held is None else held.digest),
+                *(now if began is None else began, now),
+            )
+            ident = int(self._run(connection, self._over, values).fetchone()[0])
+            self._grow(connection, session, usage, cost)
+            return ident
 
         return self._database.write(work)
 
@@ -193,12 +253,18 @@ class Turns:
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
-    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Row[Any]:
-        query = self._locked if lock else _TURN
-        row = connection.execute(query, {"ident": ident, "tenant": self._store.tenant}).first()
+    def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
+        if session is not None:
+            added = usage_totals(usage or {}) | {"api_calls": 1}
+            totals = [added[name] for name in TOTALS]
+            self._run(connection, self._grown, (*totals, cost, session, self._store.tenant))
+
+    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
+        values = (ident, self._store.tenant)
+        row = self._run(connection, self._locked if lock else self._one, values).fetchone()
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
-        return row
+        return _Row(*row)
 
     def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
         query = select(turn).where(turn.c.tenant == self._store.tenant, condition).order_by(turn.c.id)
@@ -208,7 +274,7 @@ class Turns:
         return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
 
 
-def _check_same_end(row: Row[Any], held: Blob | None, status: str) -> None:
+def _check_same_end(row: _Row, held: Blob | None, status: str) -> None:
     before = None if row.reply is None else bytes(row.reply)
     if row.status != status or before != (None if held is None else held.digest):
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
@@ -219,7 +285,7 @@ def storable(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
-def _turn(row: Row[Any]) -> Turn:
+def _turn(row: _Row | Row[Any]) -> Turn:
     return Turn(
         id=row.id,
         session=row.session,

@@ -1,0 +1,36 @@
+"""Cache markers on requests of clients that place none themselves.
+
+Only where the provider takes them; everywhere else, and where the client has its own, bytes go on as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from everlong.caching import PromptCache
+from everlong.gateway.raw import dumped
+
+if TYPE_CHECKING:
+    from everlong.config import PromptCachingSettings
+    from everlong.gateway.lines import Line
+
+__all__ = ["marked"]
+
+_MARKER = b'"cache_control"'
+
+
+def marked(line: Line, body: bytes, model: str, provider: str, settings: PromptCachingSettings) -> bytes:
+    """The body with markers by the strategy of the settings."""
+    if _MARKER in body:
+        return body
+    if line.cache is None:
+        line.cache = PromptCache(model, provider, settings=settings, warn=lambda _: None)
+    if line.cache.choice.strategy not in {"ledger", "system_and_3"}:
+        return body
+    try:
+        request = orjson.loads(body)
+    except ValueError:
+        return body
+    return dumped(line.cache.apply(request))
