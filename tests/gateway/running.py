@@ -160,8 +160,10 @@ class Raw:
     def answer(self, *, has_body: bool = True) -> Answer:
         """A whole answer; `Hangup` where it is cut."""
         answer = self.head()
-        if not has_body:
-            return answer
+        return self.rest_of(answer) if has_body else answer
+
+    def rest_of(self, answer: Answer) -> Answer:
+        """The body of an answer of which the head was read."""
         if "chunked" in (answer.header("transfer-encoding") or ""):
             answer.body = self.wire.chunks()
         elif (length := answer.header("content-length")) is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
+from everlong.gateway.quiet import server_logger
 from everlong.gateway.relay import MAX_HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ MAX_BODY_BYTES = 64_000_000
 SERVER_OPTIONS: dict[str, Any] = {
     "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
     "auto_decompress": False,  # bodies go on as they came
+    "logger": server_logger(),
     "max_line_size": MAX_HEADER_BYTES,
     "max_field_size": MAX_HEADER_BYTES,
 }

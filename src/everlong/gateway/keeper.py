@@ -16,6 +16,7 @@ from everlong.gateway.raw import Read, Span
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
+from everlong.store.turns import storable
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
@@ -171,7 +172,9 @@ class Keeper:
             if hint is None or known is None or known == hint:
                 return str(ident)
         about: dict[str, Any] | None = {"client_session": hint} if hint else None
-        return self.store.sessions.started(line.branch, platform=PLATFORM, model=model, origin=about, from_depth=0)
+        return self.store.sessions.started(
+            line.branch, platform=PLATFORM, model=storable(model), origin=about, from_depth=0
+        )
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 

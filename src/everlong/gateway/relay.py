@@ -19,7 +19,17 @@ from everlong.gateway.encodings import readable_of
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, StreamReader
 
-__all__ = ["MAX_HEADER_BYTES", "ClientGone", "Relay", "Tap", "answered", "forwarded_headers", "is_whole", "streamed"]
+__all__ = [
+    "MAX_HEADER_BYTES",
+    "ClientGone",
+    "Relay",
+    "Tap",
+    "answered",
+    "forwarded_headers",
+    "is_whole",
+    "streamed",
+    "target_of",
+]
 
 _HOP = frozenset(
     {
@@ -97,6 +107,12 @@ def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[
         # The HTTP client keeps only the last of several headers that are spelled differently.
         passed.add(spelled.setdefault(lowered, name), _sendable(sent))
     return passed
+
+
+def target_of(request: web.Request) -> str:
+    """The path and query that a client asked for, as it wrote them; a host that it named with them is left out."""
+    url = request.rel_url
+    return f"{url.raw_path}?{url.raw_query_string}" if url.raw_query_string else url.raw_path
 
 
 def is_whole(upstream: ClientResponse) -> bool:

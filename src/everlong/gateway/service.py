@@ -21,7 +21,7 @@ from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
 from everlong.gateway.raw import Broken
-from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed, target_of
 from everlong.gateway.taps import StreamTap, reply_of
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
@@ -154,14 +154,15 @@ class Gateway:
         for attempt in range(_TRIES + 1):
             sent, headers = self._outgoing(passing)
             passing.route.authorize(headers)
-            url = passing.route.url(passing.request.path_qs)
+            url = passing.route.url(target_of(passing.request))
             upstream = await self._relay.send("POST", url, headers, sent)
             if upstream.status == 200:
                 return await self._answer(passing, upstream, len(sent))
             data = await upstream.read()
             if visit is not None and visit.line.cache is not None:
                 visit.line.cache.forget()
-            if visit is not None and attempt < _TRIES and upstream.status in _PEEK_STATUS:
+            may_shorten = visit is not None and attempt < _TRIES and self.settings.compression.enabled
+            if visit is not None and may_shorten and upstream.status in _PEEK_STATUS:
                 error = classify_answer(upstream.status, data)
                 if isinstance(error, ContextOverflow | RequestTooLarge) and await self._shorten(
                     passing, visit, error, attempt, len(sent)
@@ -270,6 +271,9 @@ class Gateway:
             await asyncio.get_running_loop().run_in_executor(self._workers, work)
         except EverlongError as error:
             passing.warning = _header_text(f"not compacted: {error}")
+        except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
+            passing.warning = _header_text(f"not compacted: {type(error).__name__}")
+            _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -288,6 +292,9 @@ class Gateway:
             await passing.visits.finish(visit, ended)
         except (EverlongError, OSError) as problem:
             passing.warning = _header_text(f"not stored: {problem}")
+        except Exception as problem:  # noqa: BLE001 - an answer that is there is passed on, whatever fails here
+            passing.warning = _header_text(f"not stored: {type(problem).__name__}")
+            _log.error("a turn could not be stored: %s", type(problem).__name__)
 
     def _abandon(self, passing: _Passing) -> None:
         """The client has hung up."""
