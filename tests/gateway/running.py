@@ -21,7 +21,7 @@ from everlong.store import Store
 from everlong.store.database import Database, open_database
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
 
-__all__ = ["Answer", "Raw", "Running", "run_gateway"]
+__all__ = ["TENANT", "Answer", "Raw", "Running", "run_gateway"]
 
 TENANT = "x-test-tenant"
 
@@ -31,6 +31,9 @@ class ForTenants(Gateway):
 
     async def converse(self, request: web.Request, dialect: Any, tenant: str) -> web.StreamResponse:
         return await super().converse(request, dialect, request.headers.get(TENANT, tenant))
+
+    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        return await super().respond(request, request.headers.get(TENANT, tenant))
 
 
 @dataclass

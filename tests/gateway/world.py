@@ -21,11 +21,11 @@ from sqlalchemy import select
 from everlong.store import Store
 from everlong.store.schema import session as sessions
 from everlong.store.tree import Branch
-from everlong.testing.server import Answer, Ask, Call
+from everlong.testing.server import Answer, Ask, Call, Fault
 from tests.gateway.clients import Client, Item, Sent, reply_items, told
 from tests.gateway.running import TENANT
 
-__all__ = ["World", "answer_to", "problems_in"]
+__all__ = ["World", "answer_to", "problems_in", "slowly"]
 
 TITLE = "Write a title of a few words for this conversation."
 
@@ -34,6 +34,11 @@ def answer_to(ask: Ask) -> Answer:
     """A model that never says the same thing twice."""
     calls = [Call("look", {"at": f"place {ask.number}"})] if ask.number % 3 == 1 else []
     return Answer(f"This is reply {ask.number}.", calls=calls)
+
+
+def slowly(number: int) -> Fault | None:
+    """Some answers take so long that the request is stored before them."""
+    return Fault("slow", seconds=0.12) if number % 13 == 0 else None
 
 
 @dataclass
@@ -112,10 +117,11 @@ class World:
             client.say()
         if client.rng.random() < 0.1:
             self._ask_aside(client, port)
-        if client.rng.random() < 0.1:  # it did not get the answer, and asks again
-            self._ask(client, port, client.body(), client.history)
-        reply = self._ask(client, port, client.body(streams=client.rng.random() < 0.3), client.history)
-        client.history += reply
+        # Some ask again before they have the answer, and go on with the one that comes to the second.
+        bodies = [client.body(streams=client.rng.random() < 0.3) for _ in range(2 if client.rng.random() < 0.1 else 1)]
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            replies = list(pool.map(lambda body: self._ask(client, port, body, client.history), bodies))
+        client.history += replies[-1]
         client.turns += 1
 
     def _ask_aside(self, client: Client, port: int) -> None:

@@ -35,6 +35,7 @@ def make_app(gateway: Gateway) -> web.Application:
     endpoints = _Endpoints(gateway)
     app.router.add_post("/v1/chat/completions", endpoints.chat)
     app.router.add_post("/v1/messages", endpoints.messages)
+    app.router.add_post("/v1/responses", endpoints.responses)
     app.router.add_get("/healthz", endpoints.health)
     app.on_startup.append(lambda _: gateway.start())
     app.on_cleanup.append(lambda _: gateway.close())
@@ -50,6 +51,9 @@ class _Endpoints:
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
         return await self._converse(request, ANTHROPIC)
+
+    async def responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._gateway.respond(request, "local")
 
     async def _converse(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         return await self._gateway.converse(request, dialect, "local")

@@ -22,6 +22,7 @@ from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
 from everlong.gateway.raw import Broken
 from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed, target_of
+from everlong.gateway.responding import Responder
 from everlong.gateway.taps import StreamTap, reply_of
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
@@ -92,6 +93,7 @@ class Gateway:
         self._relay = Relay()
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
+        self._responder = Responder(self._relay, routes, database, self._writer)
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: dict[int, asyncio.Task[None]] = {}
 
@@ -103,6 +105,7 @@ class Gateway:
         """Finish what is under way, and let go of everything."""
         if self._background:
             await asyncio.wait(self._background.values(), timeout=10)
+        await self._responder.close()
         await self._relay.close()
         await asyncio.to_thread(self._writer.close)
         self._workers.shutdown(wait=False, cancel_futures=True)
@@ -131,6 +134,10 @@ class Gateway:
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
+
+    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        """Pass on a request of the Responses API."""
+        return await self._responder.respond(request, tenant)
 
     async def _enter(self, passing: _Passing) -> None:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
