@@ -89,10 +89,10 @@ class Line:
 
 
 class Place(NamedTuple):
-    """A known beginning of a body: the conversation, how many entries of it, and the node there."""
+    """A known beginning of a body: the conversation, the number of its last entry, and the node there."""
 
     line: Line
-    count: int
+    number: int
     branch: Branch
 
 

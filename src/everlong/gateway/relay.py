@@ -1,12 +1,11 @@
 """Passing a request on and an answer back: headers, status and bytes as they are, each chunk as it comes.
 
-Knows HTTP and nothing of conversations. A tap may look at the chunks that pass; the last one waits until whoever taps
-has stored what it saw.
+Knows HTTP and nothing of conversations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
@@ -15,7 +14,7 @@ from multidict import CIMultiDict
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-__all__ = ["Relay", "Tap", "answered", "forwarded_headers", "streamed"]
+__all__ = ["Relay", "answered", "forwarded_headers", "opened_stream"]
 
 _HOP = frozenset(
     {
@@ -34,9 +33,6 @@ _HOP = frozenset(
 _OURS = frozenset({"host", "content-length", "accept-encoding", "expect", "x-everlong-session", "x-everlong-key"})
 _IDLE_SECONDS = 600.0
 """How long an upstream may be silent; clients give up earlier."""
-
-Tap = Callable[[bytes], bool]
-"""Sees each chunk; says whether the stream ends with it."""
 
 
 class Relay:
@@ -78,36 +74,17 @@ def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[
     return passed
 
 
-_ANSWER_OURS = frozenset({"content-length", "date", "server"})
-
-
-async def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str]) -> web.Response:
+def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str]) -> web.Response:
     """A whole answer as it came."""
     headers = forwarded_headers(upstream.headers.items(), without=frozenset({"content-length"}))
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=data)
 
 
-async def streamed(
-    request: web.Request,
-    upstream: ClientResponse,
-    first: bytes,
-    tap: Tap,
-    before_end: Callable[[], Awaitable[None]],
-    extra: dict[str, str],
-) -> web.StreamResponse:
-    """Pass a stream on, chunk by chunk."""
+async def opened_stream(request: web.Request, upstream: ClientResponse, extra: dict[str, str]) -> web.StreamResponse:
+    """A stream to the client that begins as the upstream's does."""
     headers = forwarded_headers(upstream.headers.items(), without=frozenset({"content-length"}))
     headers.update(extra)
     response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
     await response.prepare(request)
-    if first:
-        if tap(first):
-            await before_end()
-        await response.write(first)
-    async for chunk in upstream.content.iter_any():
-        if tap(chunk):
-            await before_end()
-        await response.write(chunk)
-    await response.write_eof()
     return response

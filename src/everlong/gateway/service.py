@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, web
 
 from everlong.context import ContextCompressor
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
+from everlong.gateway.answering import Answering
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
 from everlong.gateway.raw import Broken
-from everlong.gateway.relay import Relay, answered, forwarded_headers, streamed
-from everlong.gateway.taps import StreamTap, reply_of
+from everlong.gateway.recalling import Lookup, looked_up, offered
+from everlong.gateway.relay import Relay, answered, forwarded_headers
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
@@ -118,24 +120,21 @@ class Gateway:
             return await self._passed_on(passing)
         except (ClientError, TimeoutError, OSError) as error:
             await self._finish(passing, Ended(error=str(error) or type(error).__name__))
-            said = f"the upstream {passing.route.shown} could not be reached: {error or type(error).__name__}"
+            said = f"the upstream {passing.route.shown} could not be reached: {str(error) or type(error).__name__}"
             return web.json_response(dialect.error(502, said), status=502)
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
 
     async def _passed_on(self, passing: _Passing) -> web.StreamResponse:
-        visit, dialect = passing.visit, passing.dialect
+        visit = passing.visit
         if visit is not None:
             await self._make_room(passing, visit)
         for attempt in range(_TRIES + 1):
             sent = passing.body if visit is None else self._outgoing(passing, visit)
-            headers = forwarded_headers(passing.request.headers.items())
-            passing.route.authorize(headers)
-            url = passing.route.url(passing.request.path_qs)
-            upstream = await self._relay.send("POST", url, headers, sent)
+            upstream = await self._send(passing, sent)
             if upstream.status == 200:
-                return await self._answer(passing, upstream, len(sent))
+                return await self._answering(passing, sent).answer(upstream)
             data = await upstream.read()
             if visit is not None and visit.line.cache is not None:
                 visit.line.cache.forget()
@@ -146,8 +145,13 @@ class Gateway:
                 ):
                     continue
             await self._finish(passing, Ended(error=f"status {upstream.status}"))
-            return await answered(upstream, data, passing.extra)
+            return answered(upstream, data, passing.extra)
         raise AssertionError("unreachable")
+
+    async def _send(self, passing: _Passing, body: bytes) -> ClientResponse:
+        headers = forwarded_headers(passing.request.headers.items())
+        passing.route.authorize(headers)
+        return await self._relay.send("POST", passing.route.url(passing.request.path_qs), headers, body)
 
     def _outgoing(self, passing: _Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
@@ -155,30 +159,31 @@ class Gateway:
         if provider == "custom" and passing.dialect.name == "anthropic":
             provider = "anthropic"  # whoever speaks this API takes its markers
         sent = visit.sent(passing.dialect)
+        if passing.route.recalls:
+            sent = offered(passing.dialect, sent)
         return marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
 
-    async def _answer(self, passing: _Passing, upstream: ClientResponse, sent: int) -> web.StreamResponse:
-        if not upstream.headers.get("Content-Type", "").startswith("text/event-stream"):
-            data = await upstream.read()
-            reply = reply_of(passing.dialect, data, upstream.headers.get("Content-Encoding", ""))
-            await self._finish(passing, Ended(reply), sent)
-            return await answered(upstream, data, passing.extra)
-        tap = StreamTap(passing.dialect)
-        is_finished = False
+    def _answering(self, passing: _Passing, sent: bytes) -> Answering:
+        visit = passing.visit
+        if visit is None or not passing.route.recalls:
+            look_up = None
+        else:
+            line, store = visit.line, passing.visits.keeper.store
 
-        async def before_end() -> None:
-            nonlocal is_finished
-            if not is_finished:
-                is_finished = True
-                await self._finish(passing, Ended(tap.reply()), sent)
+            async def look_up(lookups: list[Lookup]) -> dict[str, str]:
+                await self._settled(passing, visit)
+                work = partial(_all_looked_up, store, line.session, lookups)
+                return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
-        try:
-            response = await streamed(passing.request, upstream, b"", tap, before_end, passing.extra)
-        finally:
-            upstream.release()
-        if not is_finished:
-            await self._finish(passing, Ended(tap.reply(), "the stream broke off"), sent)
-        return response
+        return Answering(
+            passing.request,
+            passing.dialect,
+            sent,
+            lambda: passing.extra,
+            lambda ended: self._finish(passing, ended, len(sent)),
+            look_up,
+            lambda body: self._send(passing, body),
+        )
 
     # -- the window ----------------------------------------------------------------------------------------------------
 
@@ -201,7 +206,7 @@ class Gateway:
         elif size.is_due and visit.line.branch.id not in self._background:
             task = asyncio.create_task(self._ahead(passing, visit, size.window))
             self._background[visit.line.branch.id] = task
-            task.add_done_callback(lambda _, ident=visit.line.branch.id: self._background.pop(ident, None))
+            task.add_done_callback(partial(self._over, visit.line.branch.id))
 
     async def _ahead(self, passing: _Passing, visit: Visit, window: int) -> None:
         """Compact while the answer comes; the view holds from the next request on."""
@@ -264,7 +269,11 @@ class Gateway:
             self._finish(passing, Ended(error="the client hung up", is_cut=True))
         )
         self._background[id(task)] = task
-        task.add_done_callback(lambda done: self._background.pop(id(done), None))
+        task.add_done_callback(partial(self._over, id(task)))
+
+    def _over(self, ident: int, task: asyncio.Task[None]) -> None:
+        del task
+        self._background.pop(ident, None)
 
     def _visits_of(self, tenant: str, dialect: Dialect) -> Visits:
         key = (tenant, dialect.name)
@@ -288,6 +297,10 @@ def hint_of(request: web.Request) -> str | None:
         if value := headers.get(name):
             return value[:200]
     return None
+
+
+def _all_looked_up(store: Store, session: str | None, lookups: list[Lookup]) -> dict[str, str]:
+    return {one.id: looked_up(store, session, one) for one in lookups}
 
 
 def _auxiliary(settings: Settings) -> Summarizer | None:

@@ -9,19 +9,19 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from everlong.gateway.raw import Broken, _meant
+from everlong.gateway.raw import Broken, meant
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.providers.base import Reply
 
-__all__ = ["StreamTap", "reply_of"]
+__all__ = ["StreamTap", "plain", "reply_of"]
 
 
 def reply_of(dialect: Dialect, data: bytes, encoding: str = "") -> Reply | None:
     """The reply that a whole answer holds; None where it holds none."""
     try:
-        answer = _meant(_plain(data, encoding))
+        answer = meant(plain(data, encoding))
     except (Broken, zlib.error):
         return None
     try:
@@ -30,7 +30,8 @@ def reply_of(dialect: Dialect, data: bytes, encoding: str = "") -> Reply | None:
         return None
 
 
-def _plain(data: bytes, encoding: str) -> bytes:
+def plain(data: bytes, encoding: str) -> bytes:
+    """An answer without its compression."""
     kind = encoding.strip().lower()
     if kind in {"gzip", "deflate", "x-gzip"}:
         return zlib.decompress(data, 47 if "gzip" in kind else zlib.MAX_WBITS)
@@ -70,6 +71,6 @@ def _events(data: bytes) -> Iterator[dict[str, Any]]:
         lines = [line[5:].lstrip() for line in block.split(b"\n") if line.startswith(b"data:")]
         text = b"\n".join(lines)
         if text and text != b"[DONE]":
-            value = _meant(text)
+            value = meant(text)
             if isinstance(value, dict):
                 yield value

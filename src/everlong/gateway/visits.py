@@ -35,7 +35,7 @@ class _New(NamedTuple):
 
     at: Branch
     messages: list[Message]
-    count: int
+    after: int
     """Entries before it."""
     branches: list[Branch]
 
@@ -92,17 +92,17 @@ class Visits:
             place = self.lines.find(body)
         if place is None:
             return await self._looked_up(body, hint)
-        read = read_more(body, place.line.read, place.line.ends[place.count - 1])
+        read = read_more(body, place.line.read, place.line.ends[place.number - 1])
         added = self.keeper.added(read.entries, place.branch, place.line.last)
         line = place.line
-        if place.count != len(line.ends):
-            line = line.cut(place.count, place.branch)
+        if place.number != len(line.ends):
+            line = line.cut(place.number, place.branch)
         line.ends += [entry.end for entry in read.entries]
         line.depths += [at.depth for at in added.branches]
         if added.messages:
             line.branch, line.last = added.branches[-1], added.messages[-1]
-        self.lines.keep(body, line, {**dict(enumerate(added.branches, place.count + 1)), place.count: place.branch})
-        new = _New(place.branch, added.messages, place.count, added.branches)
+        self.lines.keep(body, line, {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch})
+        new = _New(place.branch, added.messages, place.number, added.branches)
         visit = Visit(body, read, line, hint, new)
         line.pending = asyncio.get_running_loop().create_future()
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
@@ -179,7 +179,7 @@ class Visits:
             if new.branches and branch.id != new.at.id:
                 moved = {
                     number: Branch(branch.id, at.head, at.depth)
-                    for number, at in enumerate(new.branches, new.count + 1)
+                    for number, at in enumerate(new.branches, new.after + 1)
                 }
                 self.lines.keep(visit.body, line, moved)
         return turn
