@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from everlong.gateway.raw import dumped
-from everlong.gateway.recalling import NAME
+from everlong.gateway.recalling import NAMES
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
@@ -91,7 +91,7 @@ class _Anthropic(Hiding):
             return b""
         if kind == "content_block_start":
             block = event.get("content_block") or {}
-            if block.get("name") == NAME:
+            if block.get("name") in NAMES:
                 return b""
             self._places[event["index"]] = self._count
             self._count += 1
@@ -134,7 +134,7 @@ class _OpenAI(Hiding):
 
     def _placed(self, fragment: dict[str, Any]) -> dict[str, Any] | None:
         index = int(fragment.get("index", 0))
-        if (fragment.get("function") or {}).get("name") == NAME:
+        if (fragment.get("function") or {}).get("name") in NAMES:
             self._hidden.add(index)
         if index in self._hidden:
             return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.history import recall
+from everlong.agent.tools.history import read_turn, recall
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import EverlongError
 from everlong.gateway.raw import dumped
@@ -23,30 +23,47 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.store import Store
 
-__all__ = ["NAME", "Lookup", "answered_lookups", "looked_up", "lookups_in", "offered", "without_lookups"]
+__all__ = ["NAMES", "Lookup", "answered_lookups", "looked_up", "lookups_in", "offered", "without_lookups"]
 
-NAME = "everlong_recall"
+RECALL, READ = "everlong_recall", "everlong_read_turn"
+NAMES = frozenset({RECALL, READ})
 ROUNDS = 8
 """So often a model may look something up in one turn."""
 
-_ABOUT = (
-    "Find what was said earlier in this conversation, also what is no longer in sight because it was summarized. Gives "
-    "passages in their own words, best first. Use it before asking for something that was told already."
+_TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (
+        RECALL,
+        "Find what was said earlier in this conversation, also what is no longer in sight because it was summarized. "
+        "Gives passages in their own words, best first. Use it before asking for something that was told already.",
+        {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "Words of what you look for; a question works too."},
+                "page": {"type": "integer", "minimum": 1, "description": "Which page of the hits."},
+            },
+            "required": ["query"],
+        },
+    ),
+    (
+        READ,
+        f"Read a whole message of an earlier part of this conversation by the id that {RECALL} gave.",
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "description": "The id of the message."},
+                "page": {"type": "integer", "minimum": 1, "description": "Which page of a long message."},
+            },
+            "required": ["id"],
+        },
+    ),
 )
-_PARAMETERS = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "description": "Words of what you look for; a question works too."},
-        "page": {"type": "integer", "minimum": 1, "description": "Which page of the hits."},
-    },
-    "required": ["query"],
-}
 
 
 class Lookup(NamedTuple):
     """One call of the tool."""
 
     id: str
+    name: str
     arguments: Mapping[str, Any]
 
 
@@ -56,13 +73,16 @@ def offered(dialect: Dialect, body: bytes) -> bytes:
     if request is None:
         return body
     tools = request.get("tools")
-    return dumped({**request, "tools": [*(tools if isinstance(tools, list) else []), _schema(dialect)]})
+    return dumped({**request, "tools": [*(tools if isinstance(tools, list) else []), *_schemas(dialect)]})
 
 
-def _schema(dialect: Dialect) -> dict[str, Any]:
+def _schemas(dialect: Dialect) -> list[dict[str, Any]]:
     if dialect.name == "anthropic":
-        return {"name": NAME, "description": _ABOUT, "input_schema": _PARAMETERS}
-    return {"type": "function", "function": {"name": NAME, "description": _ABOUT, "parameters": _PARAMETERS}}
+        return [{"name": name, "description": about, "input_schema": takes} for name, about, takes in _TOOLS]
+    return [
+        {"type": "function", "function": {"name": name, "description": about, "parameters": takes}}
+        for name, about, takes in _TOOLS
+    ]
 
 
 def lookups_in(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[list[Lookup], bool]:
@@ -70,8 +90,8 @@ def lookups_in(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[list[Lookup
     found: list[Lookup] = []
     others = False
     for ident, name, arguments in _calls(dialect, answer):
-        if name == NAME:
-            found.append(Lookup(ident, arguments))
+        if name in NAMES:
+            found.append(Lookup(ident, name, arguments))
         else:
             others = True
     return found, others
@@ -95,16 +115,19 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
 
 def looked_up(store: Store, session: str | None, lookup: Lookup) -> str:
     """What the tool answers; blocks."""
-    query, page = lookup.arguments.get("query"), lookup.arguments.get("page")
-    if not isinstance(query, str) or not query.strip():
-        return "[say what to look for: query]"
+    asked = "query" if lookup.name == RECALL else "id"
+    words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
+    if not isinstance(words, str) or not words.strip():
+        return f"[say what to look for: {asked}]"
     if session is None:
         return "[nothing of this conversation is out of sight]"
     context = ToolContext(Workspace(Path.cwd(), ()), store, session)
+    number = page if isinstance(page, int) and page > 0 else 1
     try:
-        return recall(query, context, page if isinstance(page, int) and page > 0 else 1)
+        text = recall(words, context, number) if lookup.name == RECALL else read_turn(words, context, number)
     except EverlongError as error:
         return f"[{error}]"
+    return text.replace("; read_turn gives the rest]", f"; {READ} gives the rest]")
 
 
 def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
@@ -124,10 +147,10 @@ def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], r
 def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:
     """A whole answer without the calls of the tool, for a client that knows nothing of it."""
     if dialect.name == "anthropic":
-        kept = [block for block in answer["content"] if block.get("name") != NAME]
+        kept = [block for block in answer["content"] if block.get("name") not in NAMES]
         return {**answer, "content": kept}
     message = _message(answer)
-    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") != NAME]
+    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in NAMES]
     choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
     return {**answer, "choices": [choice, *answer["choices"][1:]]}
 

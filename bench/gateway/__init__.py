@@ -1,0 +1,1 @@
+"""Benchmarks of the gateway, against a bare relay and by the upstream's own account."""
