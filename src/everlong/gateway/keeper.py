@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from everlong.errors import NotStored
 from everlong.gateway.dialects import Dialect, is_leading
 from everlong.gateway.lines import Line
-from everlong.gateway.raw import Read, Span
+from everlong.gateway.raw import Read, Span, read_body
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
+    from everlong.gateway.spool import Spooled
     from everlong.model import Message
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Store
@@ -147,6 +149,30 @@ class Keeper:
             status=ended.status,
             error=ended.error,
             began=ended.began,
+        )
+
+    def replayed(self, entry: Spooled) -> None:
+        """Store what had to wait for the database."""
+        if entry.body is not None:
+            branch = self.opened(read_body(entry.body.encode(), "messages"), entry.hint)[0].branch
+        elif entry.at is None:
+            raise NotStored("an entry of the spool says nowhere where it belongs")
+        else:
+            head = bytes.fromhex(entry.at[1])
+            row = self._first("SELECT branch FROM node WHERE id = ? AND tenant = ?", head, self.store.tenant)
+            if row is None and entry.at[2]:
+                raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
+            branch = self.appended(Branch(entry.at[0] if row is None else row[0], head, entry.at[2]), entry.messages)
+        found = self._first(_SESSION, self.store.tenant, branch.id)
+        self.store.turns.whole(
+            branch,
+            entry.reply,
+            model=entry.model,
+            session=None if found is None else found[0],
+            usage=entry.usage,
+            status=entry.status,  # type: ignore[arg-type]  # as it was written
+            error=entry.error,
+            began=entry.began,
         )
 
     def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:

@@ -68,6 +68,8 @@ class Line:
     session: str | None = None
     cache: PromptCache | None = None
     """Where the gateway itself places cache markers, what it has placed."""
+    is_unsure: bool = False
+    """Whether something of it could not be stored, so that its places in the tree may not be there."""
     pending: asyncio.Future[Any] | None = None
     """Set while what is new is being stored."""
     reported: tuple[int, int] | None = None

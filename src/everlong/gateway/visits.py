@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.gateway.keeper import Ended
 from everlong.gateway.lines import Applied, Line, Lines
 from everlong.gateway.raw import Read, read_body, read_more
+from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.views import applied_view, with_view
 from everlong.store.tree import Branch
 
@@ -77,10 +79,11 @@ class Visit:
 class Visits:
     """The requests of one tenant by one API."""
 
-    def __init__(self, keeper: Keeper, writer: Writer, lines: Lines | None = None) -> None:
+    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool | None = None) -> None:
         self.keeper = keeper
+        self._spool = spool
         self._writer = writer
-        self.lines = lines or Lines()
+        self.lines = Lines()
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
@@ -130,11 +133,20 @@ class Visits:
         return visit.turn
 
     async def finish(self, visit: Visit, ended: Ended) -> None:
-        """Store what became of a request, and the request where it is not stored yet."""
+        """Store what became of a request, and the request where it is not stored yet; in the spool if need be."""
+        try:
+            await self._finished(visit, ended)
+        except AWAY:
+            if self._spool is None:
+                raise
+            await asyncio.to_thread(self._spool.put, self._spooled(visit, ended))
+
+    async def _finished(self, visit: Visit, ended: Ended) -> None:
         if visit.turn is not None:
-            turn = await visit.turn
-            await self._writer.submit(lambda: self.keeper.finished(turn, ended), visit.line.branch.id)
-            return
+            with suppress(*AWAY):  # tried once more below
+                turn = await visit.turn
+                await self._writer.submit(lambda: self.keeper.finished(turn, ended), visit.line.branch.id)
+                return
         if visit.timer is not None:
             visit.timer.cancel()
             visit.timer = None
@@ -143,11 +155,32 @@ class Visits:
         visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
         await asyncio.shield(visit.turn)
 
+    def _spooled(self, visit: Visit, ended: Ended) -> Spooled:
+        at = visit.line.branch if visit.new is None else visit.new.at
+        return Spooled(
+            tenant=self.keeper.store.tenant,
+            api=self.keeper.dialect.name,
+            body=None,
+            at=(at.id, at.head.hex(), at.depth),
+            messages=[] if visit.new is None else visit.new.messages,
+            model=visit.model or None,
+            hint=visit.hint,
+            reply=ended.message,
+            usage=ended.usage,
+            status=ended.status,
+            error=ended.error,
+            began=visit.began,
+        )
+
     def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> _Stored:
         """In the writer's thread."""
         line, keeper = visit.line, self.keeper
         branch, view = line.branch, line.view
-        if new is not None:
+        if new is not None and line.is_unsure:
+            whole, _ = keeper.opened(read_body(visit.body, "messages"), visit.hint)
+            line.branch, line.session, line.is_unsure = whole.branch, None, False
+            branch, view = whole.branch, whole.view
+        elif new is not None:
             branch = keeper.appended(new.at, new.messages)
             shown = keeper.view_in_force(branch)
             if branch.id != new.at.id:
@@ -167,6 +200,9 @@ class Visits:
         line = visit.line
         try:
             branch, turn, view = await stored
+        except AWAY:
+            line.is_unsure, visit.new, visit.turn = True, new, None  # its view goes on to hold
+            raise
         except BaseException:
             self.lines.forget(line)  # the next request finds out where it stands
             raise
