@@ -49,7 +49,6 @@ class Ended:
     error: str | None = None
     is_cut: bool = False
     """Whether the client hung up."""
-    began: float | None = None
 
     @property
     def status(self) -> End:
@@ -138,7 +137,7 @@ class Keeper:
         """Say what became of it."""
         self.store.turns.finish(turn, ended.message, usage=ended.usage, status=ended.status, error=ended.error)
 
-    def recorded(self, line: Line, model: str | None, ended: Ended) -> int:
+    def recorded(self, line: Line, model: str | None, ended: Ended, began: float | None = None) -> int:
         """Store a request that is over already."""
         return self.store.turns.whole(
             line.branch,
@@ -148,7 +147,7 @@ class Keeper:
             usage=ended.usage,
             status=ended.status,
             error=ended.error,
-            began=ended.began,
+            began=began,
         )
 
     def replayed(self, entry: Spooled) -> None:
@@ -163,6 +162,9 @@ class Keeper:
             if row is None and entry.at[2]:
                 raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
             branch = self.appended(Branch(entry.at[0] if row is None else row[0], head, entry.at[2]), entry.messages)
+        known = "SELECT 1 FROM turn WHERE branch = ? AND depth = ? AND ts = ?"
+        if self._first(known, branch.id, branch.depth, entry.began) is not None:
+            return  # it was stored, and only the journal did not hear of it
         found = self._first(_SESSION, self.store.tenant, branch.id)
         self.store.turns.whole(
             branch,

@@ -6,6 +6,7 @@ Everything of ours that can fail fails aside: then the request goes on as well a
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -45,9 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Gateway"]
 
+_log = logging.getLogger("everlong.gateway")
+
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
 _REPLAY_SECONDS = 5.0
+_MOST_WAITING = 256
+"""So many turns may wait for the database before clients do."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
@@ -87,6 +92,7 @@ class Gateway:
             await asyncio.wait(self._background, timeout=10)
         await self._relay.close()
         await asyncio.to_thread(self._writer.close)
+        self._spool.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     # -- a request -----------------------------------------------------------------------------------------------------
@@ -184,9 +190,14 @@ class Gateway:
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
             visit.line.reported = (sent, ended.reply.usage.prompt_tokens)
         try:
-            await passing.visits.finish(visit, ended)
-        except (EverlongError, OSError) as problem:
-            passing.warning = header_text(f"not stored: {problem}")
+            task = passing.visits.finish(visit, ended)
+        except OSError as problem:  # no journal: then the answer has to wait for the database
+            passing.warning = header_text(f"not in the journal: {problem}")
+            return
+        self._background.add(task)
+        task.add_done_callback(self._finished)
+        if self._writer.waiting > _MOST_WAITING:  # the database is slower than the clients
+            await asyncio.wait([task])
 
     async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
         """Keep a request of a conversation that could not even be looked up."""
@@ -205,15 +216,21 @@ class Gateway:
             began=time.time(),
         )
         try:
-            await asyncio.to_thread(self._spool.put, entry)
+            self._spool.keep(self._spool.put(entry), entry)
         except OSError as error:
             passing.warning = header_text(f"lost: {error}")
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a turn could not be stored: %s: %s", type(error).__name__, error)
 
     async def _replay(self) -> None:
         """Store what waits in the spool whenever the database is there."""
         while True:
             with suppress(*AWAY):
-                await asyncio.to_thread(self._spool.replay, self._replay_one)
+                await asyncio.to_thread(self._spool.take_over, self._replay_one)
+                self._spool.retry(self._replay_one)
             await asyncio.sleep(_REPLAY_SECONDS)
 
     def _replay_one(self, entry: Spooled) -> None:

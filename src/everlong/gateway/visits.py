@@ -2,15 +2,16 @@
 
 Runs in the event loop; what blocks is handed to the writer. A request that continues one in memory costs what it adds.
 It is stored together with what came of it where that comes soon, and before it where that takes longer, so that what a
-user said outlives a gateway that is killed while the model thinks.
+user said outlives a gateway that is killed while the model thinks. What came of it is in the journal before the client
+has its last byte, and in the database soon after.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.gateway.keeper import Ended
@@ -79,7 +80,7 @@ class Visit:
 class Visits:
     """The requests of one tenant by one API."""
 
-    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool | None = None) -> None:
+    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool) -> None:
         self.keeper = keeper
         self._spool = spool
         self._writer = writer
@@ -90,8 +91,8 @@ class Visits:
     async def enter(self, body: bytes, hint: str | None = None) -> Visit:
         """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up."""
         place = self.lines.find(body)
-        if place is not None and place.line.pending is not None:
-            await asyncio.wait([place.line.pending])
+        if place is not None and place.number != len(place.line.ends) and place.line.pending is not None:
+            await asyncio.wait([place.line.pending])  # where it forks may still be on its way into the store
             place = self.lines.find(body)
         if place is None:
             return await self._looked_up(body, hint)
@@ -103,11 +104,10 @@ class Visits:
         line.ends += [entry.end for entry in read.entries]
         line.depths += [at.depth for at in added.branches]
         if added.messages:
-            line.branch, line.last = added.branches[-1], added.messages[-1]
+            line.last = added.messages[-1]
         self.lines.keep(body, line, {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch})
         new = _New(place.branch, added.messages, place.number, added.branches)
         visit = Visit(body, read, line, hint, new)
-        line.pending = asyncio.get_running_loop().create_future()
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
 
@@ -123,37 +123,41 @@ class Visits:
 
     def begin(self, visit: Visit) -> asyncio.Future[int]:
         """Store a request before anything has come of it."""
-        if visit.timer is not None:
-            visit.timer.cancel()
-            visit.timer = None
-        if visit.turn is None:
-            new, visit.new = visit.new, None
-            stored = self._writer.submit(lambda: self._stored(visit, new, None), visit.line.branch.id)
-            visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
-        return visit.turn
+        return visit.turn if visit.turn is not None else self._store(visit, None)
 
-    async def finish(self, visit: Visit, ended: Ended) -> None:
-        """Store what became of a request, and the request where it is not stored yet; in the spool if need be."""
+    def finish(self, visit: Visit, ended: Ended) -> asyncio.Task[None]:
+        """Write down what became of a request, and see to it that it gets into the store.
+
+        It is in the journal when this returns, so that nobody has to wait for what it returns.
+        """
+        entry = self._spooled(visit, ended)
+        return asyncio.ensure_future(self._finished(visit, ended, self._spool.put(entry), entry))
+
+    async def _finished(self, visit: Visit, ended: Ended, number: int, entry: Spooled) -> None:
         try:
-            await self._finished(visit, ended)
-        except AWAY:
-            if self._spool is None:
-                raise
-            await asyncio.to_thread(self._spool.put, self._spooled(visit, ended))
-
-    async def _finished(self, visit: Visit, ended: Ended) -> None:
-        if visit.turn is not None:
-            with suppress(*AWAY):  # tried once more below
+            if visit.turn is None:
+                await self._store(visit, ended)
+            else:
                 turn = await visit.turn
-                await self._writer.submit(lambda: self.keeper.finished(turn, ended), visit.line.branch.id)
-                return
+                await self._writer.submit(
+                    lambda: self.keeper.finished(turn, ended), visit.line.branch.id, can_wait=True
+                )
+        except AWAY:
+            self._spool.keep(number, entry)
+        else:
+            self._spool.done(number)
+
+    def _store(self, visit: Visit, ended: Ended | None) -> asyncio.Future[int]:
         if visit.timer is not None:
             visit.timer.cancel()
             visit.timer = None
         new, visit.new = visit.new, None
-        stored = self._writer.submit(lambda: self._stored(visit, new, ended), visit.line.branch.id)
+        stored = self._writer.submit(
+            lambda: self._stored(visit, new, ended), visit.line.branch.id, can_wait=ended is not None
+        )
         visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
-        await asyncio.shield(visit.turn)
+        visit.line.pending = visit.turn
+        return visit.turn
 
     def _spooled(self, visit: Visit, ended: Ended) -> Spooled:
         at = visit.line.branch if visit.new is None else visit.new.at
@@ -173,28 +177,30 @@ class Visits:
         )
 
     def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> _Stored:
-        """In the writer's thread."""
+        """In the writer's thread, where works are done in order: what came before this one is stored."""
         line, keeper = visit.line, self.keeper
         branch, view = line.branch, line.view
         if new is not None and line.is_unsure:
             whole, _ = keeper.opened(read_body(visit.body, "messages"), visit.hint)
-            line.branch, line.session, line.is_unsure = whole.branch, None, False
+            line.session, line.is_unsure = None, False
             branch, view = whole.branch, whole.view
         elif new is not None:
-            branch = keeper.appended(new.at, new.messages)
+            at = Branch(branch.id, new.at.head, new.at.depth)
+            branch = keeper.appended(at, new.messages)
             shown = keeper.view_in_force(branch)
-            if branch.id != new.at.id:
+            if branch.id != at.id:
                 line.session = None  # it goes on apart from where it came from
-            if branch.id != new.at.id or shown != (view.view_id if view is not None else None):
+            if branch.id != at.id or shown != (view.view_id if view is not None else None):
                 # Another replica may have compacted meanwhile: its view holds from the next request on.
                 line.branch = branch
                 view = applied_view(keeper.store, keeper.dialect, line)
-            line.branch = branch
+        line.branch = branch
         model = visit.model or None
         if line.session is None:
             line.session = keeper.session(line, model, visit.hint, is_second=len(line.depths) - line.lead > 1)
-        turn = keeper.begun(line, model) if ended is None else keeper.recorded(line, model, ended)
-        return _Stored(branch, turn, view)
+        if ended is None:
+            return _Stored(branch, keeper.begun(line, model), view)
+        return _Stored(branch, keeper.recorded(line, model, ended, visit.began), view)
 
     async def _settled(self, stored: asyncio.Future[_Stored], visit: Visit, new: _New | None) -> int:
         line = visit.line
@@ -206,13 +212,9 @@ class Visits:
         except BaseException:
             self.lines.forget(line)  # the next request finds out where it stands
             raise
-        finally:
-            if new is not None and line.pending is not None:
-                pending, line.pending = line.pending, None
-                pending.set_result(None)
         if new is not None:
             line.view = view
-            if new.branches and branch.id != new.at.id:
+            if new.branches and branch.id != new.at.id and len(line.ends) == new.after + len(new.branches):
                 moved = {
                     number: Branch(branch.id, at.head, at.depth)
                     for number, at in enumerate(new.branches, new.after + 1)
