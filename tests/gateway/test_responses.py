@@ -26,8 +26,16 @@ def response(number: int, output: list[Any]) -> dict[str, Any]:
     usage = {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3, "total_tokens": 13}
     usage["output_tokens_details"] = {"reasoning_tokens": 1}
     return {
-        "id": f"resp_{number}", "object": "response", "created_at": 1, "status": "completed", "model": "m",
-        "output": output, "usage": usage, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": "m",
+        "output": output,
+        "usage": usage,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
     }
 
 

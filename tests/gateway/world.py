@@ -38,7 +38,7 @@ def answer_to(ask: Ask) -> Answer:
 
 def slowly(number: int) -> Fault | None:
     """Some answers take so long that the request is stored before them."""
-    return Fault("slow", seconds=0.12) if number % 13 == 0 else None
+    return Fault("slow", seconds=0.12) if number % 37 == 0 else None
 
 
 @dataclass

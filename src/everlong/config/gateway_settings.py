@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everlong.config.fields import Name, Section, WebAddress, Whole, setting
+from everlong.config.fields import Flag, Name, Section, WebAddress, Whole, setting
 
 __all__ = ["GatewaySettings", "RouteSettings"]
 
@@ -10,11 +10,18 @@ __all__ = ["GatewaySettings", "RouteSettings"]
 class RouteSettings(Section):
     """Where requests for some models go."""
 
-    base_url: WebAddress = setting(..., "an http:// or https:// address", "The upstream.")
+    base_url: WebAddress | None = setting(
+        None, "an http:// or https:// address, or null", "The upstream; null for the one that holds for all."
+    )
     key_variable: Name | None = setting(
         None,
         "the name of an environment variable, or null",
         "The environment variable with the key that takes the place of the client's own.",
+    )
+    recall: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether models get a tool to look up what was said before, which the client does not see.",
     )
 
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from everlong.errors import NotStored
 from everlong.gateway.dialects import Dialect, is_leading
 from everlong.gateway.lines import Line
-from everlong.gateway.raw import Read, Span
+from everlong.gateway.raw import Read, Span, read_body
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
@@ -20,6 +21,7 @@ from everlong.store.turns import storable
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
+    from everlong.gateway.spool import Spooled
     from everlong.model import Message
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Store
@@ -49,7 +51,6 @@ class Ended:
     error: str | None = None
     is_cut: bool = False
     """Whether the client hung up."""
-    began: float | None = None
 
     @property
     def status(self) -> End:
@@ -114,14 +115,11 @@ class Keeper:
         ends = [entry.end for entry in read.entries]
         head = Read(read.before, {}, read.start, 0, [])
         line = Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None)
-        line.settled, line.answered, line.hint = len(ends), first_answer(read.entries), hint
+        line.answered, line.hint = first_answer(read.entries), hint
         if self.view_in_force(branch) is not None:
             line.view = applied_view(self.store, self.dialect, line)
-        shared = self.fork_depth(branch)
         places = {
-            number: Branch(branch.id, place.head, place.depth)
-            for number, place in enumerate(new.branches, lead + 1)
-            if place.depth > shared
+            number: Branch(branch.id, place.head, place.depth) for number, place in enumerate(new.branches, lead + 1)
         }
         return line, places
 
@@ -134,10 +132,10 @@ class Keeper:
         row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
         return None if row is None else row[0]
 
-    def fork_depth(self, at: Branch) -> int:
-        """How deep a branch is that of another from which it comes."""
-        row = self._first("SELECT fork_depth FROM branch WHERE id = ?", at.id)
-        return 0 if row is None else int(row[0])
+    def owned(self, at: Branch) -> Branch | None:
+        """A place with the branch that its node is on; None where that is not stored."""
+        row = self._first("SELECT branch FROM node WHERE id = ? AND tenant = ?", at.head, self.store.tenant)
+        return None if row is None else Branch(row[0], at.head, at.depth)
 
     def begun(self, line: Line, model: str | None) -> int:
         """Say that a request goes out; the number of its turn."""
@@ -147,7 +145,7 @@ class Keeper:
         """Say what became of it."""
         self.store.turns.finish(turn, ended.message, usage=ended.usage, status=ended.status, error=ended.error)
 
-    def recorded(self, line: Line, model: str | None, ended: Ended) -> int:
+    def recorded(self, line: Line, model: str | None, ended: Ended, began: float | None = None) -> int:
         """Store a request that is over already."""
         return self.store.turns.whole(
             line.branch,
@@ -157,24 +155,49 @@ class Keeper:
             usage=ended.usage,
             status=ended.status,
             error=ended.error,
-            began=ended.began,
+            began=began,
         )
 
-    def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
+    def replayed(self, entry: Spooled) -> None:
+        """Store what had to wait for the database."""
+        if entry.body is not None:
+            branch = self.opened(read_body(entry.body.encode(), "messages"), entry.hint)[0].branch
+        elif entry.at is None:
+            raise NotStored("an entry of the spool says nowhere where it belongs")
+        else:
+            given = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])
+            at = self.owned(given) if given.depth else given
+            if at is None:
+                raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
+            branch = self.appended(at, entry.messages)
+        known = "SELECT 1 FROM turn WHERE branch = ? AND depth = ? AND ts = ?"
+        if self._first(known, branch.id, branch.depth, entry.began) is not None:
+            return  # it was stored, and only the journal did not hear of it
+        is_second = any(one.message["role"] == "assistant" for one in self.store.entries(branch) if one.id is not None)
+        self.store.turns.whole(
+            branch,
+            entry.reply,
+            model=entry.model,
+            session=self.session(branch, entry.model, entry.hint, is_second=is_second),
+            usage=entry.usage,
+            status=entry.status,  # type: ignore[arg-type]  # as it was written
+            error=entry.error,
+            began=entry.began,
+        )
+
+    def session(self, at: Branch, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
         """The session of a conversation; begun where it has none and somebody has answered in it.
 
         Requests without an answer in them have none: many conversations begin alike.
         """
         if not is_second:
             return None
-        for ident, origin in self._all(_SESSION, self.store.tenant, line.branch.id):
+        for ident, origin in self._all(_SESSION, self.store.tenant, at.id):
             known = json.loads(origin).get("client_session") if origin else None
             if hint is None or known is None or known == hint:
                 return str(ident)
         about: dict[str, Any] | None = {"client_session": hint} if hint else None
-        return self.store.sessions.started(
-            line.branch, platform=PLATFORM, model=storable(model), origin=about, from_depth=0
-        )
+        return self.store.sessions.started(at, platform=PLATFORM, model=storable(model), origin=about, from_depth=0)
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 

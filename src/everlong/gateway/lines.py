@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    import asyncio
-
     from everlong.caching import PromptCache
     from everlong.gateway.raw import Read
     from everlong.model import Message
@@ -68,13 +66,8 @@ class Line:
     session: str | None = None
     cache: PromptCache | None = None
     """Where the gateway itself places cache markers, what it has placed."""
-    pending: asyncio.Future[Any] | None = None
-    """Set while what is new is being stored."""
     reported: tuple[int, int] | None = None
     """Bytes of the last body that was sent, and the tokens that the API counted in it."""
-
-    settled: int = 0
-    """So many entries are stored for certain; the places of later ones may turn out to be on another branch."""
     answered: int = 0
     """The number of the first entry in which a model speaks; 0 where none does."""
     hint: str | None = None
@@ -99,17 +92,19 @@ class Line:
             session=self.session if is_whole and hint == self.hint else None,
             cache=self.cache if is_whole else None,
             reported=self.reported if is_whole else None,
-            settled=count,
             answered=self.answered if self.answered <= count else 0,
             hint=hint,
         )
 
 
 class Place(NamedTuple):
-    """A known beginning of a body: the conversation, how many entries of it, and the node there."""
+    """A known beginning of a body: the conversation, the number of its last entry, and the node there.
+
+    On which branch that node is, is asked when something is stored after it; by then it may be another one.
+    """
 
     line: Line
-    count: int
+    number: int
     branch: Branch
 
 

@@ -100,7 +100,7 @@ class Responder:
             data = await upstream.read()
             reply = reply_of(RESPONSES, data, encoding) if upstream.status == 200 else None
             ended = Ended(reply, None if reply is not None else f"status {upstream.status}")
-            return await answered(upstream, data, await self._finish(known, call, ended))
+            return answered(upstream, data, await self._finish(known, call, ended))
         tap = StreamTap(RESPONSES, encoding)
         is_finished = False
 
@@ -111,10 +111,7 @@ class Responder:
                 reply = tap.reply()
                 await self._finish(known, call, Ended(reply, None if reply is not None else "the stream broke off"))
 
-        try:
-            return await streamed(request, upstream, tap, before_end, {})
-        finally:
-            upstream.release()
+        return await streamed(request, upstream, tap, before_end, {})
 
     async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:
         """Store what became of a request; a header that says so where that failed."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.gateway.items import Asked, asked, messages_of
 from everlong.gateway.keeper import PLATFORM
-from everlong.gateway.raw import _meant
+from everlong.gateway.raw import meant
 from everlong.store.tree import Branch
 from everlong.store.turns import storable
 
@@ -62,7 +62,7 @@ class Responses:
 
     def enter(self, body: bytes, hint: str | None) -> Call:
         """Take a request in; `Broken` where it cannot be read."""
-        said = asked(_meant(body))
+        said = asked(meant(body))
         place = next((self._places[name] for name in said.follows if name in self._places), None)
         return Call(said, self._writer.submit(lambda: self._begin(said, place, hint)))
 

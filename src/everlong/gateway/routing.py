@@ -27,6 +27,8 @@ class Route:
     provider: str
     key: str | None = None
     """A key that takes the place of the client's own."""
+    recalls: bool = False
+    """Whether the model may look up what was said before."""
 
     @property
     def shown(self) -> str:
@@ -70,7 +72,8 @@ class Routes:
         for pattern, route in self._gateway.routes.items():
             if fnmatchcase(model, pattern):
                 key = os.environ.get(route.key_variable) if route.key_variable else None
-                return Route(route.base_url, api, _provider(route.base_url), key)
+                url = route.base_url or self._default[api].base_url
+                return Route(url, api, _provider(url), key, route.recall)
         return self._default[api]
 
     @staticmethod

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from everlong.gateway.encodings import Unreadable, decoder, plain
-from everlong.gateway.raw import Broken, _meant
+from everlong.gateway.raw import Broken, meant
 
 if TYPE_CHECKING:
     from everlong.providers.base import Reply
@@ -43,7 +43,7 @@ class Tapped(Protocol):
 def reply_of(dialect: Tapped, data: bytes, encoding: str = "") -> Reply | None:
     """The reply that a whole answer holds; None where it holds none."""
     try:
-        answer = _meant(plain(data, encoding))
+        answer = meant(plain(data, encoding))
         return dialect.reply(answer) if isinstance(answer, dict) else None
     except _MADE_UP:
         return None
@@ -109,6 +109,6 @@ def _events(data: bytes) -> Iterator[dict[str, Any]]:
             text = b"\n".join(lines)
             lines = []
             if text.strip() not in {b"", b"[DONE]"}:
-                value = _meant(text)
+                value = meant(text)
                 if isinstance(value, dict):
                     yield value
