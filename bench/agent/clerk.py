@@ -19,7 +19,7 @@ __all__ = ["Clerk", "is_for_memory", "is_for_summary"]
 
 _TICKET = re.compile(r"\(HB-(\d+)\)")
 _CALL = re.compile(r"hb(\d+)_(\d+)_\d+$")
-_LONG_HIT = re.compile(r", id ([0-9a-f]{12})\]\n(?:(?!\n\n\[).)*?read_turn gives the rest", re.DOTALL)
+_LONG_HIT = re.compile(r", id ([0-9a-f]{12})\]\n(?:(?!\n\n\[).)*?\w*read_turn gives the rest", re.DOTALL)
 _LOOKS = ("page 1", "whole message", "page 2")
 """How far it reads on, and what that is called."""
 
@@ -28,9 +28,10 @@ _SUMMARY_ITEMS = 24
 
 
 class Clerk:
-    """Answers by ticket, and questions from what is in sight."""
+    """Answers by ticket, and questions from what is in sight; its tools for looking back may have a prefix."""
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
+    def __init__(self, jobs: Iterable[Job], prefix: str = "") -> None:
+        self._prefix = prefix
         self._jobs = {job.ticket: job for job in jobs}
         self._questions = {fact.question: fact for fact in FACTS}
         self.found: dict[str, str] = {}
@@ -80,11 +81,11 @@ class Clerk:
         if look == 1 and (best := _LONG_HIT.search(ask.results[-1][1])) is None:
             look = 2  # there is nothing to read on in
         if look == 0:
-            call = Call("recall", {"query": fact.question}, f"call_ask{place}_0")
+            call = Call(f"{self._prefix}recall", {"query": fact.question}, f"call_ask{place}_0")
         elif look == 1 and best is not None:
-            call = Call("read_turn", {"id": best[1]}, f"call_ask{place}_1")
+            call = Call(f"{self._prefix}read_turn", {"id": best[1]}, f"call_ask{place}_1")
         elif look == 2:
-            call = Call("recall", {"query": fact.question, "page": 2}, f"call_ask{place}_2")
+            call = Call(f"{self._prefix}recall", {"query": fact.question, "page": 2}, f"call_ask{place}_2")
         else:
             return Answer(UNKNOWN)
         return Answer("", [call])

@@ -1,1 +1,1 @@
-"""Benchmarks of the gateway: identity, fuzzing."""
+"""Benchmarks of the gateway, against a bare relay and by the upstream's own account."""

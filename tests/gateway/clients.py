@@ -36,6 +36,7 @@ class Sent(NamedTuple):
     """A request that was sent, and the number of the reply that it got."""
 
     client: str
+    family: str
     tenant: str
     items: tuple[Item, ...]
     reply: str
@@ -56,14 +57,19 @@ class Client:
     is_plain: bool = True
     """Whether it has only ever gone on."""
     turns: int = 0
+    family: str = ""
+    """Forks have that of the conversation that they come from."""
+
+    def __post_init__(self) -> None:
+        self.family = self.family or self.name
 
     def fork(self, name: str) -> Client:
-        """Another conversation that goes on from somewhere in this one."""
+        """Another conversation that goes on from somewhere in this one; whoever speaks first there goes on with it."""
         places = [at for at, item in enumerate(self.history, 1) if item.kind == "assistant"]
         other = copy.deepcopy(self)
         other.name, other.rng = name, random.Random(f"{name} {self.rng.random()}")
         other.history = self.history[: self.rng.choice(places)]
-        other.is_plain = False
+        other.is_plain = self.is_plain = False
         return other
 
     # -- what a client does next ---------------------------------------------------------------------------------------
@@ -163,8 +169,8 @@ class Client:
                 parts = [{"type": "text", "text": item.text}]
                 content = parts if item.kind == "user" and self.rng.random() < 0.5 else item.text
                 messages.append({"role": item.kind, "content": content})
-        function = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
-        return {"model": "gpt-test", "messages": messages, "tools": [{"type": "function", "function": function}]}
+        look: Any = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+        return {"model": "gpt-test", "messages": messages, "tools": [{"type": "function", "function": look}]}
 
 
 def _block(item: Item) -> tuple[str, dict[str, Any]]:

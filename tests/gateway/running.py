@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
@@ -21,7 +24,7 @@ from everlong.store import Store
 from everlong.store.database import Database, open_database
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
 
-__all__ = ["Answer", "Raw", "Running", "run_gateway"]
+__all__ = ["TENANT", "Answer", "Raw", "Running", "run_gateway"]
 
 TENANT = "x-test-tenant"
 
@@ -32,6 +35,9 @@ class ForTenants(Gateway):
     async def converse(self, request: web.Request, dialect: Any, tenant: str) -> web.StreamResponse:
         return await super().converse(request, dialect, request.headers.get(TENANT, tenant))
 
+    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        return await super().respond(request, request.headers.get(TENANT, tenant))
+
 
 @dataclass
 class Running:
@@ -40,13 +46,15 @@ class Running:
     port: int
     gateway: Gateway
     database: Database
+    loop: asyncio.AbstractEventLoop
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def store(self, tenant: str = "local") -> Store:
-        """What it has stored."""
+        """What it has stored, once all that it has taken is there."""
+        asyncio.run_coroutine_threadsafe(_settled(self.gateway), self.loop).result(20)
         return Store(self.database, tenant)
 
     def raw(self) -> Raw:
@@ -54,12 +62,18 @@ class Running:
         return Raw(self.port)
 
 
+async def _settled(gateway: Gateway) -> None:
+    while tasks := [*gateway._background, *gateway._responder._leaving]:
+        await asyncio.wait(tasks)
+
+
 @contextmanager
 def run_gateway(upstream: str, database: str, settings: Mapping[str, Any] | None = None) -> Iterator[Running]:
     """Run a gateway in front of an upstream, on a free port."""
     given = Settings.model_validate({"auxiliary": {"compression": {"provider": "main"}}, **(settings or {})})
     opened = open_database(database)
-    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=lambda: None)
+    folder = Path(tempfile.mkdtemp(prefix="everlong-spool-"))
+    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=lambda: None, spool=folder)
     loop = asyncio.new_event_loop()
     ports: list[int] = []
     ready, leaving = threading.Event(), asyncio.Event()
@@ -80,13 +94,15 @@ def run_gateway(upstream: str, database: str, settings: Mapping[str, Any] | None
     thread.start()
     ready.wait(20)
     try:
-        yield Running(ports[0], gateway, opened)
+        yield Running(ports[0], gateway, opened, loop)
     finally:
         loop.call_soon_threadsafe(leaving.set)
         thread.join(30)
         assert not thread.is_alive(), "the gateway does not come to an end"
         loop.close()
         opened.close()
+        assert not any(folder.glob("*.jsonl")), "something is left in the journal"
+        shutil.rmtree(folder)
 
 
 @dataclass
@@ -160,8 +176,10 @@ class Raw:
     def answer(self, *, has_body: bool = True) -> Answer:
         """A whole answer; `Hangup` where it is cut."""
         answer = self.head()
-        if not has_body:
-            return answer
+        return self.rest_of(answer) if has_body else answer
+
+    def rest_of(self, answer: Answer) -> Answer:
+        """The body of an answer of which the head was read."""
         if "chunked" in (answer.header("transfer-encoding") or ""):
             answer.body = self.wire.chunks()
         elif (length := answer.header("content-length")) is not None:

@@ -6,11 +6,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.gateway.running import run_gateway
-from tests.gateway.world import World, answer_to, problems_in
 
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.gateway.running import run_gateway
+from tests.gateway.world import World, answer_to, problems_in, slowly
 
 CONVERSATIONS = 40
 STEPS = 4
@@ -24,10 +24,10 @@ def tenants() -> list[str]:
 def test_every_turn_is_where_it_belongs_after_a_restart_too(seed: int, tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     world = World(seed, tenants(), CONVERSATIONS // 2)
-    with ModelServer(answer_to) as model:
+    with ModelServer(answer_to, faults=slowly) as model:
         for _ in range(2):
             with run_gateway(model.url, path) as running:
-                world.go_on(STEPS, lambda: [running.port])  # noqa: B023 - used before the next one
+                world.go_on(STEPS, lambda: [running.port])
         assert not model.rejections
         with Store.open(path) as opened:
             assert problems_in(world, lambda tenant: Store(opened.database, tenant)) == []
@@ -35,9 +35,9 @@ def test_every_turn_is_where_it_belongs_after_a_restart_too(seed: int, tmp_path:
 
 def test_every_turn_is_where_it_belongs_with_two_replicas_of_which_one_is_restarted(postgres_url: str) -> None:
     world = World(3, tenants(), CONVERSATIONS // 2)
-    with ModelServer(answer_to) as model, run_gateway(model.url, postgres_url) as lasting:
+    with ModelServer(answer_to, faults=slowly) as model, run_gateway(model.url, postgres_url) as lasting:
         for _ in range(2):
             with run_gateway(model.url, postgres_url) as running:
-                world.go_on(STEPS, lambda: [lasting.port, running.port])  # noqa: B023 - used before the next one
+                world.go_on(STEPS, lambda: [lasting.port, running.port])
         assert not model.rejections
         assert problems_in(world, lasting.store) == []

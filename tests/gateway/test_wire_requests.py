@@ -152,6 +152,11 @@ def test_path_and_query_go_on_as_they_are_written(target: str, raw: Raw, upstrea
     assert upstream.last.target.rstrip("?") == target.rstrip("?")
 
 
+def test_a_host_in_the_path_is_not_asked(raw: Raw, upstream: Upstream) -> None:
+    assert raw.ask(b"{}", "http://user:pass@example.invalid:1/v1/messages?beta=true").status == 200
+    assert upstream.last.target == "/v1/messages?beta=true"
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
 def test_a_compressed_body_goes_on_as_it_came_and_is_read_all_the_same(
     encoding: str, raw: Raw, relay: Running, upstream: Upstream

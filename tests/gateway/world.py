@@ -16,16 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.gateway.clients import Client, Item, Sent, reply_items, told
-from tests.gateway.running import TENANT
+from sqlalchemy import select
 
 from everlong.store import Store
 from everlong.store.schema import session as sessions
 from everlong.store.tree import Branch
-from everlong.testing.server import Answer, Ask, Call
-from sqlalchemy import select
+from everlong.testing.server import Answer, Ask, Call, Fault
+from tests.gateway.clients import Client, Item, Sent, reply_items, told
+from tests.gateway.running import TENANT
 
-__all__ = ["World", "answer_to", "problems_in"]
+__all__ = ["World", "answer_to", "problems_in", "slowly"]
 
 TITLE = "Write a title of a few words for this conversation."
 
@@ -34,6 +34,11 @@ def answer_to(ask: Ask) -> Answer:
     """A model that never says the same thing twice."""
     calls = [Call("look", {"at": f"place {ask.number}"})] if ask.number % 3 == 1 else []
     return Answer(f"This is reply {ask.number}.", calls=calls)
+
+
+def slowly(number: int) -> Fault | None:
+    """Some answers take so long that the request is stored before them."""
+    return Fault("slow", seconds=0.12) if number % 37 == 0 else None
 
 
 @dataclass
@@ -112,10 +117,11 @@ class World:
             client.say()
         if client.rng.random() < 0.1:
             self._ask_aside(client, port)
-        if client.rng.random() < 0.1:  # it did not get the answer, and asks again
-            self._ask(client, port, client.body(), client.history)
-        reply = self._ask(client, port, client.body(streams=client.rng.random() < 0.3), client.history)
-        client.history += reply
+        # Some ask again before they have the answer, and go on with the one that comes to the second.
+        bodies = [client.body(streams=client.rng.random() < 0.3) for _ in range(2 if client.rng.random() < 0.1 else 1)]
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            replies = list(pool.map(lambda body: self._ask(client, port, body, client.history), bodies))
+        client.history += replies[-1]
         client.turns += 1
 
     def _ask_aside(self, client: Client, port: int) -> None:
@@ -145,7 +151,7 @@ class World:
             raise ValueError(f"{answer.status} {answer.headers.get('x-everlong-warning')} {data[:300]!r}")
         reply = reply_items(_message(data, client.api, is_stream=b'"stream": true' in body))
         with self._lock:
-            self.sent.append(Sent(client.name, client.tenant, items, reply[0].text, is_side))
+            self.sent.append(Sent(client.name, client.family, client.tenant, items, reply[0].text, is_side))
         return reply
 
 
@@ -234,17 +240,17 @@ def _sessions(store: Store, expected: dict[str, Sent], world: World) -> list[str
             members[turn.session].append(sent)
             of_client[sent.client].add(turn.session)
     for ident, turns in members.items():
-        names = {sent.client for sent in turns}
+        names = {sent.family for sent in turns}
         longest = max(turns, key=lambda sent: len(sent.items)).items
         if len(names) > 1:
             problems.append(f"{store.tenant}: session {ident} holds turns of {sorted(names)}")
         if any(sent.items != longest[: len(sent.items)] for sent in turns):
             problems.append(f"{store.tenant}: session {ident} holds turns that do not follow each other")
-    for client in world.clients:
-        if client.tenant == store.tenant and client.is_plain and len(of_client[client.name]) > 1:
-            problems.append(
-                f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} sessions"
-            )
+    problems += [
+        f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} sessions"
+        for client in world.clients
+        if client.tenant == store.tenant and client.is_plain and len(of_client[client.name]) > 1
+    ]
     with store.database.read() as connection:
         rows = connection.execute(select(sessions.c.id).where(sessions.c.tenant == store.tenant)).scalars()
         problems += [f"{store.tenant}: session {ident} has no turn" for ident in rows if ident not in members]

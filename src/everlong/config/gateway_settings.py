@@ -19,12 +19,17 @@ class RouteSettings(Section):
     """Where requests for some models go."""
 
     base_url: WebAddress | None = setting(
-        None, "an http:// or https:// address, or null", "The upstream; null for that of gateway.upstream."
+        None, "an http:// or https:// address, or null", "The upstream; null for the one that holds for all."
     )
     key_variable: Name | None = setting(
         None,
         "the name of an environment variable, or null",
         "The environment variable with the key that takes the place of the client's own.",
+    )
+    recall: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether models get a tool to look up what was said before, which the client does not see.",
     )
 
 

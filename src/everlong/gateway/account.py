@@ -62,6 +62,11 @@ class Account:
         return self.caller.tenant if self.caller is not None else ""
 
     @property
+    def spoken(self) -> frozenset[str]:
+        """The headers in which a key of the gateway came."""
+        return self.caller.spoken if self.caller is not None else frozenset()
+
+    @property
     def seconds(self) -> float:
         """How long it has taken so far."""
         return time.perf_counter() - self.begun

@@ -16,9 +16,10 @@ from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.front import Front, dialect_of
 from everlong.gateway.limits import Limits, Refused
 from everlong.gateway.metrics import CONTENT_TYPE
+from everlong.gateway.quiet import server_logger
 from everlong.gateway.raw import Broken, read_body
 from everlong.gateway.relay import MAX_HEADER_BYTES, answered
-from everlong.gateway.through import passed_through, target_of, whole_answer
+from everlong.gateway.through import passed_through, safe_target, whole_answer
 
 if TYPE_CHECKING:
     from everlong.gateway.account import Account
@@ -37,6 +38,7 @@ _READY_SECONDS = 2.0
 SERVER_OPTIONS: dict[str, Any] = {
     "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
     "auto_decompress": False,  # bodies go on as they came
+    "logger": server_logger(),
     "max_line_size": MAX_HEADER_BYTES,
     "max_field_size": MAX_HEADER_BYTES,
 }
@@ -62,7 +64,7 @@ def make_app(gateway: Gateway, front: Front | None = None) -> web.Application:
     add.add_post("/v1/messages", route("messages", endpoints.messages))
     add.add_post("/v1/messages/count_tokens", route("count_tokens", endpoints.count_tokens))
     add.add_get("/v1/models", route("models", endpoints.models), allow_head=False)
-    add.add_route("*", "/v1/responses", route("responses", endpoints.responses))
+    add.add_post("/v1/responses", route("responses", endpoints.responses))
     add.add_route("HEAD", "/", route("health", endpoints.hello, is_open=True))
     add.add_route("HEAD", "/api/hello", route("health", endpoints.hello, is_open=True))
     for path, name, handler, is_open in (
@@ -95,6 +97,9 @@ class _Endpoints:
     async def messages(self, request: web.Request, account: Account) -> web.StreamResponse:
         return await self._converse(request, ANTHROPIC, account)
 
+    async def responses(self, request: web.Request, account: Account) -> web.StreamResponse:
+        return await self._gateway.respond(request, account.tenant)
+
     async def _converse(self, request: web.Request, dialect: Dialect, account: Account) -> web.StreamResponse:
         return await self._gateway.converse(request, dialect, account.tenant)
 
@@ -103,7 +108,7 @@ class _Endpoints:
     async def models(self, request: web.Request, account: Account) -> web.StreamResponse:
         route = self._gateway.routes.default(dialect_of(request).name)
         upstream, data = await whole_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
-        return await answered(upstream, data, {})
+        return answered(upstream, data, {})
 
     async def count_tokens(self, request: web.Request, account: Account) -> web.StreamResponse:
         """What the upstream counts; where it has no such endpoint, our own count."""
@@ -116,7 +121,7 @@ class _Endpoints:
         if not self._counting.lacks(route.base_url):
             upstream, data = await whole_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
             if upstream.status not in {404, 405, 501}:
-                return await answered(upstream, data, {})
+                return answered(upstream, data, {})
             self._counting.lacking(route.base_url)
         try:
             count = await self._counting.count(ANTHROPIC, body)
@@ -124,14 +129,9 @@ class _Endpoints:
             raise Refused(400, f"this request cannot be counted: {error}") from error
         return web.json_response({"input_tokens": count})
 
-    async def responses(self, request: web.Request, account: Account) -> web.StreamResponse:
-        route = self._gateway.routes.default(OPENAI.name)
-        account.provider, account.api = route.provider, OPENAI.name
-        return await passed_through(self._gateway.relay, request, account, route, await request.read())
-
     async def other(self, request: web.Request, account: Account) -> web.StreamResponse:
         """Pass on what is not ours; a key of the gateway's opens only what the gateway knows, unless it may more."""
-        target_of(request)
+        safe_target(request)
         caller = account.caller
         if caller is not None and caller.spoken and caller.limits is not None and not caller.limits.other_paths:
             has_own = {"Authorization", "x-api-key"} - caller.spoken

@@ -43,4 +43,4 @@ def hint_in(metadata: Any) -> str | None:
 
 
 def _cut(name: str) -> str:
-    return name.encode("utf-8", "replace").decode()[:_LONGEST]
+    return name.encode("utf-8", "replace").decode().replace("\0", "")[:_LONGEST]

@@ -8,16 +8,16 @@ one that was read before is read only where it has grown. Knows no API.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from json.decoder import scanstring
+from json.decoder import scanstring  # type: ignore[attr-defined]  # as old as the module, and documented nowhere
 from typing import Any
 
 import orjson
 
-__all__ = ["Broken", "Read", "Span", "dumped", "read_body", "read_more", "spliced"]
+__all__ = ["Broken", "Read", "Span", "dumped", "meant", "read_body", "read_more", "spliced"]
 
-_scan = json.JSONDecoder(strict=False).scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
 _SPACE = frozenset(" \t\n\r")
 
 
@@ -156,6 +156,7 @@ class _Scanner:
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")
         try:
+            name: str
             name, self._at = scanstring(self._text, self._at, False)
         except ValueError as error:
             raise Broken(str(error)) from error
@@ -172,7 +173,7 @@ class _Scanner:
         except (ValueError, RecursionError) as error:
             raise Broken(str(error)) from error
         first, last = self._offset + start, self.place
-        return Span(first, last, _meant(self._body[first:last]))
+        return Span(first, last, meant(self._body[first:last]))
 
     def _comma(self, closing: str) -> None:
         if self._has(","):
@@ -198,7 +199,8 @@ class _Scanner:
         self._at = at
 
 
-def _meant(data: bytes) -> Any:
+def meant(data: bytes) -> Any:
+    """What some JSON means; `Broken` where it is none."""
     try:
         return orjson.loads(data)
     except ValueError:

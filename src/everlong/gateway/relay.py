@@ -7,7 +7,7 @@ has stored what it saw. An answer that breaks off breaks off for the client too.
 from __future__ import annotations
 
 import io
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
@@ -19,7 +19,18 @@ from everlong.gateway.encodings import readable_of
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, StreamReader
 
-__all__ = ["MAX_HEADER_BYTES", "ClientGone", "Relay", "Tap", "answered", "forwarded_headers", "is_whole", "streamed"]
+__all__ = [
+    "MAX_HEADER_BYTES",
+    "ClientGone",
+    "Relay",
+    "Stream",
+    "Tap",
+    "answered",
+    "forwarded_headers",
+    "is_whole",
+    "streamed",
+    "target_of",
+]
 
 _HOP = frozenset(
     {
@@ -99,17 +110,74 @@ def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[
     return passed
 
 
+def target_of(request: web.Request) -> str:
+    """The path and query that a client asked for, as it wrote them; a host that it named with them is left out."""
+    url = request.rel_url
+    return f"{url.raw_path}?{url.raw_query_string}" if url.raw_query_string else url.raw_path
+
+
 def is_whole(upstream: ClientResponse) -> bool:
     """Whether an answer is one piece, which is of no use before it has come to its end."""
     kind = upstream.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind == "application/json" or (kind != "text/event-stream" and "Content-Length" in upstream.headers)
 
 
-async def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str]) -> web.Response:
+def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str]) -> web.Response:
     """A whole answer as it came."""
     headers = forwarded_headers(upstream.headers.items(), without=_LENGTH)
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=data)
+
+
+class Stream:
+    """A stream to the client that begins as the upstream's does, and ends as it ends."""
+
+    def __init__(self, request: web.Request, upstream: ClientResponse, extra: dict[str, str]) -> None:
+        headers = forwarded_headers(upstream.headers.items(), without=frozenset())
+        headers.update(extra)
+        self._request = request
+        self.response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
+        self.is_cut = False
+        """Whether the upstream has broken off."""
+
+    def without_length(self) -> None:
+        """Say that other bytes are sent than came."""
+        self.response.headers.popall("Content-Length", None)
+
+    async def open(self) -> None:
+        """Send the head."""
+        try:
+            await self.response.prepare(self._request)
+        except ConnectionError as error:
+            raise ClientGone from error
+
+    async def chunks(self, upstream: ClientResponse) -> AsyncIterator[bytes]:
+        """What comes from upstream, as it comes."""
+        while not self.is_cut:
+            chunk, self.is_cut = await _next_chunk(upstream.content)
+            if not chunk:
+                return
+            yield chunk
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece."""
+        try:
+            await self.response.write(data)
+        except ConnectionError as error:
+            raise ClientGone from error
+
+    async def end(self) -> web.StreamResponse:
+        """Come to an end, or break off, so that the client knows."""
+        if not self.is_cut:
+            try:
+                await self.response.write_eof()
+            except ConnectionError as error:
+                raise ClientGone from error
+            return self.response
+        self.response.force_close()
+        if self._request.transport is not None:
+            self._request.transport.close()
+        return self.response
 
 
 async def streamed(
@@ -120,29 +188,19 @@ async def streamed(
     extra: dict[str, str],
 ) -> web.StreamResponse:
     """Pass a stream on, chunk by chunk; `before_end` is awaited before its last bytes."""
-    headers = forwarded_headers(upstream.headers.items(), without=frozenset())
-    headers.update(extra)
-    response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
+    stream = Stream(request, upstream, extra)
     left = upstream.content_length
     try:
-        await response.prepare(request)
-        is_cut = False
-        while not is_cut:
-            chunk, is_cut = await _next_chunk(upstream.content)
-            if not chunk:
-                break
+        await stream.open()
+        async for chunk in stream.chunks(upstream):
             left = None if left is None else left - len(chunk)
             if tap(chunk) or left == 0:
                 await before_end()
-            await response.write(chunk)
+            await stream.write(chunk)
         await before_end()
-        if is_cut:
-            _cut(request, response)
-        else:
-            await response.write_eof()
-    except ConnectionError as error:  # those of the upstream are caught where it is read
-        raise ClientGone from error
-    return response
+        return await stream.end()
+    finally:
+        upstream.release()
 
 
 async def _next_chunk(content: StreamReader) -> tuple[bytes, bool]:
@@ -151,13 +209,6 @@ async def _next_chunk(content: StreamReader) -> tuple[bytes, bool]:
         return await content.readany(), False
     except (ClientError, OSError, TimeoutError):
         return content._read_nowait(-1), True  # noqa: SLF001 - what came before the break is the client's
-
-
-def _cut(request: web.Request, response: web.StreamResponse) -> None:
-    """Close the client's connection without a proper end, so that it knows."""
-    response.force_close()
-    if request.transport is not None:
-        request.transport.close()
 
 
 def _sendable(value: str) -> str:

@@ -35,6 +35,8 @@ class Route:
     """A key that takes the place of the client's own."""
     spare_key: str | None = None
     """A key for clients who sent that of the gateway and none for the upstream."""
+    recalls: bool = False
+    """Whether the model may look up what was said before."""
 
     @property
     def shown(self) -> str:
@@ -126,7 +128,7 @@ class Routes:
         found = {}
         for api, usual in self._default.items():
             route = usual if given.base_url is None else self._for(api, given.base_url)
-            found[api] = replace(route, key=key)
+            found[api] = replace(route, key=key, recalls=given.recall)
         return found
 
     def _for(self, api: str, url: str) -> Route:

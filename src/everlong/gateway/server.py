@@ -88,9 +88,8 @@ class GatewayServer:
             await self._read_spend()
             self._runner = _Runner(
                 make_app(self.gateway, self.front),
-                **SERVER_OPTIONS,
+                **{**SERVER_OPTIONS, "logger": server_logger(self._log)},
                 access_log=None,
-                logger=server_logger(self._log),
                 keepalive_timeout=_IDLE_SECONDS,
                 shutdown_timeout=_LAST_SECONDS,
             )

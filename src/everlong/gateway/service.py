@@ -7,80 +7,58 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, web
 
-from everlong.context import ContextCompressor
+from everlong.config.paths import data_home
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
-from everlong.gateway.account import REQUEST_ID, Account, account_of
-from everlong.gateway.dialects import Dialect
-from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.answering import Answering
+from everlong.gateway.dialects import ANTHROPIC, OPENAI, Dialect
+from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
 from everlong.gateway.metrics import Metrics
+from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken
-from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed
-from everlong.gateway.taps import StreamTap, reply_of
+from everlong.gateway.recalling import Lookup, looked_up, offered
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, target_of
+from everlong.gateway.responding import Responder
+from everlong.gateway.room import Room
+from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.visits import Visit, Visits
-from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
 from everlong.providers.auxiliary import summarizer_for
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
-from everlong.store.history import Occasion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from aiohttp import ClientResponse
-    from multidict import CIMultiDict
 
     from everlong.config import Settings
     from everlong.context import Summarizer
-    from everlong.gateway.routing import Route, Routes
+    from everlong.gateway.routing import Routes
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
 
 _log = logging.getLogger("everlong.gateway")
 
-WARNING = "x-everlong-warning"
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
-_SHARES = (0.7, 0.45, 0.25)
-_PLENTY = 0.8
+_REPLAY_SECONDS = 5.0
+_MOST_WAITING = 256
+"""So many turns may wait for the database before clients do."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
-
-
-@dataclass(slots=True)
-class _Passing:
-    """A request on its way through."""
-
-    request: web.Request
-    dialect: Dialect
-    route: Route
-    body: bytes
-    """As it came."""
-    visits: Visits
-    account: Account
-    visit: Visit | None = None
-    warning: str = ""
-
-    @property
-    def extra(self) -> dict[str, str]:
-        """Headers of our own on the answer."""
-        own = {REQUEST_ID: self.account.id}
-        return own | {WARNING: self.warning} if self.warning else own
-
-    @property
-    def spoken(self) -> frozenset[str]:
-        """Headers with a key of the gateway's."""
-        caller = self.account.caller
-        return caller.spoken if caller is not None else frozenset()
 
 
 class Gateway:
@@ -93,18 +71,20 @@ class Gateway:
         routes: Routes,
         *,
         summarizer: Callable[[], Summarizer | None] | None = None,
+        spool: Path | None = None,
     ) -> None:
         self.settings = settings
-        self.windows = Windows(settings)
         self.routes = routes
         self.database = database
         self.metrics = Metrics()
-        self._summarizer = summarizer or (lambda: _auxiliary(settings))
         self.relay = Relay()
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
+        self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)), self.metrics)
+        self._spool = Spool(spool or data_home() / "gateway-spool")
+        self._responder = Responder(self.relay, routes, database, self._writer)
         self._visits: dict[tuple[str, str], Visits] = {}
-        self._background: dict[int, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
 
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
@@ -124,13 +104,18 @@ class Gateway:
     async def start(self) -> None:
         """Get ready."""
         await self.relay.start()
+        self._replaying = asyncio.create_task(self._replay())
 
     async def close(self) -> None:
         """Finish what is under way, and let go of everything."""
+        self._replaying.cancel()
+        await self._room.close()
         if self._background:
-            await asyncio.wait(self._background.values(), timeout=10)
+            await asyncio.wait(self._background, timeout=10)
+        await self._responder.close()
         await self.relay.close()
         await asyncio.to_thread(self._writer.close)
+        self._spool.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     # -- a request -----------------------------------------------------------------------------------------------------
@@ -143,12 +128,9 @@ class Gateway:
             said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
             return web.json_response(dialect.error(413, said), status=413)
         visits = self._visits_of(tenant, dialect)
-        account = account_of(request)
-        passing = _Passing(request, dialect, self.routes.default(dialect.name), body, visits, account)
+        passing = Passing(request, dialect, self.routes.default(dialect.name), body, visits)
         await self._enter(passing)
-        account.api, account.provider = dialect.name, passing.route.provider
-        if passing.visit is not None:
-            account.model = passing.visit.model
+        passing.account.api, passing.account.provider = dialect.name, passing.route.provider
         try:
             return await self._passed_on(passing)
         except ClientGone:
@@ -162,196 +144,172 @@ class Gateway:
             self._abandon(passing)
             raise
 
-    async def _enter(self, passing: _Passing) -> None:
+    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        """Pass on a request of the Responses API."""
+        return await self._responder.respond(request, tenant)
+
+    async def _enter(self, passing: Passing) -> None:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
         request, dialect = passing.request, passing.dialect
         try:
-            body = plain(passing.body, _encoding(passing), request.client_max_size)
+            body = plain(passing.body, passing.encoding, request.client_max_size)
             passing.visit = await passing.visits.enter(body, hint_of(request.headers))
+            passing.account.model = passing.visit.model
             passing.route = self.routes.find(dialect.name, passing.visit.model)
         except (Broken, Unreadable):
             pass
         except (EverlongError, OSError) as error:
-            passing.warning = _header_text(f"not stored: {error}")
+            passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), isinstance(error, AWAY)
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
-            passing.warning = _header_text(f"not stored: {type(error).__name__}")
+            passing.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
 
-    async def _passed_on(self, passing: _Passing) -> web.StreamResponse:
+    async def _passed_on(self, passing: Passing) -> web.StreamResponse:
         visit = passing.visit
         if visit is not None:
-            await self._make_room(passing, visit)
+            await self._room.make(passing, visit)
         for attempt in range(_TRIES + 1):
-            sent, headers = self._outgoing(passing)
-            passing.route.authorize(headers, passing.spoken)
-            url = passing.route.url(passing.request.path_qs)
-            upstream = await self.relay.send("POST", url, headers, sent)
+            sent = passing.body if visit is None else self._outgoing(passing, visit)
+            upstream = await self._send(passing, sent)
             if upstream.status == 200:
-                return await self._answer(passing, upstream, len(sent))
+                return await self._answering(passing, sent).answer(upstream)
             data = await upstream.read()
             if visit is not None and visit.line.cache is not None:
                 visit.line.cache.forget()
             if visit is not None and attempt < _TRIES and upstream.status in _PEEK_STATUS:
                 error = classify_answer(upstream.status, data)
-                if isinstance(error, ContextOverflow | RequestTooLarge) and await self._shorten(
+                if isinstance(error, ContextOverflow | RequestTooLarge) and await self._room.shorten(
                     passing, visit, error, attempt, len(sent)
                 ):
                     continue
             await self._finish(passing, Ended(error=f"status {upstream.status}"))
-            return await answered(upstream, data, passing.extra)
+            return answered(upstream, data, passing.extra)
         raise AssertionError("unreachable")
 
-    def _outgoing(self, passing: _Passing) -> tuple[bytes, CIMultiDict[str]]:
-        """What is sent: the bytes as they came where nothing is to be changed, else by the view in force, with markers.
-
-        Markers are put where the client has none.
-        """
+    async def _send(self, passing: Passing, body: bytes) -> ClientResponse:
         headers = forwarded_headers(passing.request.headers.items())
-        encoding, visit = _encoding(passing), passing.visit
-        sent = None if visit is None else self._changed(passing, visit)
-        if visit is None or sent is None or sent is visit.body:
-            if not encoding:
-                headers.popall("Content-Encoding", None)  # somebody on the way has unpacked it
-            return passing.body, headers
-        headers.popall("Content-Encoding", None)
-        return sent, headers
+        if body is not passing.body or not passing.encoding:
+            headers.popall("Content-Encoding", None)  # it is unpacked, by whomever
+        passing.route.authorize(headers, passing.account.spoken)
+        return await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
 
-    def _changed(self, passing: _Passing, visit: Visit) -> bytes:
+    def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
+        """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
         provider = passing.route.provider
         if provider == "custom" and passing.dialect.name == "anthropic":
             provider = "anthropic"  # whoever speaks this API takes its markers
         sent = visit.sent(passing.dialect)
-        return marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
+        if passing.route.recalls:
+            sent = offered(passing.dialect, sent)
+        sent = marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
+        return passing.body if sent == visit.body else sent
 
-    async def _answer(self, passing: _Passing, upstream: ClientResponse, sent: int) -> web.StreamResponse:
-        encoding = upstream.headers.get("Content-Encoding", "")
-        if is_whole(upstream):
-            data = await upstream.read()
-            reply = reply_of(passing.dialect, data, encoding)
-            await self._finish(passing, Ended(reply, None if reply is not None else "the answer holds no reply"), sent)
-            return await answered(upstream, data, passing.extra)
-        tap = StreamTap(passing.dialect, encoding)
-        is_finished = False
+    def _answering(self, passing: Passing, sent: bytes) -> Answering:
+        visit = passing.visit
+        if visit is None or not passing.route.recalls:
+            look_up = None
+        else:
+            line, store = visit.line, passing.visits.keeper.store
 
-        async def before_end() -> None:
-            nonlocal is_finished
-            if not is_finished:
-                is_finished = True
-                reply = tap.reply()
-                await self._finish(passing, Ended(reply, None if reply is not None else "the stream broke off"), sent)
+            async def look_up(lookups: list[Lookup]) -> dict[str, str]:
+                await passing.stored(visit)
+                work = partial(_all_looked_up, store, line.session, lookups)
+                return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
-        try:
-            return await streamed(passing.request, upstream, tap, before_end, passing.extra)
-        finally:
-            upstream.release()
-
-    # -- the window ----------------------------------------------------------------------------------------------------
-
-    async def _make_room(self, passing: _Passing, visit: Visit) -> None:
-        """Compact before the request is sent, if it would not fit; soon, if it will not fit soon."""
-        if not self.settings.compression.enabled:
-            return
-        dialect, route = passing.dialect, passing.route
-        size = self.windows.size(
-            visit.line, len(visit.sent(dialect)), visit.model, route.provider, dialect.answer_tokens(visit.read)
+        return Answering(
+            passing.request,
+            passing.dialect,
+            sent,
+            lambda: passing.extra,
+            lambda ended: self._finish(passing, ended, len(sent)),
+            look_up,
+            lambda body: self._send(passing, body),
         )
-        if size.is_too_large:
-            await self._settled(passing, visit)
-            await self._compact(passing, visit, "preflight", size.window)
-            after = self.windows.size(
-                visit.line, len(visit.sent(dialect)), visit.model, route.provider, dialect.answer_tokens(visit.read)
-            )
-            if after.is_too_large:
-                await self._compact(passing, visit, "preflight", size.window, int(_PLENTY * size.room))
-        elif size.is_due and visit.line.branch.id not in self._background:
-            task = asyncio.create_task(self._ahead(passing, visit, size.window))
-            self._background[visit.line.branch.id] = task
-            task.add_done_callback(lambda _, ident=visit.line.branch.id: self._background.pop(ident, None))
-
-    async def _ahead(self, passing: _Passing, visit: Visit, window: int) -> None:
-        """Compact while the answer comes; the view holds from the next request on."""
-        await self._settled(passing, visit)
-        await self._compact(passing, visit, "threshold", window)
-
-    async def _shorten(self, passing: _Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
-        """Make a request that was refused as too long shorter; False where that does not help."""
-        await self._settled(passing, visit)
-        if isinstance(error, ContextOverflow):
-            self.windows.learn(visit.model, passing.route.provider, error)
-            if error.prompt_tokens:
-                visit.line.reported = (sent, error.prompt_tokens)
-        size = self.windows.size(
-            visit.line, sent, visit.model, passing.route.provider, passing.dialect.answer_tokens(visit.read)
-        )
-        target = None if attempt == 0 else int(min(size.tokens, size.room) * _SHARES[attempt - 1])
-        await self._compact(passing, visit, "overflow", size.window, target)
-        return len(visit.sent(passing.dialect)) < sent
-
-    async def _compact(
-        self, passing: _Passing, visit: Visit, reason: str, window: int, target: int | None = None
-    ) -> None:
-        line, keeper = visit.line, passing.visits.keeper
-        occasion = Occasion(reason, line.session, visit.model, str(window))
-
-        def work() -> str:
-            engine = ContextCompressor(
-                window, settings=self.settings.compression, summarizer=self._summarizer(), model=visit.model
-            )
-            options = {"force": True} | ({} if target is None else {"target_tokens": target})
-            return keeper.compacted(line, engine, occasion, **options).outcome
-
-        passing.account.compactions.append(reason)
-        try:
-            outcome = await asyncio.get_running_loop().run_in_executor(self._workers, work)
-        except EverlongError as error:
-            outcome = "failed"
-            passing.warning = _header_text(f"not compacted: {error}")
-        self.metrics.compacted(reason, outcome)
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    async def _settled(self, passing: _Passing, visit: Visit) -> None:
-        """Wait until a request is stored."""
-        await asyncio.wait([passing.visits.begin(visit)])
-
-    async def _finish(self, passing: _Passing, ended: Ended, sent: int = 0) -> None:
+    async def _finish(self, passing: Passing, ended: Ended, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
-        visit, account = passing.visit, passing.account
+        visit = passing.visit
         if visit is None:
+            if passing.is_unstored:
+                await self._spool_whole(passing, ended)
             return
+        account = passing.account
+        account.session, account.branch = visit.line.session, visit.line.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
             usage = account.usage = ended.reply.usage
             visit.line.reported = (sent, usage.prompt_tokens)
-            account.cost = self.windows.cost(visit.model, passing.route.provider, usage)
+            account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
             ended = replace(ended, cost=account.cost)
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
         try:
-            await passing.visits.finish(visit, ended)
-            account.session, account.branch = visit.line.session, visit.line.branch.id
-        except (EverlongError, OSError) as problem:
-            passing.warning = _header_text(f"not stored: {problem}")
+            task = passing.visits.finish(visit, ended)
+        except OSError as problem:  # no journal: then the answer has to wait for the database
+            passing.warning = header_text(f"not in the journal: {problem}")
+            return
+        self._background.add(task)
+        task.add_done_callback(self._finished)
+        if self._writer.waiting > _MOST_WAITING:  # the database is slower than the clients
+            await asyncio.wait([task])
 
-    def _abandon(self, passing: _Passing) -> None:
+    async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
+        """Keep a request of a conversation that could not even be looked up."""
+        entry = Spooled(
+            tenant=passing.visits.keeper.store.tenant,
+            api=passing.dialect.name,
+            body=plain(passing.body, passing.encoding).decode("utf-8", "replace"),
+            at=None,
+            messages=[],
+            model=None,
+            hint=hint_of(passing.request.headers),
+            reply=ended.message,
+            usage=ended.usage,
+            status=ended.status,
+            error=ended.error,
+            began=time.time(),
+        )
+        try:
+            self._spool.keep(self._spool.put(entry), entry)
+        except OSError as error:
+            passing.warning = header_text(f"lost: {error}")
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a turn could not be stored: %s", type(error).__name__)  # what it says may have words in it
+
+    async def _replay(self) -> None:
+        """Store what waits in the spool whenever the database is there."""
+        while True:
+            with suppress(*AWAY):
+                await asyncio.to_thread(self._spool.take_over, self._replay_one)
+                self._spool.retry(self._replay_one)
+            await asyncio.sleep(_REPLAY_SECONDS)
+
+    def _replay_one(self, entry: Spooled) -> None:
+        dialect = next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)
+        Keeper(Store(self.database, entry.tenant), dialect).replayed(entry)
+
+    def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
         task = asyncio.get_running_loop().create_task(
             self._finish(passing, Ended(error="the client hung up", is_cut=True))
         )
-        self._background[id(task)] = task
-        task.add_done_callback(lambda done: self._background.pop(id(done), None))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _visits_of(self, tenant: str, dialect: Dialect) -> Visits:
         key = (tenant, dialect.name)
         if key not in self._visits:
             keeper = Keeper(Store(self.database, tenant), dialect)
-            self._visits[key] = Visits(keeper, self._writer)
+            self._visits[key] = Visits(keeper, self._writer, self._spool)
         return self._visits[key]
 
 
-def _encoding(passing: _Passing) -> str:
-    """The encoding that a body is in, if it still is."""
-    encoding = passing.request.headers.get("Content-Encoding", "")
-    return encoding if is_compressed(passing.body, encoding) else ""
+def _all_looked_up(store: Store, session: str | None, lookups: list[Lookup]) -> dict[str, str]:
+    return {one.id: looked_up(store, session, one) for one in lookups}
 
 
 def _auxiliary(settings: Settings) -> Summarizer | None:
@@ -360,7 +318,3 @@ def _auxiliary(settings: Settings) -> Summarizer | None:
         return summarizer_for(settings)
     except (ConfigError, ProviderError):
         return None
-
-
-def _header_text(text: str) -> str:
-    return text.encode("ascii", "replace").decode().replace("\n", " ").replace("\r", " ")[:300]

@@ -6,17 +6,17 @@ Sees copies of the bytes and changes none. What cannot be read is no reply; the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from everlong.gateway.encodings import Unreadable, decoder, plain
-from everlong.gateway.raw import Broken, _meant
+from everlong.gateway.raw import Broken, meant
 
 if TYPE_CHECKING:
-    from everlong.gateway.dialects import Dialect
     from everlong.providers.base import Reply
+    from everlong.providers.client import Gathering
 
-__all__ = ["StreamTap", "reply_of"]
+__all__ = ["StreamTap", "Tapped", "reply_of"]
 
 _MADE_UP = (Broken, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
 """What reading whatever a server makes up may come to."""
@@ -26,10 +26,24 @@ _BLANK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-def reply_of(dialect: Dialect, data: bytes, encoding: str = "") -> Reply | None:
+class Tapped(Protocol):
+    """What has to be known of an API in order to read its answers."""
+
+    @property
+    def last_event(self) -> re.Pattern[bytes]:
+        """How the last event of a stream begins."""
+
+    def gathering(self) -> Gathering:
+        """Adds up the events of a stream."""
+
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        """What a whole answer says."""
+
+
+def reply_of(dialect: Tapped, data: bytes, encoding: str = "") -> Reply | None:
     """The reply that a whole answer holds; None where it holds none."""
     try:
-        answer = _meant(plain(data, encoding))
+        answer = meant(plain(data, encoding))
         return dialect.reply(answer) if isinstance(answer, dict) else None
     except _MADE_UP:
         return None
@@ -38,7 +52,7 @@ def reply_of(dialect: Dialect, data: bytes, encoding: str = "") -> Reply | None:
 class StreamTap:
     """Listens to one stream."""
 
-    def __init__(self, dialect: Dialect, encoding: str = "") -> None:
+    def __init__(self, dialect: Tapped, encoding: str = "") -> None:
         self._dialect = dialect
         self._chunks: list[bytes] = []
         self._seam = b"\n"
@@ -95,6 +109,6 @@ def _events(data: bytes) -> Iterator[dict[str, Any]]:
             text = b"\n".join(lines)
             lines = []
             if text.strip() not in {b"", b"[DONE]"}:
-                value = _meant(text)
+                value = meant(text)
                 if isinstance(value, dict):
                     yield value

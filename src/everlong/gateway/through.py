@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from everlong.gateway.account import Account
     from everlong.gateway.routing import Route
 
-__all__ = ["passed_through", "target_of", "whole_answer"]
+__all__ = ["passed_through", "safe_target", "whole_answer"]
 
 _SMALL = 1_000_000
 """Answers of fewer bytes are passed on as a whole."""
 _DOTS = re.compile(r"(^|[/\\])\.\.?([/\\]|$)")
 
 
-def target_of(request: web.BaseRequest) -> str:
+def safe_target(request: web.BaseRequest) -> str:
     """The path and the query that a client asks for; `Refused` where they would lead elsewhere."""
     target = request.raw_path
     if not target.startswith("/"):
@@ -63,7 +63,7 @@ async def passed_through(
     extra = {REQUEST_ID: account.id}
     try:
         if request.method == "HEAD" or (is_whole(upstream) and (upstream.content_length or 0) < _SMALL):
-            return await answered(upstream, await upstream.read(), extra)
+            return answered(upstream, await upstream.read(), extra)
     except (ClientError, TimeoutError, OSError) as error:
         raise _unreachable(route, error) from error
     try:
@@ -76,8 +76,8 @@ async def passed_through(
 
 async def _sent(relay: Relay, request: web.Request, account: Account, route: Route, body: bytes) -> ClientResponse:
     headers = forwarded_headers(request.headers.items())
-    route.authorize(headers, account.caller.spoken if account.caller is not None else frozenset())
-    return await relay.send(request.method, route.url(target_of(request)), headers, body or None)
+    route.authorize(headers, account.spoken)
+    return await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
 
 
 async def _nothing() -> None:

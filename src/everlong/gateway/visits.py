@@ -2,7 +2,8 @@
 
 Runs in the event loop; what blocks is handed to the writer. A request that continues one in memory costs what it adds.
 It is stored together with what came of it where that comes soon, and before it where that takes longer, so that what a
-user said outlives a gateway that is killed while the model thinks.
+user said outlives a gateway that is killed while the model thinks. What came of it is in the journal before the client
+has its last byte, and in the database soon after.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.gateway.keeper import Ended
+from everlong.gateway.hints import hint_in
+from everlong.gateway.keeper import Ended, first_answer
 from everlong.gateway.lines import Applied, Line, Lines
 from everlong.gateway.raw import Read, read_body, read_more
+from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.views import applied_view, with_view
-from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.keeper import Keeper
     from everlong.gateway.writing import Writer
     from everlong.model import Message
+    from everlong.store.tree import Branch
 
 __all__ = ["Visit", "Visits"]
 
@@ -35,13 +38,9 @@ class _New(NamedTuple):
 
     at: Branch
     messages: list[Message]
-    count: int
-    """Entries before it."""
-    branches: list[Branch]
 
 
 class _Stored(NamedTuple):
-    branch: Branch
     turn: int
     view: Applied | None
 
@@ -77,42 +76,41 @@ class Visit:
 class Visits:
     """The requests of one tenant by one API."""
 
-    def __init__(self, keeper: Keeper, writer: Writer, lines: Lines | None = None) -> None:
+    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool) -> None:
         self.keeper = keeper
+        self._spool = spool
         self._writer = writer
-        self.lines = lines or Lines()
+        self.lines = Lines()
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
     async def enter(self, body: bytes, hint: str | None = None) -> Visit:
         """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up."""
         place = self.lines.find(body)
-        if place is not None and place.line.pending is not None:
-            await asyncio.wait([place.line.pending])
-            place = self.lines.find(body)
         if place is None:
             return await self._looked_up(body, hint)
-        read = read_more(body, place.line.read, place.line.ends[place.count - 1])
+        read = read_more(body, place.line.read, place.line.ends[place.number - 1])
+        hint = hint or hint_in(read.field("metadata"))
         added = self.keeper.added(read.entries, place.branch, place.line.last)
-        line = place.line
-        if place.count != len(line.ends):
-            line = line.cut(place.count, place.branch)
+        line = place.line.cut(place.number, place.branch, hint)
         line.ends += [entry.end for entry in read.entries]
         line.depths += [at.depth for at in added.branches]
+        line.answered = line.answered or first_answer(read.entries, place.number)
         if added.messages:
             line.branch, line.last = added.branches[-1], added.messages[-1]
-        self.lines.keep(body, line, {**dict(enumerate(added.branches, place.count + 1)), place.count: place.branch})
-        new = _New(place.branch, added.messages, place.count, added.branches)
-        visit = Visit(body, read, line, hint, new)
-        line.pending = asyncio.get_running_loop().create_future()
+        if place.number == len(place.line.ends):
+            self.lines.forget(place.line)  # this one has all of its places, and more
+        self.lines.keep(body, line, {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch})
+        visit = Visit(body, read, line, hint, _New(place.branch, added.messages))
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
 
     async def _looked_up(self, body: bytes, hint: str | None) -> Visit:
         read = read_body(body, "messages")
-        line, places = await self._writer.submit(lambda: self.keeper.opened(read, hint))
+        named = hint or hint_in(read.field("metadata"))
+        line, places = await self._writer.submit(lambda: self.keeper.opened(read, named))
         self.lines.keep(body, line, places)
-        visit = Visit(body, read, line, hint)
+        visit = Visit(body, read, line, named)
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
 
@@ -120,66 +118,93 @@ class Visits:
 
     def begin(self, visit: Visit) -> asyncio.Future[int]:
         """Store a request before anything has come of it."""
-        if visit.timer is not None:
-            visit.timer.cancel()
-            visit.timer = None
-        if visit.turn is None:
-            new, visit.new = visit.new, None
-            stored = self._writer.submit(lambda: self._stored(visit, new, None), visit.line.branch.id)
-            visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
-        return visit.turn
+        return visit.turn if visit.turn is not None else self._store(visit, None)
 
-    async def finish(self, visit: Visit, ended: Ended) -> None:
-        """Store what became of a request, and the request where it is not stored yet."""
-        if visit.turn is not None:
-            turn = await visit.turn
-            await self._writer.submit(lambda: self.keeper.finished(turn, ended), visit.line.branch.id)
-            return
+    def finish(self, visit: Visit, ended: Ended) -> asyncio.Task[None]:
+        """Write down what became of a request, and see to it that it gets into the store.
+
+        It is in the journal when this returns, so that nobody has to wait for what it returns.
+        """
+        entry = self._spooled(visit, ended)
+        return asyncio.ensure_future(self._finished(visit, ended, self._spool.put(entry), entry))
+
+    async def _finished(self, visit: Visit, ended: Ended, number: int, entry: Spooled) -> None:
+        try:
+            if visit.turn is None:
+                await self._store(visit, ended)
+            else:
+                turn = await visit.turn
+                await self._writer.submit(
+                    lambda: self.keeper.finished(turn, ended), visit.line.branch.id, can_wait=True
+                )
+        except AWAY:
+            self._spool.keep(number, entry)
+        except Exception as error:
+            self._spool.put_aside(number, entry, error)
+            raise
+        else:
+            self._spool.done(number)
+
+    def _store(self, visit: Visit, ended: Ended | None) -> asyncio.Future[int]:
         if visit.timer is not None:
             visit.timer.cancel()
             visit.timer = None
         new, visit.new = visit.new, None
-        stored = self._writer.submit(lambda: self._stored(visit, new, ended), visit.line.branch.id)
+        stored = self._writer.submit(
+            lambda: self._stored(visit, new, ended), visit.line.branch.id, can_wait=ended is not None
+        )
         visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
-        await asyncio.shield(visit.turn)
+        return visit.turn
+
+    def _spooled(self, visit: Visit, ended: Ended) -> Spooled:
+        at = visit.line.branch if visit.new is None else visit.new.at
+        return Spooled(
+            tenant=self.keeper.store.tenant,
+            api=self.keeper.dialect.name,
+            body=None,
+            at=(at.id, at.head.hex(), at.depth),
+            messages=[] if visit.new is None else visit.new.messages,
+            model=visit.model or None,
+            hint=visit.hint,
+            reply=ended.message,
+            usage=ended.usage,
+            status=ended.status,
+            error=ended.error,
+            began=visit.began,
+        )
 
     def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> _Stored:
         """In the writer's thread."""
         line, keeper = visit.line, self.keeper
         branch, view = line.branch, line.view
         if new is not None:
-            branch = keeper.appended(new.at, new.messages)
+            at = keeper.owned(new.at) if new.at.depth else new.at
+            if at is None:  # what it follows is not stored, or not yet
+                branch = keeper.opened(read_body(visit.body, "messages"), visit.hint)[0].branch
+            else:
+                branch = keeper.appended(at, new.messages)
             shown = keeper.view_in_force(branch)
-            if branch.id != new.at.id:
-                line.session = None  # it goes on apart from where it came from
-            if branch.id != new.at.id or shown != (view.view_id if view is not None else None):
-                # Another replica may have compacted meanwhile: its view holds from the next request on.
-                line.branch = branch
+            if branch.id != line.branch.id or shown != (view.view_id if view is not None else None):
+                # It goes on apart from where it came from, or another replica has compacted it meanwhile.
+                line.branch, line.session = branch, None
                 view = applied_view(keeper.store, keeper.dialect, line)
-            line.branch = branch
+        line.branch = branch
         model = visit.model or None
         if line.session is None:
-            line.session = keeper.session(line, model, visit.hint, is_second=len(line.depths) - line.lead > 1)
-        turn = keeper.begun(line, model) if ended is None else keeper.recorded(line, model, ended)
-        return _Stored(branch, turn, view)
+            line.session = keeper.session(branch, model, visit.hint, is_second=line.answered > 0)
+        if ended is None:
+            return _Stored(keeper.begun(line, model), view)
+        return _Stored(keeper.recorded(line, model, ended, visit.began), view)
 
     async def _settled(self, stored: asyncio.Future[_Stored], visit: Visit, new: _New | None) -> int:
-        line = visit.line
         try:
-            branch, turn, view = await stored
-        except BaseException:
-            self.lines.forget(line)  # the next request finds out where it stands
+            turn, view = await stored
+        except AWAY:
+            visit.new, visit.turn = new, None  # its view goes on to hold
             raise
-        finally:
-            if new is not None and line.pending is not None:
-                pending, line.pending = line.pending, None
-                pending.set_result(None)
+        except BaseException:
+            self.lines.forget(visit.line)  # the next request finds out where it stands
+            raise
         if new is not None:
-            line.view = view
-            if new.branches and branch.id != new.at.id:
-                moved = {
-                    number: Branch(branch.id, at.head, at.depth)
-                    for number, at in enumerate(new.branches, new.count + 1)
-                }
-                self.lines.keep(visit.body, line, moved)
+            visit.line.view = view
         return turn

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,11 +23,14 @@ T = TypeVar("T")
 _AT_ONCE = 64
 """Works that share a commit at most."""
 _THREADS = 4
+_GATHER_SECONDS = 0.02
+"""How long work that can wait does."""
 
 
 class _Job(NamedTuple):
     work: Callable[[], Any]
     done: Callable[[Any, BaseException | None], None]
+    can_wait: bool
 
 
 class Writer:
@@ -43,8 +47,11 @@ class Writer:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Callable[[], T], key: int = 0) -> asyncio.Future[T]:
-        """Do work; the future is there when it is committed. Works with one key are done in order."""
+    def submit(self, work: Callable[[], T], key: int = 0, *, can_wait: bool = False) -> asyncio.Future[T]:
+        """Do work; the future is there when it is committed. Works with one key are done in order.
+
+        Work that ``can_wait`` does so for a moment, to share its commit with more.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -59,7 +66,7 @@ class Writer:
         def done(value: Any, error: BaseException | None) -> None:
             loop.call_soon_threadsafe(settle, value, error)
 
-        self._queues[key % len(self._queues)].put(_Job(work, done))
+        self._queues[key % len(self._queues)].put(_Job(work, done, can_wait))
         return future
 
     @property
@@ -77,15 +84,17 @@ class Writer:
     def _work(self, waiting: queue.SimpleQueue[_Job | None]) -> None:
         while (job := waiting.get()) is not None:
             jobs = [job]
-            is_over = False
-            while len(jobs) < _AT_ONCE and not waiting.empty():
-                more = waiting.get()
-                if more is None:
-                    is_over = True
+            until = time.monotonic() + _GATHER_SECONDS
+            while len(jobs) < _AT_ONCE and job is not None:
+                left = until - time.monotonic() if all(one.can_wait for one in jobs) else 0.0
+                try:
+                    job = waiting.get(timeout=left) if left > 0 else waiting.get_nowait()
+                except queue.Empty:
                     break
-                jobs.append(more)
+                if job is not None:
+                    jobs.append(job)
             self._together(jobs)
-            if is_over:
+            if job is None:
                 return
 
     def _together(self, jobs: list[_Job]) -> None:

@@ -40,6 +40,7 @@ class SQLite:
         self.path = path.expanduser().absolute()
         self.wait = wait
         self._synchronous = "FULL" if waits_for_disk else "NORMAL"
+        self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
         self.where = str(self.path)
 
     def engine(self) -> Engine:
@@ -70,7 +71,7 @@ class SQLite:
             self._switch_to_wal(cursor)
         cursor.execute(f"PRAGMA synchronous={self._synchronous}")
         cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+        cursor.execute(f"PRAGMA wal_autocheckpoint={self._checkpoint_pages}")
         cursor.close()
 
     def _switch_to_wal(self, cursor: sqlite3.Cursor) -> None:

@@ -1,0 +1,129 @@
+"""What comes back from upstream on its way to the client: whole or as a stream, and with look-ups answered between.
+
+Bytes go on as they came. The turn is stored before the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from everlong.gateway.encodings import plain
+from everlong.gateway.hiding import hiding_for
+from everlong.gateway.keeper import Ended
+from everlong.gateway.raw import dumped
+from everlong.gateway.recalling import ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
+from everlong.gateway.relay import Stream, answered, is_whole, streamed
+from everlong.gateway.taps import StreamTap, reply_of
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, web
+
+    from everlong.gateway.dialects import Dialect
+
+__all__ = ["Answering"]
+
+Finish = Callable[[Ended], Awaitable[None]]
+LookUp = Callable[[list[Lookup]], Awaitable[dict[str, str]]]
+Send = Callable[[bytes], Awaitable["ClientResponse"]]
+
+
+@dataclass(slots=True)
+class Answering:
+    """The way back of one request."""
+
+    request: web.Request
+    dialect: Dialect
+    sent: bytes
+    extra: Callable[[], dict[str, str]]
+    """Headers of our own, as late as possible."""
+    finish: Finish
+    look_up: LookUp | None = None
+    """Answers calls of the gateway's own tool, where it is offered."""
+    send: Send | None = None
+
+    async def answer(self, upstream: ClientResponse) -> web.StreamResponse:
+        """Pass an answer on."""
+        if is_whole(upstream):
+            return await self._whole(upstream)
+        return await self._stream(upstream) if self.look_up is None else await self._stream_with_lookups(upstream)
+
+    async def _whole(self, upstream: ClientResponse) -> web.StreamResponse:
+        for left in reversed(range(ROUNDS)):
+            data = await upstream.read()
+            encoding = upstream.headers.get("Content-Encoding", "")
+            if self.look_up is None or upstream.status != 200:
+                break
+            answer = _object(data, encoding)
+            lookups, others = lookups_in(self.dialect, answer)
+            if not lookups:
+                break
+            if others or not left:
+                data = dumped(without_lookups(self.dialect, answer))
+                break
+            upstream = await self._again(answer, lookups)
+        reply = reply_of(self.dialect, data, encoding)
+        await self.finish(Ended(reply, None if reply is not None else "the answer holds no reply"))
+        return answered(upstream, data, self.extra())
+
+    async def _stream(self, upstream: ClientResponse) -> web.StreamResponse:
+        tap = StreamTap(self.dialect, upstream.headers.get("Content-Encoding", ""))
+        is_finished = False
+
+        async def before_end() -> None:
+            nonlocal is_finished
+            if not is_finished:
+                is_finished = True
+                await self.finish(_ended(tap))
+
+        return await streamed(self.request, upstream, tap, before_end, self.extra())
+
+    async def _stream_with_lookups(self, upstream: ClientResponse) -> web.StreamResponse:
+        tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect)
+        stream = Stream(self.request, upstream, self.extra())
+        stream.without_length()
+        await stream.open()
+        for left in reversed(range(ROUNDS)):
+            try:
+                async for chunk in stream.chunks(upstream):
+                    if shown := hiding.take(chunk):
+                        tap(shown)
+                        await stream.write(shown)
+            finally:
+                upstream.release()
+            whole = hiding.whole()
+            lookups, others = lookups_in(self.dialect, whole) if whole is not None else ([], False)
+            if not lookups or others or not left or whole is None:
+                break
+            upstream = await self._again(whole, lookups)
+            if upstream.status != 200:
+                break
+            hiding.again()
+        last = hiding.end()
+        tap(last)
+        await self.finish(_ended(tap))
+        await stream.write(last)
+        return await stream.end()
+
+    async def _again(self, answer: dict[str, Any], lookups: list[Lookup]) -> ClientResponse:
+        assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
+        assert self.send is not None  # noqa: S101 - as above
+        results = await self.look_up(lookups)
+        self.sent = answered_lookups(self.dialect, self.sent, answer, results)
+        return await self.send(self.sent)
+
+
+def _ended(tap: StreamTap) -> Ended:
+    reply = tap.reply()
+    return Ended(reply, None if reply is not None else "the stream broke off")
+
+
+def _object(data: bytes, encoding: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(plain(data, encoding))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

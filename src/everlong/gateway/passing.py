@@ -1,0 +1,62 @@
+"""One request on its way through the gateway, and what is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from everlong.gateway.account import REQUEST_ID, Account, account_of
+from everlong.gateway.encodings import is_compressed
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from everlong.gateway.dialects import Dialect
+    from everlong.gateway.routing import Route
+    from everlong.gateway.visits import Visit, Visits
+
+__all__ = ["WARNING", "Passing", "header_text"]
+
+WARNING = "x-everlong-warning"
+"""The header that says what of ours went wrong."""
+
+
+@dataclass(slots=True)
+class Passing:
+    """A request on its way through."""
+
+    request: web.Request
+    dialect: Dialect
+    route: Route
+    body: bytes
+    visits: Visits
+    visit: Visit | None = None
+    warning: str = ""
+    is_unstored: bool = False
+    """Whether the database was away when it came."""
+    account: Account = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.account = account_of(self.request)
+
+    @property
+    def encoding(self) -> str:
+        """The encoding that the body is in, if it still is."""
+        encoding = self.request.headers.get("Content-Encoding", "")
+        return encoding if is_compressed(self.body, encoding) else ""
+
+    @property
+    def extra(self) -> dict[str, str]:
+        """Headers of our own on the answer."""
+        own = {REQUEST_ID: self.account.id}
+        return own | {WARNING: self.warning} if self.warning else own
+
+    async def stored(self, visit: Visit) -> None:
+        """Wait until the request is stored, or cannot be."""
+        await asyncio.wait([self.visits.begin(visit)])
+
+
+def header_text(text: str) -> str:
+    """A text as it may stand in a header."""
+    return text.encode("ascii", "replace").decode().replace("\n", " ").replace("\r", " ")[:300]

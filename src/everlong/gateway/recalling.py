@@ -1,0 +1,170 @@
+"""A tool of the gateway's own: the model looks up what was said before, and the client never hears of it.
+
+The tool is offered with every request of a route that wants it, so that the prompt stays the same. Calls of it are
+answered inside the turn: the request is sent again with the call and its answer behind it. A model that calls tools of
+the client at the same time gets those answered first, by the client, and may look up again afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.history import read_turn, recall
+from everlong.agent.tools.workspace import Workspace
+from everlong.errors import EverlongError
+from everlong.gateway.raw import dumped
+
+if TYPE_CHECKING:
+    from everlong.gateway.dialects import Dialect
+    from everlong.store import Store
+
+__all__ = ["NAMES", "Lookup", "answered_lookups", "looked_up", "lookups_in", "offered", "without_lookups"]
+
+RECALL, READ = "everlong_recall", "everlong_read_turn"
+NAMES = frozenset({RECALL, READ})
+ROUNDS = 8
+"""So often a model may look something up in one turn."""
+
+_TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (
+        RECALL,
+        "Find what was said earlier in this conversation, also what is no longer in sight because it was summarized. "
+        "Gives passages in their own words, best first. Use it before asking for something that was told already.",
+        {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "Words of what you look for; a question works too."},
+                "page": {"type": "integer", "minimum": 1, "description": "Which page of the hits."},
+            },
+            "required": ["query"],
+        },
+    ),
+    (
+        READ,
+        f"Read a whole message of an earlier part of this conversation by the id that {RECALL} gave.",
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "description": "The id of the message."},
+                "page": {"type": "integer", "minimum": 1, "description": "Which page of a long message."},
+            },
+            "required": ["id"],
+        },
+    ),
+)
+
+
+class Lookup(NamedTuple):
+    """One call of the tool."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+def offered(dialect: Dialect, body: bytes) -> bytes:
+    """A body with the tool among those that it offers."""
+    request = _read(body)
+    if request is None:
+        return body
+    tools = request.get("tools")
+    return dumped({**request, "tools": [*(tools if isinstance(tools, list) else []), *_schemas(dialect)]})
+
+
+def _schemas(dialect: Dialect) -> list[dict[str, Any]]:
+    if dialect.name == "anthropic":
+        return [{"name": name, "description": about, "input_schema": takes} for name, about, takes in _TOOLS]
+    return [
+        {"type": "function", "function": {"name": name, "description": about, "parameters": takes}}
+        for name, about, takes in _TOOLS
+    ]
+
+
+def lookups_in(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[list[Lookup], bool]:
+    """The calls of the tool in a whole answer, and whether it calls other tools too."""
+    found: list[Lookup] = []
+    others = False
+    for ident, name, arguments in _calls(dialect, answer):
+        if name in NAMES:
+            found.append(Lookup(ident, name, arguments))
+        else:
+            others = True
+    return found, others
+
+
+def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    if dialect.name == "anthropic":
+        blocks = [block for block in answer.get("content") or () if isinstance(block, dict)]
+        return [
+            (str(block.get("id")), str(block.get("name")), block.get("input") or {})
+            for block in blocks
+            if block.get("type") == "tool_use"
+        ]
+    found: list[tuple[str, str, Mapping[str, Any]]] = []
+    for call in _message(answer).get("tool_calls") or ():
+        function = call.get("function") or {}
+        arguments = _read(str(function.get("arguments") or "{}").encode()) or {}
+        found.append((str(call.get("id")), str(function.get("name")), arguments))
+    return found
+
+
+def looked_up(store: Store, session: str | None, lookup: Lookup) -> str:
+    """What the tool answers; blocks."""
+    asked = "query" if lookup.name == RECALL else "id"
+    words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
+    if not isinstance(words, str) or not words.strip():
+        return f"[say what to look for: {asked}]"
+    if session is None:
+        return "[nothing of this conversation is out of sight]"
+    context = ToolContext(Workspace(Path.cwd(), ()), store, session)
+    number = page if isinstance(page, int) and page > 0 else 1
+    try:
+        text = recall(words, context, number) if lookup.name == RECALL else read_turn(words, context, number)
+    except EverlongError as error:
+        return f"[{error}]"
+    return text.replace("; read_turn gives the rest]", f"; {READ} gives the rest]")
+
+
+def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
+    """The body with the model's calls and their answers behind it."""
+    request = _read(body) or {}
+    messages = list(request.get("messages") or ())
+    if dialect.name == "anthropic":
+        messages.append({"role": "assistant", "content": answer.get("content")})
+        blocks = [{"type": "tool_result", "tool_use_id": ident, "content": text} for ident, text in results.items()]
+        messages.append({"role": "user", "content": blocks})
+    else:
+        messages.append({name: value for name, value in _message(answer).items() if value is not None})
+        messages += [{"role": "tool", "tool_call_id": ident, "content": text} for ident, text in results.items()]
+    return dumped({**request, "messages": messages})
+
+
+def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:
+    """A whole answer without the calls of the tool, for a client that knows nothing of it."""
+    if dialect.name == "anthropic":
+        kept = [block for block in answer["content"] if block.get("name") not in NAMES]
+        return {**answer, "content": kept}
+    message = _message(answer)
+    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in NAMES]
+    choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
+    return {**answer, "choices": [choice, *answer["choices"][1:]]}
+
+
+def _message(answer: Mapping[str, Any]) -> dict[str, Any]:
+    choices = answer.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    message = first.get("message") if isinstance(first, dict) else None
+    return message if isinstance(message, dict) else {}
+
+
+def _read(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
