@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from everlong.errors import ConfigError
 from everlong.gateway.account import Account, request_id
 from everlong.gateway.auth import Caller
-from everlong.gateway.logs import Log, open_log
+from everlong.gateway.logs import Log, captured, open_log
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.tracing import Tracing, open_tracing
 from everlong.providers.base import Usage
@@ -196,6 +197,18 @@ def test_the_level_says_what_is_logged() -> None:
     log.request(Account("three", status=500, problem="KeyError in x.py:1"))
     log.say("info", "quiet")
     assert [(line["id"], line["level"]) for line in lines(kept)] == [("two", "warning"), ("three", "error")]
+
+
+def test_what_the_gateways_own_modules_say_is_a_line_too() -> None:
+    kept = io.BytesIO()
+    logger = logging.getLogger("everlong.gateway")
+    with captured(Log(kept, "info")):
+        logger.error("a turn could not be stored: %s", "StoreBusy")
+    assert [(line["level"], line["message"]) for line in lines(kept)] == [
+        ("error", "a turn could not be stored: StoreBusy")
+    ]
+    assert logger.propagate
+    assert not logger.handlers
 
 
 def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from io import RawIOBase
@@ -25,7 +26,7 @@ from everlong.errors import ConfigError
 if TYPE_CHECKING:
     from everlong.gateway.account import Account
 
-__all__ = ["LEVELS", "Log", "open_log", "server_logger"]
+__all__ = ["LEVELS", "Log", "captured", "open_log", "server_logger"]
 
 LEVELS = ("debug", "info", "warning", "error")
 _SOON = 0.05
@@ -118,6 +119,29 @@ def server_logger(log: Log) -> logging.Logger:
     logger = logging.Logger("everlong.gateway")
     logger.addHandler(_Kinds(log))
     return logger
+
+
+@contextmanager
+def captured(log: Log) -> Iterator[None]:
+    """Take what the gateway's own modules say into the log; they name kinds of errors, never what was sent."""
+    logger, handler = logging.getLogger("everlong.gateway"), _Sayings(log)
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagated
+
+
+class _Sayings(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        self._log.say(level, "gateway", message=record.getMessage()[:_MOST_CHARS])
 
 
 class _Kinds(logging.Handler):

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from everlong.gateway.auth import Guard, check_bind, is_loopback
 from everlong.gateway.dialects import OPENAI
 from everlong.gateway.front import Front, refusal
 from everlong.gateway.limits import Limits, Refused, day_of
-from everlong.gateway.logs import Log, server_logger
+from everlong.gateway.logs import Log, captured, server_logger
 from everlong.gateway.service import Gateway
 from everlong.store.schema import turn
 
@@ -77,6 +77,7 @@ class GatewayServer:
         self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
         self._runner: _Runner | None = None
         self._spending: asyncio.Task[None] | None = None
+        self._capturing = ExitStack()
         self.address = ""
         """Where it listens, once it does."""
 
@@ -86,6 +87,7 @@ class GatewayServer:
         bound = bound_socket(own.host, own.port)
         try:
             await self._read_spend()
+            self._capturing.enter_context(captured(self._log))
             self._runner = _Runner(
                 make_app(self.gateway, self.front),
                 **{**SERVER_OPTIONS, "logger": server_logger(self._log)},
@@ -97,6 +99,7 @@ class GatewayServer:
             await web.SockSite(self._runner, bound, backlog=1024).start()
         except BaseException:
             bound.close()
+            self._capturing.close()
             raise
         host = f"[{own.host}]" if ":" in own.host else own.host
         self.address = f"http://{host}:{bound.getsockname()[1]}"
@@ -118,6 +121,7 @@ class GatewayServer:
         left = await self.front.drained(seconds)
         await self._runner.cleanup()
         self._runner = None
+        self._capturing.close()
         return left
 
     async def _keep_reading_spend(self) -> None:
