@@ -39,7 +39,10 @@ class Room:
     """Makes room for the requests of one gateway."""
 
     def __init__(
-        self, settings: Settings, workers: ThreadPoolExecutor, summarizer: Callable[[], Summarizer | None],
+        self,
+        settings: Settings,
+        workers: ThreadPoolExecutor,
+        summarizer: Callable[[], Summarizer | None],
         metrics: Metrics,
     ) -> None:
         self._settings = settings.compression
