@@ -208,3 +208,12 @@ def test_a_conversation_in_which_nothing_was_said_yet_is_stored_once_and_goes_on
     assert counts(store) == before
     assert store.context(store.append(at, [ASK])) == [*talk, ASK]
     assert store.context(store.append(at, [ANSWER])) == [*talk, ANSWER]
+
+
+def test_what_follows_a_place_forks_from_the_branch_that_holds_it_whoever_names_it(store: Store) -> None:
+    store.record([ASK, ANSWER])
+    fork = store.record([ASK, {"role": "assistant", "content": "There are three."}])
+    beginning = store.branch(fork.id, 1)  # a place before the fork, named by the branch that comes from it
+    third = store.append(beginning, [{"role": "assistant", "content": "There are none."}])
+    assert store.context(third) == [ASK, {"role": "assistant", "content": "There are none."}]
+    assert store.verify().problems == []

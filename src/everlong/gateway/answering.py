@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from everlong.gateway.encodings import plain
 from everlong.gateway.hiding import hiding_for
 from everlong.gateway.keeper import Ended
 from everlong.gateway.raw import dumped
 from everlong.gateway.recalling import ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
-from everlong.gateway.relay import answered, opened_stream
-from everlong.gateway.taps import StreamTap, plain, reply_of
+from everlong.gateway.relay import Stream, answered, is_whole, streamed
+from everlong.gateway.taps import StreamTap, reply_of
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, web
@@ -46,9 +47,9 @@ class Answering:
 
     async def answer(self, upstream: ClientResponse) -> web.StreamResponse:
         """Pass an answer on."""
-        if upstream.headers.get("Content-Type", "").startswith("text/event-stream"):
-            return await self._stream(upstream) if self.look_up is None else await self._stream_with_lookups(upstream)
-        return await self._whole(upstream)
+        if is_whole(upstream):
+            return await self._whole(upstream)
+        return await self._stream(upstream) if self.look_up is None else await self._stream_with_lookups(upstream)
 
     async def _whole(self, upstream: ClientResponse) -> web.StreamResponse:
         for left in reversed(range(ROUNDS)):
@@ -56,7 +57,7 @@ class Answering:
             encoding = upstream.headers.get("Content-Encoding", "")
             if self.look_up is None or upstream.status != 200:
                 break
-            answer = _object(plain(data, encoding))
+            answer = _object(data, encoding)
             lookups, others = lookups_in(self.dialect, answer)
             if not lookups:
                 break
@@ -65,36 +66,32 @@ class Answering:
                 break
             upstream = await self._again(answer, lookups)
         reply = reply_of(self.dialect, data, encoding)
-        await self.finish(Ended(reply, None if reply is not None else f"status {upstream.status}"))
+        await self.finish(Ended(reply, None if reply is not None else "the answer holds no reply"))
         return answered(upstream, data, self.extra())
 
     async def _stream(self, upstream: ClientResponse) -> web.StreamResponse:
-        tap = StreamTap(self.dialect)
+        tap = StreamTap(self.dialect, upstream.headers.get("Content-Encoding", ""))
         is_finished = False
-        try:
-            response = await opened_stream(self.request, upstream, self.extra())
-            async for chunk in upstream.content.iter_any():
-                if tap(chunk) and not is_finished:
-                    is_finished = True
-                    await self.finish(Ended(tap.reply()))
-                await response.write(chunk)
+
+        async def before_end() -> None:
+            nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(Ended(tap.reply(), "the stream broke off"))
-            await response.write_eof()
-        finally:
-            upstream.release()
-        return response
+                await self.finish(_ended(tap))
+
+        return await streamed(self.request, upstream, tap, before_end, self.extra())
 
     async def _stream_with_lookups(self, upstream: ClientResponse) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect)
-        response = await opened_stream(self.request, upstream, self.extra())
+        stream = Stream(self.request, upstream, self.extra())
+        stream.without_length()
+        await stream.open()
         for left in reversed(range(ROUNDS)):
             try:
-                async for chunk in upstream.content.iter_any():
+                async for chunk in stream.chunks(upstream):
                     if shown := hiding.take(chunk):
                         tap(shown)
-                        await response.write(shown)
+                        await stream.write(shown)
             finally:
                 upstream.release()
             whole = hiding.whole()
@@ -107,10 +104,9 @@ class Answering:
             hiding.again()
         last = hiding.end()
         tap(last)
-        await self.finish(Ended(tap.reply()))
-        await response.write(last)
-        await response.write_eof()
-        return response
+        await self.finish(_ended(tap))
+        await stream.write(last)
+        return await stream.end()
 
     async def _again(self, answer: dict[str, Any], lookups: list[Lookup]) -> ClientResponse:
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
@@ -120,9 +116,14 @@ class Answering:
         return await self.send(self.sent)
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _ended(tap: StreamTap) -> Ended:
+    reply = tap.reply()
+    return Ended(reply, None if reply is not None else "the stream broke off")
+
+
+def _object(data: bytes, encoding: str) -> dict[str, Any]:
     try:
-        value = orjson.loads(data)
+        value = orjson.loads(plain(data, encoding))
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

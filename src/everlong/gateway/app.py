@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
+from everlong.gateway.quiet import server_logger
+from everlong.gateway.relay import MAX_HEADER_BYTES
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.service import Gateway
 
-__all__ = ["make_app"]
+__all__ = ["SERVER_OPTIONS", "make_app"]
 
 MAX_BODY_BYTES = 64_000_000
 """Takes a history of three million tokens."""
+
+SERVER_OPTIONS: dict[str, Any] = {
+    "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
+    "auto_decompress": False,  # bodies go on as they came
+    "logger": server_logger(),
+    "max_line_size": MAX_HEADER_BYTES,
+    "max_field_size": MAX_HEADER_BYTES,
+}
+"""How the application has to be run."""
 
 
 def make_app(gateway: Gateway) -> web.Application:
@@ -24,6 +35,7 @@ def make_app(gateway: Gateway) -> web.Application:
     endpoints = _Endpoints(gateway)
     app.router.add_post("/v1/chat/completions", endpoints.chat)
     app.router.add_post("/v1/messages", endpoints.messages)
+    app.router.add_post("/v1/responses", endpoints.responses)
     app.router.add_get("/healthz", endpoints.health)
     app.on_startup.append(lambda _: gateway.start())
     app.on_cleanup.append(lambda _: gateway.close())
@@ -39,6 +51,9 @@ class _Endpoints:
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
         return await self._converse(request, ANTHROPIC)
+
+    async def responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._gateway.respond(request, "local")
 
     async def _converse(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         return await self._gateway.converse(request, dialect, "local")

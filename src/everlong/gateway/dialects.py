@@ -6,8 +6,9 @@ the store, in the OpenAI format. Sends nothing.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from everlong.errors import EverlongError
@@ -20,7 +21,7 @@ from everlong.providers.openai_request import openai_reply
 from everlong.wire import sendable, to_anthropic, to_openai
 
 if TYPE_CHECKING:
-    from everlong.providers.base import Reply
+    from everlong.providers.base import Event, Reply
     from everlong.providers.client import Gathering
 
 __all__ = ["ANTHROPIC", "OPENAI", "Change", "Dialect"]
@@ -35,8 +36,8 @@ class Dialect(ABC):
     name: ClassVar[str]
     path: ClassVar[str]
     """Where requests of this kind are sent."""
-    last_event: ClassVar[bytes]
-    """What stands in the last event of a stream."""
+    last_event: ClassVar[re.Pattern[bytes]]
+    """How the last event of a stream begins, with the end of the line before it: words of a reply may say the same."""
 
     @abstractmethod
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
@@ -74,7 +75,7 @@ class Dialect(ABC):
 class _OpenAI(Dialect):
     name = "openai"
     path = "/v1/chat/completions"
-    last_event = b"[DONE]"
+    last_event = re.compile(rb"[\r\n]data: ?\[DONE\]")
 
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
         del before
@@ -102,17 +103,25 @@ class _OpenAI(Dialect):
         return openai_reply(answer, self.name)
 
     def gathering(self) -> Gathering:
-        return OpenAIGathering()
+        return _FirstChoice()
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
+class _FirstChoice(OpenAIGathering):
+    """Adds up the first of several answers to one request: a conversation goes on with one of them."""
+
+    def take(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
+        choices = [choice for choice in chunk.get("choices") or [] if not choice.get("index")]
+        yield from super().take({**chunk, "choices": choices})
+
+
 class _Anthropic(Dialect):
     name = "anthropic"
     path = "/v1/messages"
-    last_event = b"message_stop"
+    last_event = re.compile(rb"[\r\n](?:event: ?message_stop|data: ?\{ ?\"type\": ?\"message_stop\")")
 
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
         try:

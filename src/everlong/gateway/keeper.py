@@ -5,6 +5,7 @@ Runs in worker threads and blocks. One keeper serves one tenant and one API.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from everlong.gateway.raw import Read, Span, read_body
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
+from everlong.store.turns import storable
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Store
     from everlong.store.turns import End
 
-__all__ = ["Added", "Ended", "Keeper"]
+__all__ = ["Added", "Ended", "Keeper", "first_answer"]
 
 PLATFORM = "gateway"
 
-_SESSION = "SELECT id FROM session WHERE tenant = ? AND branch = ? AND ended IS NULL ORDER BY started DESC LIMIT 1"
+_SESSION = "SELECT id, origin FROM session WHERE tenant = ? AND branch = ? AND ended IS NULL ORDER BY started DESC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Keeper:
         ends = [entry.end for entry in read.entries]
         head = Read(read.before, {}, read.start, 0, [])
         line = Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None)
+        line.answered, line.hint = first_answer(read.entries), hint
         if self.view_in_force(branch) is not None:
             line.view = applied_view(self.store, self.dialect, line)
         places = {
@@ -128,6 +131,11 @@ class Keeper:
         """The view that a branch points at."""
         row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
         return None if row is None else row[0]
+
+    def owned(self, at: Branch) -> Branch | None:
+        """A place with the branch that its node is on; None where that is not stored."""
+        row = self._first("SELECT branch FROM node WHERE id = ? AND tenant = ?", at.head, self.store.tenant)
+        return None if row is None else Branch(row[0], at.head, at.depth)
 
     def begun(self, line: Line, model: str | None) -> int:
         """Say that a request goes out; the number of its turn."""
@@ -157,33 +165,39 @@ class Keeper:
         elif entry.at is None:
             raise NotStored("an entry of the spool says nowhere where it belongs")
         else:
-            head = bytes.fromhex(entry.at[1])
-            row = self._first("SELECT branch FROM node WHERE id = ? AND tenant = ?", head, self.store.tenant)
-            if row is None and entry.at[2]:
+            given = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])
+            at = self.owned(given) if given.depth else given
+            if at is None:
                 raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
-            branch = self.appended(Branch(entry.at[0] if row is None else row[0], head, entry.at[2]), entry.messages)
+            branch = self.appended(at, entry.messages)
         known = "SELECT 1 FROM turn WHERE branch = ? AND depth = ? AND ts = ?"
         if self._first(known, branch.id, branch.depth, entry.began) is not None:
             return  # it was stored, and only the journal did not hear of it
-        found = self._first(_SESSION, self.store.tenant, branch.id)
+        is_second = any(one.message["role"] == "assistant" for one in self.store.entries(branch) if one.id is not None)
         self.store.turns.whole(
             branch,
             entry.reply,
             model=entry.model,
-            session=None if found is None else found[0],
+            session=self.session(branch, entry.model, entry.hint, is_second=is_second),
             usage=entry.usage,
             status=entry.status,  # type: ignore[arg-type]  # as it was written
             error=entry.error,
             began=entry.began,
         )
 
-    def session(self, line: Line, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
-        """The session of a conversation; begun where it has none and somebody has answered in it."""
-        found = self._first(_SESSION, self.store.tenant, line.branch.id)
-        if found is not None or not is_second:
-            return None if found is None else str(found[0])
-        origin: dict[str, Any] | None = {"client_session": hint} if hint else None
-        return self.store.sessions.started(line.branch, platform=PLATFORM, model=model, origin=origin, from_depth=0)
+    def session(self, at: Branch, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
+        """The session of a conversation; begun where it has none and somebody has answered in it.
+
+        Requests without an answer in them have none: many conversations begin alike.
+        """
+        if not is_second:
+            return None
+        for ident, origin in self._all(_SESSION, self.store.tenant, at.id):
+            known = json.loads(origin).get("client_session") if origin else None
+            if hint is None or known is None or known == hint:
+                return str(ident)
+        about: dict[str, Any] | None = {"client_session": hint} if hint else None
+        return self.store.sessions.started(at, platform=PLATFORM, model=storable(model), origin=about, from_depth=0)
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +210,21 @@ class Keeper:
         return done
 
     def _first(self, statement: str, *values: Any) -> Any:
-        """The first row of a statement; in plain SQL, because it is run with every request."""
+        """The first row of a statement."""
+        rows = self._all(statement, *values)
+        return rows[0] if rows else None
+
+    def _all(self, statement: str, *values: Any) -> Sequence[Any]:
+        """The rows of a statement; in plain SQL, because it is run with every request."""
         database = self.store.database
         with database.read() as connection:
-            return database.backend.run(connection, database.sql(statement), values).fetchone()
+            rows: Sequence[Any] = database.backend.run(connection, database.sql(statement), values).fetchall()
+        return rows
+
+
+def first_answer(entries: Sequence[Span], before: int = 0) -> int:
+    """The number of the first entry in which a model speaks, counted from 1; 0 where none does."""
+    for number, entry in enumerate(entries, before + 1):
+        if isinstance(entry.value, dict) and entry.value.get("role") == "assistant":
+            return number
+    return 0

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    import asyncio
-
     from everlong.caching import PromptCache
     from everlong.gateway.raw import Read
     from everlong.model import Message
@@ -68,16 +66,20 @@ class Line:
     session: str | None = None
     cache: PromptCache | None = None
     """Where the gateway itself places cache markers, what it has placed."""
-    is_unsure: bool = False
-    """Whether something of it could not be stored, so that its places in the tree may not be there."""
-    pending: asyncio.Future[Any] | None = None
-    """Set while what is new is being stored."""
     reported: tuple[int, int] | None = None
     """Bytes of the last body that was sent, and the tokens that the API counted in it."""
+    answered: int = 0
+    """The number of the first entry in which a model speaks; 0 where none does."""
+    hint: str | None = None
+    """The name by which its client knows it."""
 
-    def cut(self, count: int, branch: Branch) -> Line:
-        """The conversation up to an entry, for another that goes on from there."""
+    def cut(self, count: int, branch: Branch, hint: str | None = None) -> Line:
+        """The conversation up to an entry, for a request that goes on from there.
+
+        Each request has a line of its own: others may go on from the same place at the same time.
+        """
         covers = self.view.covers if self.view is not None else 0
+        is_whole = count == len(self.ends)
         return Line(
             self.read,
             self.lead,
@@ -85,13 +87,21 @@ class Line:
             self.ends[:count],
             self.depths[:count],
             branch,
-            None,
+            self.last if is_whole else None,
             view=self.view if covers <= count else None,
+            session=self.session if is_whole and hint == self.hint else None,
+            cache=self.cache if is_whole else None,
+            reported=self.reported if is_whole else None,
+            answered=self.answered if self.answered <= count else 0,
+            hint=hint,
         )
 
 
 class Place(NamedTuple):
-    """A known beginning of a body: the conversation, the number of its last entry, and the node there."""
+    """A known beginning of a body: the conversation, the number of its last entry, and the node there.
+
+    On which branch that node is, is asked when something is stored after it; by then it may be another one.
+    """
 
     line: Line
     number: int

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everlong.gateway.encodings import is_compressed
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -32,6 +34,12 @@ class Passing:
     warning: str = ""
     is_unstored: bool = False
     """Whether the database was away when it came."""
+
+    @property
+    def encoding(self) -> str:
+        """The encoding that the body is in, if it still is."""
+        encoding = self.request.headers.get("Content-Encoding", "")
+        return encoding if is_compressed(self.body, encoding) else ""
 
     @property
     def extra(self) -> dict[str, str]:

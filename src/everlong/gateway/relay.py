@@ -1,20 +1,36 @@
 """Passing a request on and an answer back: headers, status and bytes as they are, each chunk as it comes.
 
-Knows HTTP and nothing of conversations.
+Knows HTTP and nothing of conversations. A tap may look at the chunks that pass; the last one waits until whoever taps
+has stored what it saw. An answer that breaks off breaks off for the client too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 from multidict import CIMultiDict
+from yarl import URL
+
+from everlong.gateway.encodings import readable_of
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import ClientResponse, StreamReader
 
-__all__ = ["Relay", "answered", "forwarded_headers", "opened_stream"]
+__all__ = [
+    "MAX_HEADER_BYTES",
+    "ClientGone",
+    "Relay",
+    "Stream",
+    "Tap",
+    "answered",
+    "forwarded_headers",
+    "is_whole",
+    "streamed",
+    "target_of",
+]
 
 _HOP = frozenset(
     {
@@ -30,9 +46,20 @@ _HOP = frozenset(
     }
 )
 """Headers that belong to one connection."""
-_OURS = frozenset({"host", "content-length", "accept-encoding", "expect", "x-everlong-session", "x-everlong-key"})
+_OURS = frozenset({"host", "content-length", "expect", "x-everlong-session", "x-everlong-key"})
+_LENGTH = frozenset({"content-length"})
 _IDLE_SECONDS = 600.0
 """How long an upstream may be silent; clients give up earlier."""
+_PIECE_BYTES = 1_000_000
+MAX_HEADER_BYTES = 65_536
+"""Of one header: lists of beta features grow long."""
+
+Tap = Callable[[bytes], bool]
+"""Sees each chunk; says whether the stream ends with it."""
+
+
+class ClientGone(Exception):  # noqa: N818 - what has happened, not whose fault it is
+    """The client has hung up."""
 
 
 class Relay:
@@ -49,6 +76,8 @@ class Relay:
             timeout=ClientTimeout(total=None, sock_connect=20, sock_read=_IDLE_SECONDS),
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
         )
 
     async def close(self) -> None:
@@ -59,7 +88,10 @@ class Relay:
     async def send(self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None) -> ClientResponse:
         """Send a request; the answer's head is there when this returns."""
         assert self._session is not None  # noqa: S101 - started before anything is sent
-        return await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
+        address = URL(url, encoded=True)  # as the client wrote it, whatever could be written otherwise
+        # A large body goes out in pieces, so that others get their turn.
+        data = io.BytesIO(body) if body is not None and len(body) > _PIECE_BYTES else body
+        return await self._session.request(method, address, headers=headers, data=data, allow_redirects=False)
 
 
 def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS) -> CIMultiDict[str]:
@@ -67,24 +99,122 @@ def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[
     given = list(headers)
     named = {name.strip().lower() for key, value in given if key.lower() == "connection" for name in value.split(",")}
     passed: CIMultiDict[str] = CIMultiDict()
+    spelled: dict[str, str] = {}
     for name, value in given:
         lowered = name.lower()
-        if lowered not in _HOP and lowered not in without and lowered not in named:
-            passed.add(name, value)
+        if lowered in _HOP or lowered in without or lowered in named:
+            continue
+        sent = readable_of(value) if lowered == "accept-encoding" else value
+        # The HTTP client keeps only the last of several headers that are spelled differently.
+        passed.add(spelled.setdefault(lowered, name), _sendable(sent))
     return passed
+
+
+def target_of(request: web.Request) -> str:
+    """The path and query that a client asked for, as it wrote them; a host that it named with them is left out."""
+    url = request.rel_url
+    return f"{url.raw_path}?{url.raw_query_string}" if url.raw_query_string else url.raw_path
+
+
+def is_whole(upstream: ClientResponse) -> bool:
+    """Whether an answer is one piece, which is of no use before it has come to its end."""
+    kind = upstream.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind != "text/event-stream" and "Content-Length" in upstream.headers)
 
 
 def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str]) -> web.Response:
     """A whole answer as it came."""
-    headers = forwarded_headers(upstream.headers.items(), without=frozenset({"content-length"}))
+    headers = forwarded_headers(upstream.headers.items(), without=_LENGTH)
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=data)
 
 
-async def opened_stream(request: web.Request, upstream: ClientResponse, extra: dict[str, str]) -> web.StreamResponse:
-    """A stream to the client that begins as the upstream's does."""
-    headers = forwarded_headers(upstream.headers.items(), without=frozenset({"content-length"}))
-    headers.update(extra)
-    response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
-    await response.prepare(request)
-    return response
+class Stream:
+    """A stream to the client that begins as the upstream's does, and ends as it ends."""
+
+    def __init__(self, request: web.Request, upstream: ClientResponse, extra: dict[str, str]) -> None:
+        headers = forwarded_headers(upstream.headers.items(), without=frozenset())
+        headers.update(extra)
+        self._request = request
+        self.response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
+        self.is_cut = False
+        """Whether the upstream has broken off."""
+
+    def without_length(self) -> None:
+        """Say that other bytes are sent than came."""
+        self.response.headers.popall("Content-Length", None)
+
+    async def open(self) -> None:
+        """Send the head."""
+        try:
+            await self.response.prepare(self._request)
+        except ConnectionError as error:
+            raise ClientGone from error
+
+    async def chunks(self, upstream: ClientResponse) -> AsyncIterator[bytes]:
+        """What comes from upstream, as it comes."""
+        while not self.is_cut:
+            chunk, self.is_cut = await _next_chunk(upstream.content)
+            if not chunk:
+                return
+            yield chunk
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece."""
+        try:
+            await self.response.write(data)
+        except ConnectionError as error:
+            raise ClientGone from error
+
+    async def end(self) -> web.StreamResponse:
+        """Come to an end, or break off, so that the client knows."""
+        if not self.is_cut:
+            try:
+                await self.response.write_eof()
+            except ConnectionError as error:
+                raise ClientGone from error
+            return self.response
+        self.response.force_close()
+        if self._request.transport is not None:
+            self._request.transport.close()
+        return self.response
+
+
+async def streamed(
+    request: web.Request,
+    upstream: ClientResponse,
+    tap: Tap,
+    before_end: Callable[[], Awaitable[None]],
+    extra: dict[str, str],
+) -> web.StreamResponse:
+    """Pass a stream on, chunk by chunk; `before_end` is awaited before its last bytes."""
+    stream = Stream(request, upstream, extra)
+    left = upstream.content_length
+    try:
+        await stream.open()
+        async for chunk in stream.chunks(upstream):
+            left = None if left is None else left - len(chunk)
+            if tap(chunk) or left == 0:
+                await before_end()
+            await stream.write(chunk)
+        await before_end()
+        return await stream.end()
+    finally:
+        upstream.release()
+
+
+async def _next_chunk(content: StreamReader) -> tuple[bytes, bool]:
+    """What has come next, and whether the upstream has broken off; nothing at the end."""
+    try:
+        return await content.readany(), False
+    except (ClientError, OSError, TimeoutError):
+        return content._read_nowait(-1), True  # noqa: SLF001 - what came before the break is the client's
+
+
+def _sendable(value: str) -> str:
+    """A header's value; bytes that are no text in UTF-8 cannot be written as they came."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace").decode()
+    return value

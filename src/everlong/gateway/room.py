@@ -7,6 +7,7 @@ conversation change only there. Who pays for a summary is the settings' business
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from everlong.gateway.visits import Visit
 
 __all__ = ["Room"]
+
+_log = logging.getLogger("everlong.gateway")
 
 _SHARES = (0.7, 0.45, 0.25)
 """What a request is cut to that was refused as too long more than once."""
@@ -56,6 +59,7 @@ class Room:
         ahead = self._ahead.get(visit.line.branch.id)
         if size.is_too_large and ahead is not None:
             await asyncio.wait([ahead])
+            await passing.stored(visit)  # which finds the view that was made
             size = self._size(passing, visit)
         if size.is_too_large:
             await passing.stored(visit)
@@ -69,6 +73,8 @@ class Room:
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request that was refused as too long shorter; False where that does not help."""
+        if not self._settings.enabled:
+            return False
         await passing.stored(visit)
         if isinstance(error, ContextOverflow):
             self.windows.learn(visit.model, passing.route.provider, error)
@@ -110,3 +116,6 @@ class Room:
             await asyncio.get_running_loop().run_in_executor(self._workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
+        except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
+            passing.warning = header_text(f"not compacted: {type(error).__name__}")
+            _log.error("a conversation could not be compacted: %s", type(error).__name__)

@@ -19,12 +19,15 @@ from everlong.config.paths import data_home
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.answering import Answering
 from everlong.gateway.dialects import ANTHROPIC, OPENAI, Dialect
+from everlong.gateway.encodings import Unreadable, plain
+from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken
 from everlong.gateway.recalling import Lookup, looked_up, offered
-from everlong.gateway.relay import Relay, answered, forwarded_headers
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, target_of
+from everlong.gateway.responding import Responder
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.visits import Visit, Visits
@@ -76,6 +79,7 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)))
         self._spool = Spool(spool or data_home() / "gateway-spool")
+        self._responder = Responder(self._relay, routes, database, self._writer)
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -90,6 +94,7 @@ class Gateway:
         await self._room.close()
         if self._background:
             await asyncio.wait(self._background, timeout=10)
+        await self._responder.close()
         await self._relay.close()
         await asyncio.to_thread(self._writer.close)
         self._spool.close()
@@ -99,18 +104,19 @@ class Gateway:
 
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
-        body = await request.read()
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
+            return web.json_response(dialect.error(413, said), status=413)
         visits = self._visits_of(tenant, dialect)
         passing = Passing(request, dialect, self._routes.default(dialect.name), body, visits)
-        try:
-            passing.visit = await visits.enter(body, hint_of(request))
-            passing.route = self._routes.find(dialect.name, passing.visit.model)
-        except Broken:
-            pass  # not a conversation; the upstream says what is wrong with it
-        except (EverlongError, OSError) as error:
-            passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), isinstance(error, AWAY)
+        await self._enter(passing)
         try:
             return await self._passed_on(passing)
+        except ClientGone:
+            self._abandon(passing)
+            return web.Response(status=499)  # to nobody
         except (ClientError, TimeoutError, OSError) as error:
             await self._finish(passing, Ended(error=str(error) or type(error).__name__))
             said = f"the upstream {passing.route.shown} could not be reached: {str(error) or type(error).__name__}"
@@ -118,6 +124,25 @@ class Gateway:
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
+
+    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        """Pass on a request of the Responses API."""
+        return await self._responder.respond(request, tenant)
+
+    async def _enter(self, passing: Passing) -> None:
+        """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
+        request, dialect = passing.request, passing.dialect
+        try:
+            body = plain(passing.body, passing.encoding, request.client_max_size)
+            passing.visit = await passing.visits.enter(body, hint_of(request.headers))
+            passing.route = self._routes.find(dialect.name, passing.visit.model)
+        except (Broken, Unreadable):
+            pass
+        except (EverlongError, OSError) as error:
+            passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), isinstance(error, AWAY)
+        except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
+            passing.warning = header_text(f"not stored: {type(error).__name__}")
+            _log.error("a request could not be read: %s", type(error).__name__)
 
     async def _passed_on(self, passing: Passing) -> web.StreamResponse:
         visit = passing.visit
@@ -143,8 +168,10 @@ class Gateway:
 
     async def _send(self, passing: Passing, body: bytes) -> ClientResponse:
         headers = forwarded_headers(passing.request.headers.items())
+        if body is not passing.body or not passing.encoding:
+            headers.popall("Content-Encoding", None)  # it is unpacked, by whomever
         passing.route.authorize(headers)
-        return await self._relay.send("POST", passing.route.url(passing.request.path_qs), headers, body)
+        return await self._relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
 
     def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
@@ -154,7 +181,8 @@ class Gateway:
         sent = visit.sent(passing.dialect)
         if passing.route.recalls:
             sent = offered(passing.dialect, sent)
-        return marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
+        sent = marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
+        return passing.body if sent == visit.body else sent
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
@@ -204,11 +232,11 @@ class Gateway:
         entry = Spooled(
             tenant=passing.visits.keeper.store.tenant,
             api=passing.dialect.name,
-            body=passing.body.decode("utf-8", "replace"),
+            body=plain(passing.body, passing.encoding).decode("utf-8", "replace"),
             at=None,
             messages=[],
             model=None,
-            hint=hint_of(passing.request),
+            hint=hint_of(passing.request.headers),
             reply=ended.message,
             usage=ended.usage,
             status=ended.status,
@@ -223,7 +251,7 @@ class Gateway:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a turn could not be stored: %s: %s", type(error).__name__, error)
+            _log.error("a turn could not be stored: %s", type(error).__name__)  # what it says may have words in it
 
     async def _replay(self) -> None:
         """Store what waits in the spool whenever the database is there."""
@@ -251,22 +279,6 @@ class Gateway:
             keeper = Keeper(Store(self._database, tenant), dialect)
             self._visits[key] = Visits(keeper, self._writer, self._spool)
         return self._visits[key]
-
-
-def hint_of(request: web.Request) -> str | None:
-    """The name by which a client knows its conversation."""
-    headers = request.headers
-    own = headers.get("x-everlong-session")
-    if own:
-        return own[:200]
-    claude = headers.get("x-claude-code-session-id")
-    if claude:
-        agent = headers.get("x-claude-code-agent-id", "")
-        return f"{claude}/{agent}"[:200]
-    for name in ("thread-id", "session-id", "x-session-affinity"):
-        if value := headers.get(name):
-            return value[:200]
-    return None
 
 
 def _all_looked_up(store: Store, session: str | None, lookups: list[Lookup]) -> dict[str, str]:

@@ -87,6 +87,11 @@ class Spool:
         """Say that an entry could not be stored, to be tried again."""
         self._waiting[number] = entry
 
+    def put_aside(self, number: int, entry: Spooled, error: Exception) -> None:
+        """Say that an entry cannot be stored; it is kept apart, and not tried again."""
+        _put_aside(self._path, entry, error)
+        self.done(number)
+
     def close(self) -> None:
         """Let go of the file; one of which everything is stored goes away."""
         if self._file >= 0:
@@ -141,8 +146,12 @@ class Spool:
         except AWAY:
             raise
         except (EverlongError, ValueError, TypeError, KeyError) as error:
-            with path.with_suffix(".broken").open("ab") as aside:
-                aside.write(dumped([str(error), *entry]) + b"\n")
+            _put_aside(path, entry, error)
+
+
+def _put_aside(path: Path, entry: Spooled, error: Exception) -> None:
+    with path.with_suffix(".broken").open("ab") as aside:
+        aside.write(dumped([str(error), *entry]) + b"\n")
 
 
 def _is_alive(path: Path) -> bool:

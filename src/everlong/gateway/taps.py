@@ -5,56 +5,90 @@ Sees copies of the bytes and changes none. What cannot be read is no reply; the 
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
+from everlong.gateway.encodings import Unreadable, decoder, plain
 from everlong.gateway.raw import Broken, meant
 
 if TYPE_CHECKING:
-    from everlong.gateway.dialects import Dialect
     from everlong.providers.base import Reply
+    from everlong.providers.client import Gathering
 
-__all__ = ["StreamTap", "plain", "reply_of"]
+__all__ = ["StreamTap", "Tapped", "reply_of"]
+
+_MADE_UP = (Broken, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What reading whatever a server makes up may come to."""
+_SEAM = 64
+"""The beginning of a last event is no longer than this."""
+_BLANK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-def reply_of(dialect: Dialect, data: bytes, encoding: str = "") -> Reply | None:
+class Tapped(Protocol):
+    """What has to be known of an API in order to read its answers."""
+
+    @property
+    def last_event(self) -> re.Pattern[bytes]:
+        """How the last event of a stream begins."""
+
+    def gathering(self) -> Gathering:
+        """Adds up the events of a stream."""
+
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        """What a whole answer says."""
+
+
+def reply_of(dialect: Tapped, data: bytes, encoding: str = "") -> Reply | None:
     """The reply that a whole answer holds; None where it holds none."""
     try:
         answer = meant(plain(data, encoding))
-    except (Broken, zlib.error):
-        return None
-    try:
         return dialect.reply(answer) if isinstance(answer, dict) else None
-    except (KeyError, TypeError, ValueError, AttributeError):  # whatever a server makes up
+    except _MADE_UP:
         return None
-
-
-def plain(data: bytes, encoding: str) -> bytes:
-    """An answer without its compression."""
-    kind = encoding.strip().lower()
-    if kind in {"gzip", "deflate", "x-gzip"}:
-        return zlib.decompress(data, 47 if "gzip" in kind else zlib.MAX_WBITS)
-    return data
 
 
 class StreamTap:
     """Listens to one stream."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Tapped, encoding: str = "") -> None:
         self._dialect = dialect
         self._chunks: list[bytes] = []
-        self._last = b""
+        self._seam = b"\n"
+        self._ending: bytes | None = None
+        """What has come from the beginning of the last event on."""
+        self._is_readable = True
+        try:
+            self._decode = decoder(encoding)
+        except Unreadable:
+            self._is_readable = False
 
     def __call__(self, chunk: bytes) -> bool:
-        """Take a chunk; whether the stream's last event has come with it."""
-        self._chunks.append(chunk)
-        seam = self._last + chunk
-        self._last = chunk[-32:]
-        return self._dialect.last_event in seam
+        """Take a chunk; whether the stream's last event has come to its end with it."""
+        if not self._is_readable:
+            return False
+        try:
+            said = self._decode(chunk)
+        except Unreadable:
+            self._is_readable = False
+            return False
+        self._chunks.append(said)
+        if self._ending is not None:
+            self._ending += said
+        else:
+            seam = self._seam + said
+            self._seam = seam[-_SEAM:]
+            found = self._dialect.last_event.search(seam)
+            if found is None:
+                return False
+            self._ending = seam[found.end() :]
+        return _BLANK.search(self._ending) is not None
 
     def reply(self) -> Reply | None:
         """What was said; None where the stream broke off or cannot be read."""
+        if not self._is_readable:
+            return None
         gathering = self._dialect.gathering()
         try:
             for event in _events(b"".join(self._chunks)):
@@ -62,15 +96,19 @@ class StreamTap:
                     pass
             whole = gathering.whole()
             return None if whole is None else self._dialect.reply(whole)
-        except (Broken, KeyError, IndexError, TypeError, ValueError, AttributeError):  # whatever a server makes up
+        except _MADE_UP:
             return None
 
 
 def _events(data: bytes) -> Iterator[dict[str, Any]]:
-    for block in data.replace(b"\r\n", b"\n").split(b"\n\n"):
-        lines = [line[5:].lstrip() for line in block.split(b"\n") if line.startswith(b"data:")]
-        text = b"\n".join(lines)
-        if text and text != b"[DONE]":
-            value = meant(text)
-            if isinstance(value, dict):
-                yield value
+    lines: list[bytes] = []
+    for line in [*_LINE_END.split(data.removeprefix(b"\xef\xbb\xbf")), b""]:
+        if line.startswith(b"data:"):
+            lines.append(line[5:].removeprefix(b" "))
+        elif not line and lines:
+            text = b"\n".join(lines)
+            lines = []
+            if text.strip() not in {b"", b"[DONE]"}:
+                value = meant(text)
+                if isinstance(value, dict):
+                    yield value

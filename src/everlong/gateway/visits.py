@@ -13,18 +13,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.gateway.keeper import Ended
+from everlong.gateway.hints import hint_in
+from everlong.gateway.keeper import Ended, first_answer
 from everlong.gateway.lines import Applied, Line, Lines
 from everlong.gateway.raw import Read, read_body, read_more
 from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.views import applied_view, with_view
-from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.keeper import Keeper
     from everlong.gateway.writing import Writer
     from everlong.model import Message
+    from everlong.store.tree import Branch
 
 __all__ = ["Visit", "Visits"]
 
@@ -37,13 +38,9 @@ class _New(NamedTuple):
 
     at: Branch
     messages: list[Message]
-    after: int
-    """Entries before it."""
-    branches: list[Branch]
 
 
 class _Stored(NamedTuple):
-    branch: Branch
     turn: int
     view: Applied | None
 
@@ -90,31 +87,30 @@ class Visits:
     async def enter(self, body: bytes, hint: str | None = None) -> Visit:
         """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up."""
         place = self.lines.find(body)
-        if place is not None and place.number != len(place.line.ends) and place.line.pending is not None:
-            await asyncio.wait([place.line.pending])  # where it forks may still be on its way into the store
-            place = self.lines.find(body)
         if place is None:
             return await self._looked_up(body, hint)
         read = read_more(body, place.line.read, place.line.ends[place.number - 1])
+        hint = hint or hint_in(read.field("metadata"))
         added = self.keeper.added(read.entries, place.branch, place.line.last)
-        line = place.line
-        if place.number != len(line.ends):
-            line = line.cut(place.number, place.branch)
+        line = place.line.cut(place.number, place.branch, hint)
         line.ends += [entry.end for entry in read.entries]
         line.depths += [at.depth for at in added.branches]
+        line.answered = line.answered or first_answer(read.entries, place.number)
         if added.messages:
-            line.last = added.messages[-1]
+            line.branch, line.last = added.branches[-1], added.messages[-1]
+        if place.number == len(place.line.ends):
+            self.lines.forget(place.line)  # this one has all of its places, and more
         self.lines.keep(body, line, {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch})
-        new = _New(place.branch, added.messages, place.number, added.branches)
-        visit = Visit(body, read, line, hint, new)
+        visit = Visit(body, read, line, hint, _New(place.branch, added.messages))
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
 
     async def _looked_up(self, body: bytes, hint: str | None) -> Visit:
         read = read_body(body, "messages")
-        line, places = await self._writer.submit(lambda: self.keeper.opened(read, hint))
+        named = hint or hint_in(read.field("metadata"))
+        line, places = await self._writer.submit(lambda: self.keeper.opened(read, named))
         self.lines.keep(body, line, places)
-        visit = Visit(body, read, line, hint)
+        visit = Visit(body, read, line, named)
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
 
@@ -143,6 +139,9 @@ class Visits:
                 )
         except AWAY:
             self._spool.keep(number, entry)
+        except Exception as error:
+            self._spool.put_aside(number, entry, error)
+            raise
         else:
             self._spool.done(number)
 
@@ -155,7 +154,6 @@ class Visits:
             lambda: self._stored(visit, new, ended), visit.line.branch.id, can_wait=ended is not None
         )
         visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
-        visit.line.pending = visit.turn
         return visit.turn
 
     def _spooled(self, visit: Visit, ended: Ended) -> Spooled:
@@ -176,47 +174,37 @@ class Visits:
         )
 
     def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> _Stored:
-        """In the writer's thread, where works are done in order: what came before this one is stored."""
+        """In the writer's thread."""
         line, keeper = visit.line, self.keeper
         branch, view = line.branch, line.view
-        if new is not None and line.is_unsure:
-            whole, _ = keeper.opened(read_body(visit.body, "messages"), visit.hint)
-            line.session, line.is_unsure = None, False
-            branch, view = whole.branch, whole.view
-        elif new is not None:
-            at = Branch(branch.id, new.at.head, new.at.depth)
-            branch = keeper.appended(at, new.messages)
+        if new is not None:
+            at = keeper.owned(new.at) if new.at.depth else new.at
+            if at is None:  # what it follows is not stored, or not yet
+                branch = keeper.opened(read_body(visit.body, "messages"), visit.hint)[0].branch
+            else:
+                branch = keeper.appended(at, new.messages)
             shown = keeper.view_in_force(branch)
-            if branch.id != at.id:
-                line.session = None  # it goes on apart from where it came from
-            if branch.id != at.id or shown != (view.view_id if view is not None else None):
-                # Another replica may have compacted meanwhile: its view holds from the next request on.
-                line.branch = branch
+            if branch.id != line.branch.id or shown != (view.view_id if view is not None else None):
+                # It goes on apart from where it came from, or another replica has compacted it meanwhile.
+                line.branch, line.session = branch, None
                 view = applied_view(keeper.store, keeper.dialect, line)
         line.branch = branch
         model = visit.model or None
         if line.session is None:
-            line.session = keeper.session(line, model, visit.hint, is_second=len(line.depths) - line.lead > 1)
+            line.session = keeper.session(branch, model, visit.hint, is_second=line.answered > 0)
         if ended is None:
-            return _Stored(branch, keeper.begun(line, model), view)
-        return _Stored(branch, keeper.recorded(line, model, ended, visit.began), view)
+            return _Stored(keeper.begun(line, model), view)
+        return _Stored(keeper.recorded(line, model, ended, visit.began), view)
 
     async def _settled(self, stored: asyncio.Future[_Stored], visit: Visit, new: _New | None) -> int:
-        line = visit.line
         try:
-            branch, turn, view = await stored
+            turn, view = await stored
         except AWAY:
-            line.is_unsure, visit.new, visit.turn = True, new, None  # its view goes on to hold
+            visit.new, visit.turn = new, None  # its view goes on to hold
             raise
         except BaseException:
-            self.lines.forget(line)  # the next request finds out where it stands
+            self.lines.forget(visit.line)  # the next request finds out where it stands
             raise
         if new is not None:
-            line.view = view
-            if new.branches and branch.id != new.at.id and len(line.ends) == new.after + len(new.branches):
-                moved = {
-                    number: Branch(branch.id, at.head, at.depth)
-                    for number, at in enumerate(new.branches, new.after + 1)
-                }
-                self.lines.keep(visit.body, line, moved)
+            visit.line.view = view
         return turn

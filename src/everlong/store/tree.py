@@ -199,6 +199,7 @@ class Recorder:
             " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         self._locked = sql("SELECT head, view_id, preamble FROM branch WHERE id = ?") + database.backend.lock
+        self._owner = sql("SELECT branch FROM node WHERE id = ?")
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
 
@@ -267,8 +268,12 @@ class Recorder:
 
     def _fork(self, connection: Connection, request: Request, match: Match, at: _Locked | None, now: float) -> int:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
+        parent = match.branch
+        if parent is not None and match.depth:  # a place may be named by any branch that leads through it
+            owner = self._run(connection, self._owner, (match.id,)).fetchone()
+            parent = parent if owner is None else owner[0]
         values = (
-            *(request.chain.tenant, match.branch, match.depth, match.id, match.depth),
+            *(request.chain.tenant, parent, match.depth, match.id, match.depth),
             *(inherited_view(connection, shown, match.depth), 0, preamble, request.ext_id, now),
         )
         return int(self._run(connection, self._branch, values).fetchone()[0])

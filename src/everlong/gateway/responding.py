@@ -1,0 +1,134 @@
+"""Passing requests of the Responses API on and their answers back, while what is said is stored.
+
+What goes through is not changed. Whatever fails beside it is told in a header, and keeps nobody from an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from aiohttp import ClientError, web
+
+from everlong.errors import EverlongError
+from everlong.gateway.dialects import OPENAI
+from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.hints import hint_of
+from everlong.gateway.items import RESPONSES
+from everlong.gateway.keeper import Ended
+from everlong.gateway.raw import Broken
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed, target_of
+from everlong.gateway.responses import Call, Responses
+from everlong.gateway.taps import StreamTap, reply_of
+from everlong.store import Store
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+    from everlong.gateway.routing import Routes
+    from everlong.gateway.writing import Writer
+    from everlong.store.database import Database
+
+__all__ = ["Responder"]
+
+_WARNING = "x-everlong-warning"
+_log = logging.getLogger("everlong.gateway")
+
+
+class Responder:
+    """Requests of the Responses API, of all tenants."""
+
+    def __init__(self, relay: Relay, routes: Routes, database: Database, writer: Writer) -> None:
+        self._relay = relay
+        self._routes = routes
+        self._database = database
+        self._writer = writer
+        self._tenants: dict[str, Responses] = {}
+        self._leaving: set[asyncio.Task[dict[str, str]]] = set()
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=10)
+
+    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        """Pass one on."""
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
+            return web.json_response(OPENAI.error(413, said), status=413)
+        known = self._tenants.setdefault(tenant, Responses(Store(self._database, tenant), self._writer))
+        call = self._entered(request, body, known)
+        route = self._routes.find("openai", call.asked.model) if call else self._routes.default("openai")
+        headers = forwarded_headers(request.headers.items())
+        if not is_compressed(body, request.headers.get("Content-Encoding", "")):
+            headers.popall("Content-Encoding", None)
+        route.authorize(headers)
+        try:
+            upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
+            return await self._answer(request, upstream, known, call)
+        except ClientGone:
+            self._abandon(known, call)
+            return web.Response(status=499)  # to nobody
+        except asyncio.CancelledError:
+            self._abandon(known, call)
+            raise
+        except (ClientError, TimeoutError, OSError) as error:
+            told = str(error) or type(error).__name__
+            extra = await self._finish(known, call, Ended(error=told))
+            said = f"the upstream {route.shown} could not be reached: {told}"
+            return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
+
+    def _entered(self, request: web.Request, body: bytes, known: Responses) -> Call | None:
+        encoding = request.headers.get("Content-Encoding", "")
+        try:
+            words = plain(body, encoding, request.client_max_size) if is_compressed(body, encoding) else body
+            return known.enter(words, hint_of(request.headers))
+        except (Broken, Unreadable):
+            return None  # the upstream says what is wrong with it
+        except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
+            _log.error("a request could not be read: %s", type(error).__name__)
+            return None
+
+    async def _answer(
+        self, request: web.Request, upstream: ClientResponse, known: Responses, call: Call | None
+    ) -> web.StreamResponse:
+        encoding = upstream.headers.get("Content-Encoding", "")
+        if upstream.status != 200 or is_whole(upstream):
+            data = await upstream.read()
+            reply = reply_of(RESPONSES, data, encoding) if upstream.status == 200 else None
+            ended = Ended(reply, None if reply is not None else f"status {upstream.status}")
+            return answered(upstream, data, await self._finish(known, call, ended))
+        tap = StreamTap(RESPONSES, encoding)
+        is_finished = False
+
+        async def before_end() -> None:
+            nonlocal is_finished
+            if not is_finished:
+                is_finished = True
+                reply = tap.reply()
+                await self._finish(known, call, Ended(reply, None if reply is not None else "the stream broke off"))
+
+        return await streamed(request, upstream, tap, before_end, {})
+
+    async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:
+        """Store what became of a request; a header that says so where that failed."""
+        if call is None:
+            return {}
+        try:
+            await known.finish(call, ended)
+        except (EverlongError, OSError) as error:
+            return {_WARNING: f"not stored: {error}".encode("ascii", "replace").decode().replace("\n", " ")[:300]}
+        except Exception as error:  # noqa: BLE001 - an answer that is there is passed on, whatever fails here
+            _log.error("a turn could not be stored: %s", type(error).__name__)
+            return {_WARNING: f"not stored: {type(error).__name__}"}
+        return {}
+
+    def _abandon(self, known: Responses, call: Call | None) -> None:
+        """The client has hung up."""
+        ended = Ended(error="the client hung up", is_cut=True)
+        task = asyncio.get_running_loop().create_task(self._finish(known, call, ended))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)

@@ -1,0 +1,69 @@
+"""Gateways in front of a model server and of an upstream that says exactly what a test wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.store.server import binaries, postgres
+
+from everlong.testing import ModelServer
+from tests.gateway.running import Raw, Running, run_gateway
+from tests.gateway.upstream import Upstream
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with Upstream() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def relay(upstream: Upstream, tmp_path: Path) -> Iterator[Running]:
+    """A gateway in front of the scripted upstream, for models whose window nothing fills."""
+    settings = {"compression": {"enabled": False}}
+    with run_gateway(upstream.url, str(tmp_path / "relay.db"), settings) as running:
+        yield running
+
+
+@pytest.fixture
+def raw(relay: Running) -> Iterator[Raw]:
+    """A connection to that gateway."""
+    with relay.raw() as client:
+        yield client
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def gateway(model: ModelServer, tmp_path: Path) -> Iterator[Running]:
+    """A gateway in front of the model server."""
+    with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    given = os.environ.get("EVERLONG_TEST_POSTGRES")
+    if given:
+        yield given
+    elif binaries() is None:
+        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres) or set EVERLONG_TEST_POSTGRES")
+    else:
+        with postgres() as url:
+            yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each kind; those who share the server part by tenant."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.db")
+    found: str = request.getfixturevalue("postgres_url")
+    return found

@@ -1,0 +1,250 @@
+"""What an upstream answers arrives at the client: status, headers and bytes, errors above all."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.running import Raw, Running, run_gateway
+from tests.gateway.upstream import Exchange, Upstream
+
+ASKED = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'
+PATHS = ["/v1/messages", "/v1/chat/completions"]
+SAID = json.dumps(
+    {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "Hello."}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 3, "output_tokens": 2},
+    },
+    indent=3,
+).encode()
+
+ERRORS = [
+    ("400 Bad Request", b'{"type":"error","error":{"type":"invalid_request_error","message":"no"},"request_id":"r"}'),
+    ("401 Unauthorized", b'{"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}'),
+    ("403 Forbidden", b'{"error":{"message":"not yours","type":"permission_error","param":null,"code":null}}'),
+    ("404 Not Found", b'{"type":"error","error":{"type":"not_found_error","message":"model: m"}}'),
+    ("409 Conflict", b'{"error":{"message":"again"}}'),
+    ("413 Request Entity Too Large", b"<html><h1>413 Request Entity Too Large</h1></html>"),
+    ("422 Unprocessable Entity", b'{"detail":[{"loc":["body"]}]}'),
+    ("429 Too Many Requests", b'{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}'),
+    ("500 Internal Server Error", b"\xff\xfe not even text"),
+    ("502 Bad Gateway", b""),
+    ("503 Service Unavailable", b"upstream connect error or disconnect/reset before headers"),
+    ("504 Gateway Timeout", b"{"),
+    ("529 Site is overloaded", b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'),
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("status", "body"), ERRORS, ids=[status.split()[0] for status, _ in ERRORS])
+def test_an_error_arrives_byte_for_byte(status: str, body: bytes, path: str, raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(body, status, [("content-type", "text/odd; x=1")])
+    answer = raw.ask(ASKED, path)
+    assert f"{answer.status} {answer.reason}" == status
+    assert answer.body == body
+    assert answer.header("content-type") == "text/odd; x=1"
+
+
+def test_headers_of_an_answer_arrive(raw: Raw, upstream: Upstream) -> None:
+    told = [
+        ("request-id", "req_011CSHoEeqs5C35K2UUqR7Fy"),
+        ("retry-after", "17"),
+        ("retry-after-ms", "17000"),
+        ("x-should-retry", "false"),
+        ("anthropic-ratelimit-requests-remaining", "49"),
+        ("anthropic-ratelimit-tokens-reset", "2026-01-01T00:00:00Z"),
+        ("x-ratelimit-remaining-tokens", "149984"),
+        ("anthropic-organization-id", "org"),
+        ("openai-processing-ms", "12"),
+        ("cf-ray", "abc-FRA"),
+        ("x-frobnicated", "yes"),
+        ("server", "made-up"),
+        ("date", "Thu, 01 Jan 2026 00:00:00 GMT"),
+    ]
+    upstream.script = lambda exchange: exchange.answer(b"{}", "429 Too Many Requests", told)
+    answer = raw.ask(ASKED)
+    for name, value in told:
+        assert answer.all(name) == [value], name
+
+
+def test_a_header_that_comes_twice_arrives_twice(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(b"{}", headers=[("set-cookie", "a=1"), ("Set-Cookie", "b=2")])
+    assert raw.ask(ASKED).all("set-cookie") == ["a=1", "b=2"]
+
+
+def test_headers_of_the_upstreams_connection_stay_behind(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(
+        b"{}", headers=[("connection", "x-mine"), ("x-mine", "1"), ("keep-alive", "timeout=1")]
+    )
+    names = {name.lower() for name, _ in raw.ask(ASKED).headers}
+    assert names.isdisjoint({"x-mine", "keep-alive"})
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_answer_arrives_byte_for_byte(path: str, raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(SAID)
+    answer = raw.ask(ASKED, path)
+    assert (answer.status, answer.body) == (200, SAID)
+
+
+@pytest.mark.parametrize("body", [b"", b"no JSON", b"[1]", b'{"content":"odd"}', b'{"choices":[]}', b'{"choices":[7]}'])
+@pytest.mark.parametrize("path", PATHS)
+def test_an_answer_that_makes_no_sense_arrives_all_the_same(
+    body: bytes, path: str, raw: Raw, upstream: Upstream
+) -> None:
+    upstream.script = lambda exchange: exchange.answer(body)
+    answer = raw.ask(ASKED, path)
+    assert (answer.status, answer.body) == (200, body)
+
+
+def test_a_compressed_answer_arrives_as_it_came_and_is_stored(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    packed = gzip.compress(SAID)
+    upstream.script = lambda exchange: exchange.answer(packed, headers=[("content-encoding", "gzip")])
+    answer = raw.ask(ASKED, headers=[("accept-encoding", "gzip")])
+    assert (answer.body, answer.header("content-encoding")) == (packed, "gzip")
+    assert relay.store().turns.reply(1) == {"role": "assistant", "content": "Hello."}
+
+
+def test_a_redirect_arrives_and_is_not_followed(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(b"", "307 Temporary Redirect", [("location", "/v1/elsewhere")])
+    answer = raw.ask(ASKED)
+    assert (answer.status, answer.header("location")) == (307, "/v1/elsewhere")
+    assert len(upstream.requests) == 1
+
+
+def test_an_answer_without_content_arrives(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.send(b"HTTP/1.1 204 No Content\r\nx-own: 1\r\n\r\n")
+    raw.begin(ASKED)
+    answer = raw.answer(has_body=False)
+    assert (answer.status, answer.header("x-own")) == (204, "1")
+    assert raw.ask(b"{}", method="GET", path="/healthz").status == 200  # the connection is at a clean place
+
+
+def test_a_whole_answer_in_pieces_arrives_whole(raw: Raw, upstream: Upstream) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.begin(headers=[("content-type", "application/json")])
+        for place in range(0, len(SAID), 10):
+            exchange.chunk(SAID[place : place + 10])
+        exchange.end()
+
+    upstream.script = script
+    assert raw.ask(ASKED).body == SAID
+
+
+def test_an_answer_of_another_kind_arrives_piece_by_piece(raw: Raw, upstream: Upstream) -> None:
+    exchange_goes_on = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        exchange.begin(headers=[("content-type", "application/x-ndjson")])
+        exchange.chunk(b'{"a":1}\n')
+        assert exchange_goes_on.wait(20)
+        exchange.chunk(b'{"a":2}\n')
+        exchange.end()
+
+    upstream.script = script
+    raw.begin(ASKED)
+    assert raw.head().header("content-type") == "application/x-ndjson"
+    assert raw.chunk() == b'{"a":1}\n'
+    exchange_goes_on.set()
+    assert (raw.chunk(), raw.chunk()) == (b'{"a":2}\n', b"")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_upstream_that_hangs_up_at_once_is_an_error_in_the_shape_of_the_api(
+    path: str, raw: Raw, upstream: Upstream
+) -> None:
+    upstream.script = lambda exchange: exchange.cut()
+    answer = raw.ask(ASKED, path)
+    told = answer.json()
+    assert answer.status == 502
+    assert told["error"]["type"] == "api_error"
+    assert "127.0.0.1" in told["error"]["message"]
+    assert (told.get("type") == "error") == (path == "/v1/messages")
+
+
+def test_an_upstream_that_is_not_there_is_an_error_in_the_shape_of_the_api(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        nobody = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with run_gateway(nobody, str(tmp_path / "store.db")) as running, running.raw() as raw:
+        answer = raw.ask(ASKED)
+        assert (answer.status, answer.json()["type"]) == (502, "error")
+        assert [turn.status for turn in running.store().turns.since()] == ["failed"]
+
+
+def test_a_whole_answer_that_breaks_off_is_no_answer(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n" + SAID[:40])
+        exchange.cut()
+
+    upstream.script = script
+    assert raw.ask(ASKED).status == 502
+    assert [turn.status for turn in relay.store().turns.since()] == ["failed"]
+
+
+def test_a_status_that_is_no_http_is_an_error_of_ours(raw: Raw, upstream: Upstream) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.send(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
+        exchange.cut()
+
+    upstream.script = script
+    assert raw.ask(ASKED).status == 502
+
+
+def test_a_body_over_the_limit_is_refused_in_the_shape_of_the_api(raw: Raw, upstream: Upstream) -> None:
+    raw.begin(b"", headers=[("content-length", "70000000")])
+    with contextlib.suppress(ConnectionError):
+        for _ in range(70):
+            raw.send(b" " * 1_000_000)
+    answer = raw.answer()
+    assert (answer.status, answer.json()["error"]["type"]) == (413, "request_too_large")
+    assert upstream.requests == []
+
+
+def test_a_failed_turn_is_stored_as_one(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(b"{}", "529 Overloaded")
+    raw.ask(ASKED)
+    turn = relay.store().turns.get(1)
+    assert (turn.status, turn.error, turn.has_reply) == ("failed", "status 529", False)
+
+
+def test_each_request_of_a_connection_gets_its_own_answer(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(exchange.received.body)
+    for number in range(5):
+        body = b'{"n":%d}' % number
+        assert raw.ask(body).body == body
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_their_order(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(exchange.received.body)
+    bodies = [b'{"n":%d}' % number for number in range(6)]
+    for body in bodies:
+        raw.begin(body)
+    assert [raw.answer().body for _ in bodies] == bodies
+
+
+def test_a_client_that_wants_its_connection_closed_gets_its_answer_first(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(SAID)
+    assert raw.ask(ASKED, headers=[("connection", "close")]).body == SAID
+    assert raw.rest() == b""
+
+
+def test_a_client_of_http_1_0_gets_its_answer(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(SAID)
+    raw.send(b"POST /v1/messages HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(ASKED) + ASKED)
+    assert raw.rest().endswith(SAID)
+
+
+def test_connections_to_the_upstream_are_used_again(raw: Raw, upstream: Upstream) -> None:
+    for _ in range(4):
+        raw.ask(ASKED)
+    assert len(upstream._open) == 1

@@ -1,0 +1,226 @@
+"""What a client sends arrives at the upstream: bytes, headers, path and query, whatever they are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+
+import pytest
+import zstandard
+
+from tests.gateway.running import Raw, Running
+from tests.gateway.upstream import Upstream
+
+PATHS = ["/v1/messages", "/v1/chat/completions"]
+
+BODIES = {
+    "spaces": b'{ "model" : "m" ,\n\t"messages" : [ {"role":"user" , "content" : "hi" } ]\r\n}  \n',
+    "key order": b'{"messages":[{"content":"hi","role":"user"}],"zz":1,"model":"m","aa":2}',
+    "unicode escapes": b'{"model":"m","messages":[{"role":"user","content":"\\u00fcber \\u65e5 \\/ \xc3\xbc"}]}',
+    "big numbers": b'{"model":"m","seed":123456789012345678901234567890,"messages":[{"role":"user","content":"hi"}]}',
+    "odd numbers": b'{"model":"m","temperature":1.0E+00,"top_p":0.10000000000000000001,"messages":[]}',
+    "duplicate keys": b'{"model":"m","model":"n","messages":[{"role":"user","content":"hi"}]}',
+    "messages twice": b'{"messages":[],"model":"m","messages":[{"role":"user","content":"hi"}]}',
+    "lone surrogate": b'{"model":"m","messages":[{"role":"user","content":"half \\ud83d of it"}]}',
+    "null character": b'{"model":"m","messages":[{"role":"user","content":"a\\u0000b"}]}',
+    "unknown fields": b'{"model":"m","odd":{"deep":[null,true]},"messages":[{"role":"user","content":"hi","x":1}]}',
+    "unknown blocks": b'{"model":"m","messages":[{"role":"user","content":[{"type":"hologram","data":"xyz"}]}]}',
+    "unknown role": b'{"model":"m","messages":[{"role":"oracle","content":"hi"}]}',
+    "no messages": b'{"model":"m"}',
+    "messages are no list": b'{"model":"m","messages":"hi"}',
+    "entries are no messages": b'{"model":"m","messages":[1,null,"x",[],{}]}',
+    "content is a number": b'{"model":"m","messages":[{"role":"user","content":5}]}',
+    "nothing": b"",
+    "an empty object": b"{}",
+    "a list": b"[]",
+    "no JSON": b"this is no JSON",
+    "half of it": b'{"model":"m","messages":[{"role":"user","con',
+    "not UTF-8": b'{"model":"m","messages":[{"role":"user","content":"\xff\xfe"}]}',
+    "byte order mark": b'\xef\xbb\xbf{"model":"m","messages":[{"role":"user","content":"hi"}]}',
+    "deeply nested": b'{"model":"m","messages":[{"role":"user","content":' + b"[" * 3000 + b"]" * 3000 + b"}]}",
+    "not a number": b'{"model":"m","x":NaN,"messages":[{"role":"user","content":"hi"}]}',
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_arrives_byte_for_byte(name: str, path: str, raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(b'{"error":"of the upstream"}', "400 Bad Request")
+    answer = raw.ask(BODIES[name], path)
+    assert upstream.last.body == BODIES[name]
+    assert (answer.status, answer.body) == (400, b'{"error":"of the upstream"}')
+
+
+@pytest.mark.parametrize("name", ["spaces", "unicode escapes", "unknown fields", "lone surrogate", "null character"])
+def test_a_conversation_that_goes_on_arrives_byte_for_byte(name: str, raw: Raw, upstream: Upstream) -> None:
+    first = BODIES[name]
+    place = first.rindex(b"]")
+    longer = (
+        first[:place] + b' , {"role":"assistant", "content":"yes"},{ "content":"on","role":"user"} ' + first[place:]
+    )
+    for body in (first, longer, first, longer):
+        assert raw.ask(body).header("x-everlong-warning") is None
+        assert upstream.last.body == body
+
+
+def test_a_body_of_twenty_megabytes_arrives_byte_for_byte(raw: Raw, upstream: Upstream) -> None:
+    turns = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"{n} " + "word " * 40_000} for n in range(101)]
+    body = json.dumps({"model": "m", "messages": turns}).encode()
+    assert len(body) > 20_000_000
+    assert raw.ask(body).status == 200
+    assert upstream.last.body == body
+
+
+def test_headers_that_nobody_knows_go_on(raw: Raw, upstream: Upstream) -> None:
+    sent = [
+        ("anthropic-version", "2023-06-01"),
+        ("anthropic-beta", "interleaved-thinking-2025-05-14,context-1m-2025-08-07"),
+        ("x-api-key", "key-of-the-client"),
+        ("authorization", "Bearer other-key"),
+        ("user-agent", "made-up/1.0 (test)"),
+        ("accept", "application/json"),
+        ("x-stainless-retry-count", "0"),
+        ("x-frobnicate", "yes; q=0.5, no"),
+        ("x-empty", ""),
+        ("x-claude-code-session-id", "a-session"),
+        ("openai-organization", "org-1"),
+        ("cookie", "a=b; c=d"),
+        ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ]
+    raw.ask(BODIES["spaces"], headers=sent)
+    for name, value in sent:
+        assert upstream.last.all(name) == [value], name
+
+
+def test_nothing_is_added_to_the_headers(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}", headers=[("x-own", "1")])
+    assert sorted(name.lower() for name, _ in upstream.last.headers) == [
+        "content-length",
+        "content-type",
+        "host",
+        "x-own",
+    ]
+
+
+def test_the_host_is_that_of_the_upstream(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}")
+    assert upstream.last.header("host") == upstream.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize("names", [("x-many", "x-many"), ("x-many", "X-Many")])
+def test_a_header_given_twice_arrives_twice(names: tuple[str, str], raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}", headers=[(names[0], "one"), ("x-other", "o"), (names[1], "two")])
+    assert upstream.last.all("x-many") == ["one", "two"]
+
+
+def test_headers_of_the_connection_stay_behind(raw: Raw, upstream: Upstream) -> None:
+    hop = [("connection", "keep-alive, x-mine"), ("x-mine", "1"), ("keep-alive", "timeout=5"), ("te", "trailers")]
+    raw.ask(b"{}", headers=[*hop, ("proxy-authorization", "Basic eA=="), ("x-yours", "2")])
+    names = {name.lower() for name, _ in upstream.last.headers}
+    assert names.isdisjoint({"x-mine", "keep-alive", "te", "proxy-authorization"})
+    assert "x-yours" in names
+
+
+def test_our_own_headers_stay_behind(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}", headers=[("x-everlong-session", "s"), ("x-everlong-key", "k")])
+    assert "everlong" not in upstream.last.head.decode().lower()
+
+
+def test_a_header_of_thirty_kilobytes_goes_on(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}", headers=[("anthropic-beta", "feature," * 4_000)])
+    assert upstream.last.header("anthropic-beta") == "feature," * 4_000
+
+
+def test_a_header_in_utf_8_goes_on(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}", headers=[("x-title", "grün".encode().decode("latin-1"))])
+    assert b"gr\xc3\xbcn" in upstream.last.head
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/messages?beta=true",
+        "/v1/messages?beta=true&x=%2F%20+a%C3%BC&empty=&flag",
+        "/v1/chat/completions?api-version=2024-10-21",
+        "/v1/messages?",
+        "/v1/messages?q=a/../b",
+    ],
+)
+def test_path_and_query_go_on_as_they_are_written(target: str, raw: Raw, upstream: Upstream) -> None:
+    raw.ask(BODIES["spaces"], target)
+    assert upstream.last.target.rstrip("?") == target.rstrip("?")
+
+
+def test_a_host_in_the_path_is_not_asked(raw: Raw, upstream: Upstream) -> None:
+    assert raw.ask(b"{}", "http://user:pass@example.invalid:1/v1/messages?beta=true").status == 200
+    assert upstream.last.target == "/v1/messages?beta=true"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+def test_a_compressed_body_goes_on_as_it_came_and_is_read_all_the_same(
+    encoding: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    packed = {
+        "gzip": gzip.compress(BODIES["spaces"]),
+        "deflate": zlib.compress(BODIES["spaces"]),
+        "zstd": zstandard.compress(BODIES["spaces"]),
+    }[encoding]
+    assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 200
+    assert upstream.last.body == packed
+    assert upstream.last.header("content-encoding") == encoding
+    assert relay.store().context(relay.store().branch(1))[0]["content"] == "hi"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "nonsense"])
+def test_what_cannot_be_unpacked_goes_on_as_it_came(encoding: str, raw: Raw, upstream: Upstream) -> None:
+    packed = b"\x1f\x8b this is not what it says"
+    assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 200
+    assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, encoding)
+
+
+def test_a_small_body_that_unpacks_to_gigabytes_is_not_unpacked(raw: Raw, upstream: Upstream) -> None:
+    bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = b"".join(bomb.compress(b" " * 10_000_000) for _ in range(30)) + bomb.flush()
+    assert raw.ask(packed, headers=[("content-encoding", "gzip")]).status == 200
+    assert upstream.last.body == packed
+
+
+def test_a_chunked_body_arrives_whole(raw: Raw, upstream: Upstream) -> None:
+    body = BODIES["spaces"]
+    raw.begin(b"", headers=[("transfer-encoding", "chunked")])
+    for piece in (body[:7], body[7:30], body[30:]):
+        raw.send(f"{len(piece):x};ext=1\r\n".encode() + piece + b"\r\n")
+    raw.send(b"0\r\n\r\n")
+    assert raw.answer().status == 200
+    assert upstream.last.body == body
+
+
+def test_a_client_that_waits_to_be_told_to_continue_is_told(raw: Raw, upstream: Upstream) -> None:
+    body = BODIES["spaces"]
+    raw.begin(b"", headers=[("expect", "100-continue"), ("content-length", str(len(body)))])
+    assert raw.answer(has_body=False).status == 100
+    raw.send(body)
+    assert raw.answer().status == 200
+    assert upstream.last.body == body
+    assert upstream.last.header("expect") is None
+
+
+@pytest.mark.parametrize(
+    ("accepted", "sent"),
+    [
+        ("gzip", "gzip"),
+        ("gzip, deflate;q=0.5", "gzip, deflate;q=0.5"),
+        ("gzip, deflate, br, zstd", "gzip, deflate, zstd"),
+        ("br", "identity"),
+        ("identity", "identity"),
+    ],
+)
+def test_only_encodings_that_can_be_read_are_asked_for(accepted: str, sent: str, raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}", headers=[("accept-encoding", accepted)])
+    assert upstream.last.header("accept-encoding") == sent
+
+
+def test_who_accepts_no_encoding_gets_none(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}")
+    assert upstream.last.header("accept-encoding") is None

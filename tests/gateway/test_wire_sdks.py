@@ -1,0 +1,324 @@
+"""The official clients, pointed at the gateway, notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from everlong.testing import ModelServer
+from everlong.testing.server import Answer, Ask, Call, Fault
+from tests.gateway.running import Running
+from tests.gateway.upstream import Upstream
+
+PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
+CLAUDE: Any = {"model": "claude-sonnet-5", "max_tokens": 200}
+ASK: Any = [{"role": "user", "content": "hi"}]
+LOOK: Any = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+
+
+@pytest.fixture
+def claude(gateway: Running) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def gpt(gateway: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0) as client:
+        yield client
+
+
+def says(model: ModelServer, answer: Answer | str | Callable[[Ask], Answer | str]) -> None:
+    model.model = type(model.model)(answer if callable(answer) else lambda _: answer)
+
+
+def stored(gateway: Running, turn: int = 1) -> Any:
+    return gateway.store().turns.reply(turn)
+
+
+CALLS = Answer("Looking.", calls=[Call("look", {"at": "a"}), Call("look", {"at": "ü b"})])
+
+
+# -- Anthropic ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_message(claude: anthropic.Anthropic, gateway: Running) -> None:
+    said = claude.messages.create(**CLAUDE, messages=ASK)
+    assert (said.content[0].type, said.stop_reason) == ("text", "end_turn")
+    assert stored(gateway) == {"role": "assistant", "content": "Understood."}
+
+
+def test_a_streamed_message(claude: anthropic.Anthropic, gateway: Running) -> None:
+    with claude.messages.stream(**CLAUDE, messages=ASK) as stream:
+        kinds = [event.type for event in stream]
+        assert stream.get_final_text() == "Understood."
+    assert (kinds[0], kinds[-1]) == ("message_start", "message_stop")
+    assert stored(gateway) == {"role": "assistant", "content": "Understood."}
+
+
+def test_a_message_by_the_beta_path(claude: anthropic.Anthropic, model: ModelServer) -> None:
+    said = claude.beta.messages.create(**CLAUDE, messages=ASK, betas=["context-1m-2025-08-07", "made-up-2026"])
+    assert said.content[0].type == "text"
+    assert model.requests[0].headers["anthropic-beta"] == "context-1m-2025-08-07,made-up-2026"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_parallel_tools_and_their_results(
+    streams: bool, claude: anthropic.Anthropic, model: ModelServer, gateway: Running
+) -> None:
+    says(model, lambda ask: CALLS if len(ask.turns) < 3 else "Both are there.")
+    tools: Any = [{"name": "look", "description": "Look.", "input_schema": LOOK}]
+    messages = list(ASK)
+    for _ in range(2):
+        if streams:
+            with claude.messages.stream(**CLAUDE, messages=messages, tools=tools) as stream:
+                said = stream.get_final_message()
+        else:
+            said = claude.messages.create(**CLAUDE, messages=messages, tools=tools)
+        messages.append({"role": "assistant", "content": [block.to_dict() for block in said.content]})
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": f"at {block.input}"}
+            for block in said.content
+            if block.type == "tool_use"
+        ]
+        if results:
+            assert [json.loads(result["content"][3:].replace("'", '"'))["at"] for result in results] == ["a", "ü b"]
+            messages.append({"role": "user", "content": results})
+    assert said.content[0].type == "text"
+    assert not model.rejections
+    turns = list(gateway.store().turns.since())
+    assert [turn.status for turn in turns] == ["done", "done"]
+    assert turns[0].echo_node is not None  # the reply was known again when the client sent it back
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_thinking_with_its_signature_comes_back_to_the_upstream_unchanged(
+    streams: bool, claude: anthropic.Anthropic, model: ModelServer
+) -> None:
+    says(model, Answer("So it is.", thinking="Is it so?"))
+    options: Any = {
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "model": "claude-sonnet-5",
+        "max_tokens": 4000,
+    }
+    messages = list(ASK)
+    for _ in range(3):
+        if streams:
+            with claude.messages.stream(**options, messages=messages) as stream:
+                said = stream.get_final_message()
+        else:
+            said = claude.messages.create(**options, messages=messages)
+        assert said.content[0].type == "thinking"
+        assert said.content[0].signature
+        blocks = [block.to_dict() for block in said.content]
+        messages += [{"role": "assistant", "content": blocks}, {"role": "user", "content": "Go on."}]
+    assert not model.rejections
+    sent = model.requests[-1].body["messages"]
+    assert [sent[1], sent[3]] == json.loads(json.dumps([messages[1], messages[3]]))
+
+
+def test_pictures_documents_and_redacted_thinking_arrive(claude: anthropic.Anthropic, model: ModelServer) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+    messages: Any = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "image", "source": source},
+                {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "A page."}},
+                {"type": "text", "text": "What is it?", "cache_control": {"type": "ephemeral"}},
+            ],
+        }
+    ]
+    claude.messages.create(**CLAUDE, messages=messages)
+    assert model.requests[0].body["messages"] == messages
+    messages += [{"role": "assistant", "content": "A page."}, {"role": "user", "content": "Again?"}]
+    claude.messages.create(**CLAUDE, messages=messages)
+    assert model.requests[1].body["messages"] == messages
+
+
+def test_system_blocks_metadata_and_unknown_headers_arrive(claude: anthropic.Anthropic, model: ModelServer) -> None:
+    system: Any = [
+        {"type": "text", "text": "You are a test."},
+        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+    ]
+    claude.messages.create(
+        **CLAUDE,
+        messages=ASK,
+        system=system,
+        metadata={"user_id": "user_1_account__session_x"},
+        extra_headers={"x-made-up": "1"},
+    )
+    body = model.requests[0].body
+    assert (body["system"], body["metadata"]) == (system, {"user_id": "user_1_account__session_x"})
+    assert model.requests[0].headers["x-made-up"] == "1"
+
+
+ERRORS = [
+    (400, anthropic.BadRequestError, openai.BadRequestError),
+    (401, anthropic.AuthenticationError, openai.AuthenticationError),
+    (403, anthropic.PermissionDeniedError, openai.PermissionDeniedError),
+    (404, anthropic.NotFoundError, openai.NotFoundError),
+    (413, anthropic.RequestTooLargeError, openai.APIStatusError),
+    (422, anthropic.UnprocessableEntityError, openai.UnprocessableEntityError),
+    (429, anthropic.RateLimitError, openai.RateLimitError),
+    (500, anthropic.InternalServerError, openai.InternalServerError),
+    (529, anthropic.OverloadedError, openai.InternalServerError),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "_other"), ERRORS, ids=[str(error[0]) for error in ERRORS])
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_error_is_the_clients_own_kind_of_error(
+    status: int, kind: type[anthropic.APIStatusError], _other: object, streams: bool, relay: Running, upstream: Upstream
+) -> None:
+    body = {"type": "error", "error": {"type": "made_up_error", "message": "because"}, "request_id": "req_7"}
+    upstream.script = lambda exchange: exchange.answer(
+        json.dumps(body).encode(), f"{status} Odd", [("request-id", "req_7"), ("retry-after", "3")]
+    )
+    with (
+        anthropic.Anthropic(base_url=relay.url, api_key="k", max_retries=0) as client,
+        pytest.raises(kind) as caught,
+    ):
+        client.messages.create(**CLAUDE, messages=ASK, stream=streams)
+    assert (caught.value.status_code, caught.value.body, caught.value.request_id) == (status, body, "req_7")
+    assert caught.value.response.headers["retry-after"] == "3"
+
+
+@pytest.mark.parametrize(("status", "_other", "kind"), ERRORS, ids=[str(error[0]) for error in ERRORS])
+def test_an_error_is_the_other_clients_own_kind_of_error(
+    status: int, _other: object, kind: type[openai.APIStatusError], relay: Running, upstream: Upstream
+) -> None:
+    error = {"message": "because", "type": "made_up", "param": "x", "code": "odd"}
+    upstream.script = lambda exchange: exchange.answer(
+        json.dumps({"error": error}).encode(), f"{status} Odd", [("x-request-id", "req_8")]
+    )
+    with (
+        openai.OpenAI(base_url=f"{relay.url}/v1", api_key="k", max_retries=0) as client,
+        pytest.raises(kind) as caught,
+    ):
+        client.chat.completions.create(model="m", messages=ASK)
+    assert (caught.value.status_code, caught.value.body, caught.value.request_id) == (status, error, "req_8")
+
+
+def test_a_client_retries_as_the_upstream_tells_it(relay: Running, upstream: Upstream) -> None:
+    answers = [("529 Overloaded", "true"), ("400 Bad Request", "true"), ("500 Odd", "false")]
+
+    def script(exchange: Any) -> None:
+        status, again = answers[len(upstream.requests) - 1]
+        exchange.answer(b"{}", status, [("x-should-retry", again), ("retry-after-ms", "1")])
+
+    upstream.script = script
+    client = anthropic.Anthropic(base_url=relay.url, api_key="k", max_retries=5)
+    with client, pytest.raises(anthropic.InternalServerError):
+        client.messages.create(**CLAUDE, messages=ASK)
+    assert len(upstream.requests) == 3
+
+
+def test_an_error_inside_of_a_stream_is_raised(claude: anthropic.Anthropic, model: ModelServer) -> None:
+    model.fail_next(Fault("stream_error"))
+    with (
+        pytest.raises(anthropic.APIStatusError, match="Overloaded"),
+        claude.messages.stream(**CLAUDE, messages=ASK) as stream,
+    ):
+        stream.get_final_message()
+
+
+def test_a_cut_stream_is_raised(claude: anthropic.Anthropic, gpt: openai.OpenAI, model: ModelServer) -> None:
+    model.fail_next(Fault("cut"), Fault("cut"))
+    with (
+        pytest.raises(Exception, match=r"(?i)incomplete|connection"),
+        claude.messages.stream(**CLAUDE, messages=ASK) as stream,
+    ):
+        stream.get_final_message()
+    with pytest.raises(Exception, match=r"(?i)incomplete|connection"):
+        list(gpt.chat.completions.create(model="m", messages=ASK, stream=True))
+
+
+# -- OpenAI ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_completion(gpt: openai.OpenAI, gateway: Running) -> None:
+    said = gpt.chat.completions.create(model="m", messages=ASK)
+    assert said.choices[0].message.content == "Understood."
+    assert stored(gateway) == {"role": "assistant", "content": "Understood."}
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_streamed_completion_has_usage_where_it_was_asked_for(
+    counts: bool, gpt: openai.OpenAI, gateway: Running
+) -> None:
+    options: Any = {"stream_options": {"include_usage": True}} if counts else {}
+    chunks = list(gpt.chat.completions.create(model="m", messages=ASK, stream=True, **options))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Understood."
+    assert (chunks[-1].usage is not None, chunks[-1].choices == []) == (counts, counts)
+    assert stored(gateway)["content"] == "Understood."
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_parallel_tools_of_the_other_api(
+    streams: bool, gpt: openai.OpenAI, model: ModelServer, gateway: Running
+) -> None:
+    says(model, lambda ask: CALLS if not any(turn.role == "tool" for turn in ask.turns) else "Both.")
+    tools: Any = [{"type": "function", "function": {"name": "look", "parameters": LOOK}}]
+    messages = list(ASK)
+    if streams:
+        calls: dict[int, dict[str, Any]] = {}
+        for chunk in gpt.chat.completions.create(model="m", messages=messages, tools=tools, stream=True):
+            for part in chunk.choices[0].delta.tool_calls or []:
+                call = calls.setdefault(part.index, {"id": part.id, "type": "function", "function": {"arguments": ""}})
+                assert part.function is not None
+                call["function"]["name"] = call["function"].get("name") or part.function.name
+                call["function"]["arguments"] += part.function.arguments or ""
+        made = list(calls.values())
+    else:
+        said = gpt.chat.completions.create(model="m", messages=messages, tools=tools).choices[0].message
+        made = [call.to_dict() for call in said.tool_calls or []]
+    assert [json.loads(call["function"]["arguments"])["at"] for call in made] == ["a", "ü b"]
+    messages.append({"role": "assistant", "content": "Looking.", "tool_calls": made})
+    messages += [{"role": "tool", "tool_call_id": call["id"], "content": "there"} for call in made]
+    assert gpt.chat.completions.create(model="m", messages=messages, tools=tools).choices[0].message.content == "Both."
+    assert not model.rejections
+    assert gateway.store().turns.get(1).echo_node is not None
+
+
+def test_pictures_and_structured_output_arrive(gpt: openai.OpenAI, model: ModelServer) -> None:
+    url = f"data:image/png;base64,{PICTURE}"
+    messages: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url, "detail": "low"}}]}]
+    shape: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "strict": True, "schema": {**LOOK, "additionalProperties": False}},
+    }
+    says(model, '{"at": "here"}')
+    said = gpt.chat.completions.create(model="m", messages=messages, response_format=shape, seed=7, logprobs=False)
+    body = model.requests[0].body
+    assert said.choices[0].message.content == '{"at": "here"}'
+    assert (body["messages"], body["response_format"], body["seed"]) == (messages, shape, 7)
+
+
+def test_raw_answers_have_the_upstreams_headers(gpt: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+    assert (
+        gpt.chat.completions.with_raw_response.create(model="m", messages=ASK).headers["x-request-id"].startswith("req")
+    )
+    assert claude.messages.with_raw_response.create(**CLAUDE, messages=ASK).headers["request-id"].startswith("req")
+
+
+async def _asynchronously(url: str) -> tuple[str, str]:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as one:
+        said = await one.chat.completions.create(model="m", messages=ASK)
+    async with (
+        anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0) as other,
+        other.messages.stream(**CLAUDE, messages=ASK) as stream,
+    ):
+        text = await stream.get_final_text()
+    return said.choices[0].message.content or "", text
+
+
+def test_asynchronous_clients(gateway: Running) -> None:
+    assert asyncio.run(_asynchronously(gateway.url)) == ("Understood.", "Understood.")

@@ -1,0 +1,338 @@
+"""Streams pass piece by piece as they come, end as they end, and break off where they break off."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from tests.gateway.running import Raw, Running
+from tests.gateway.upstream import Exchange, Upstream
+
+ASKED = b'{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hi"}]}'
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+def chunk(**delta: Any) -> bytes:
+    finish = delta.pop("finish", None)
+    choice = {"index": delta.pop("index", 0), "delta": delta, "finish_reason": finish}
+    return (
+        b"data: " + json.dumps({"id": "c1", "object": "chat.completion.chunk", "choices": [choice]}).encode() + b"\n\n"
+    )
+
+
+START = event(
+    "message_start", message={"id": "msg_1", "role": "assistant", "content": [], "usage": {"input_tokens": 3}}
+)
+TEXT = [
+    event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    event("content_block_delta", index=0, delta={"type": "text_delta", "text": "Hel"}),
+    event("ping"),
+    event("content_block_delta", index=0, delta={"type": "text_delta", "text": "lo."}),
+    event("content_block_stop", index=0),
+]
+END = [
+    event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2}),
+    event("message_stop"),
+]
+CLAUDE = [START, *TEXT, *END]
+GPT = [
+    chunk(role="assistant", content=""),
+    b": keep-alive comment\n\n",
+    chunk(content="Hel"),
+    chunk(content="lo."),
+    chunk(finish="stop"),
+    b'data: {"id":"c1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n',
+    b"data: [DONE]\n\n",
+]
+STREAMS = {"/v1/messages": CLAUDE, "/v1/chat/completions": GPT}
+HELLO = {"role": "assistant", "content": "Hello."}
+
+
+def framed(data: bytes) -> bytes:
+    return b"%x\r\n" % len(data) + data + b"\r\n"
+
+
+def reply_in(running: Running, turn: int = 1) -> Any:
+    return running.store().turns.reply(turn)
+
+
+def status_in(running: Running, turn: int = 1) -> str:
+    return running.store().turns.get(turn).status
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_each_piece_arrives_before_the_next_one_is_sent(
+    path: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    step = threading.Semaphore(0)
+
+    def script(exchange: Exchange) -> None:
+        exchange.begin(headers=[("x-own", "1")])
+        for piece in STREAMS[path]:
+            assert step.acquire(timeout=20)
+            exchange.chunk(piece)
+        assert step.acquire(timeout=20)
+        exchange.end()
+
+    upstream.script = script
+    raw.begin(ASKED, path)
+    head = raw.head()  # before there is anything to say
+    assert (head.status, head.header("x-own")) == (200, "1")
+    assert head.header("content-type") == "text/event-stream; charset=utf-8"
+    for piece in STREAMS[path]:
+        step.release()
+        assert raw.chunk() == piece
+    assert reply_in(relay) == HELLO  # stored before the last piece was passed on
+    step.release()
+    assert raw.chunk() == b""
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 50, 100_000])
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_reply_is_read_however_its_stream_is_cut_into_pieces(
+    size: int, path: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    whole = b"".join(STREAMS[path])
+    pieces = [whole[place : place + size] for place in range(0, len(whole), size)]
+    upstream.script = lambda exchange: exchange.stream(*pieces)
+    assert raw.ask(ASKED, path).body == whole
+    assert (reply_in(relay), status_in(relay)) == (HELLO, "done")
+
+
+@pytest.mark.parametrize("line_end", [b"\r\n", b"\r"])
+@pytest.mark.parametrize("path", STREAMS)
+def test_all_line_ends_of_the_standard_are_read(
+    line_end: bytes, path: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    whole = b"".join(STREAMS[path]).replace(b"\n", line_end)
+    upstream.script = lambda exchange: exchange.stream(whole[:100], whole[100:])
+    assert raw.ask(ASKED, path).body == whole
+    assert reply_in(relay) == HELLO
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/v1/messages", "then comes event: message_stop and the end"),
+        ("/v1/messages", '\ndata: {"type":"message_stop"}\n\n'),
+        ("/v1/chat/completions", "a stream ends with data: [DONE]\n\nalways"),
+    ],
+)
+def test_words_that_look_like_the_end_are_not_taken_for_it(
+    path: str, words: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    said = (
+        [
+            START,
+            TEXT[0],
+            event("content_block_delta", index=0, delta={"type": "text_delta", "text": words}),
+            *TEXT[1:],
+            *END,
+        ]
+        if path == "/v1/messages"
+        else [chunk(content=words), *GPT[2:]]
+    )
+    upstream.script = lambda exchange: exchange.stream(*said)
+    assert raw.ask(ASKED, path).body == b"".join(said)
+    assert reply_in(relay)["content"] == words + "Hello."
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_stream_that_breaks_off_breaks_off_for_the_client(
+    path: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    pieces = STREAMS[path][:3]
+
+    def script(exchange: Exchange) -> None:
+        exchange.begin()
+        exchange.chunk(b"".join(pieces))
+        exchange.cut()
+
+    upstream.script = script
+    raw.begin(ASKED, path)
+    raw.head()
+    assert raw.rest() == framed(b"".join(pieces))  # everything up to the break, and no end
+    turn = relay.store().turns.get(1)
+    assert (turn.status, turn.error) == ("failed", "the stream broke off")
+
+
+def test_a_stream_whose_length_was_told_breaks_off_too(raw: Raw, upstream: Upstream) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n" + START)
+        exchange.cut()
+
+    upstream.script = script
+    raw.begin(ASKED)
+    assert raw.head().header("content-length") == "5000"
+    assert raw.rest() == START
+
+
+def test_a_stream_whose_length_was_told_is_stored_before_its_last_byte(
+    raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    whole = b"".join(GPT[:-1])  # no [DONE]: its length alone tells the end
+
+    def script(exchange: Exchange) -> None:
+        exchange.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(whole) + whole
+        )
+
+    upstream.script = script
+    assert raw.ask(ASKED, "/v1/chat/completions").body == whole
+    assert reply_in(relay) == HELLO
+
+
+def test_a_stream_that_ends_with_its_connection_arrives_whole(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + b"".join(CLAUDE))
+        exchange.cut()
+
+    upstream.script = script
+    assert raw.ask(ASKED).body == b"".join(CLAUDE)
+    assert reply_in(relay) == HELLO
+
+
+def test_an_error_inside_of_a_stream_arrives_and_is_no_reply(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    said = [START, *TEXT[:2], event("error", error={"type": "overloaded_error", "message": "Overloaded"})]
+    upstream.script = lambda exchange: exchange.stream(*said)
+    assert raw.ask(ASKED).body == b"".join(said)
+    assert (reply_in(relay), status_in(relay)) == (None, "failed")
+
+
+def test_an_error_inside_of_a_stream_arrives_even_if_the_connection_ends_with_it(raw: Raw, upstream: Upstream) -> None:
+    said = START + event("error", error={"type": "api_error", "message": "Internal server error"})
+
+    def script(exchange: Exchange) -> None:
+        exchange.begin()
+        exchange.chunk(said)
+        exchange.cut()
+
+    upstream.script = script
+    raw.begin(ASKED)
+    raw.head()
+    assert raw.chunk() == said
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_stream_of_nonsense_arrives(path: str, raw: Raw, relay: Running, upstream: Upstream) -> None:
+    said = [b"data: {\n\n", b"event: message_stop\ndata: }\n\n", b"data: [DONE]\n\n", b"\x00\xff\n\n", b"data"]
+    upstream.script = lambda exchange: exchange.stream(*said)
+    assert raw.ask(ASKED, path).body == b"".join(said)
+    assert status_in(relay) == "failed"
+
+
+def test_what_comes_after_the_last_event_arrives(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.stream(*GPT, b": one more comment\n\n")
+    assert raw.ask(ASKED, "/v1/chat/completions").body.endswith(b": one more comment\n\n")
+
+
+def test_a_compressed_stream_passes_as_it_comes_and_is_read(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    packed = gzip.compress(b"".join(CLAUDE))
+    pieces = [packed[place : place + 40] for place in range(0, len(packed), 40)]
+    upstream.script = lambda exchange: exchange.stream(*pieces, headers=[("content-encoding", "gzip")])
+    answer = raw.ask(ASKED, headers=[("accept-encoding", "gzip")])
+    assert (answer.body, answer.header("content-encoding")) == (packed, "gzip")
+    assert reply_in(relay) == HELLO
+
+
+def test_a_stream_in_an_unknown_encoding_passes_and_is_not_read(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.stream(b"\x0b\x02", b"\x80", headers=[("content-encoding", "br")])
+    assert raw.ask(ASKED).body == b"\x0b\x02\x80"
+    assert status_in(relay) == "failed"
+
+
+def test_of_several_answers_in_one_stream_the_first_is_the_reply(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    said = [chunk(content="Hel"), chunk(content="Bye", index=1), chunk(content="lo."), chunk(index=1, finish="stop")]
+    upstream.script = lambda exchange: exchange.stream(*said, chunk(finish="stop"), b"data: [DONE]\n\n")
+    raw.ask(ASKED, "/v1/chat/completions")
+    assert reply_in(relay) == HELLO
+
+
+def test_thinking_signatures_and_parallel_calls_are_stored_as_they_came(
+    raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:
+        return [
+            event("content_block_start", index=index, content_block=start),
+            *(event("content_block_delta", index=index, delta=delta) for delta in deltas),
+            event("content_block_stop", index=index),
+        ]
+
+    thought = {"type": "thinking", "thinking": "", "signature": ""}
+    said = [
+        START,
+        *block(
+            0, thought, {"type": "thinking_delta", "thinking": "hm"}, {"type": "signature_delta", "signature": "c2ln"}
+        ),
+        *block(1, {"type": "redacted_thinking", "data": "b3BhcXVl"}),
+        *block(
+            2,
+            {"type": "tool_use", "id": "t1", "name": "look", "input": {}},
+            {"type": "input_json_delta", "partial_json": '{"at": '},
+            {"type": "input_json_delta", "partial_json": '"a"}'},
+        ),
+        *block(
+            3,
+            {"type": "tool_use", "id": "t2", "name": "look", "input": {}},
+            {"type": "input_json_delta", "partial_json": '{"at": "b"}'},
+        ),
+        event("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 9}),
+        event("message_stop"),
+    ]
+    upstream.script = lambda exchange: exchange.stream(*said)
+    assert raw.ask(ASKED).body == b"".join(said)
+    reply = reply_in(relay)
+    assert [call["id"] for call in reply["tool_calls"]] == ["t1", "t2"]
+    assert json.loads(reply["tool_calls"][0]["function"]["arguments"]) == {"at": "a"}
+    assert reply["content"][:2] == [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "b3BhcXVl"},
+    ]
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["before the first byte", "amid the stream"])
+def test_a_client_that_hangs_up_cancels_the_request_upstream(
+    begins: bool, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    asked, hung_up = threading.Event(), threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        if begins:
+            exchange.begin()
+            exchange.chunk(START)
+        asked.set()
+        if exchange.sees_hangup():
+            hung_up.set()
+
+    upstream.script = script
+    raw.begin(ASKED)
+    assert asked.wait(20)
+    if begins:
+        raw.head()
+        raw.chunk()
+    raw.close()
+    assert hung_up.wait(20)
+    with relay.raw() as other:  # the gateway writes in order, so what became of the first is stored by then
+        upstream.script = lambda exchange: exchange.stream(*CLAUDE)
+        other.ask(ASKED)
+        other.ask(ASKED)
+    turn = relay.store().turns.get(1)
+    assert (turn.status, turn.error) == ("cancelled", "the client hung up")
+
+
+def test_a_slow_client_gets_everything(raw: Raw, upstream: Upstream) -> None:
+    big = [event("content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000})] * 100
+    upstream.script = lambda exchange: exchange.stream(START, TEXT[0], *big, *END)
+    raw.begin(ASKED)
+    raw.head()
+    total = 0
+    while piece := raw.chunk():
+        total += len(piece)
+    assert total == sum(map(len, [START, TEXT[0], *big, *END]))
