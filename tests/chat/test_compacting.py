@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everlong.testing import Ask
-from tests.chat.conftest import Open, configure, idle, long_talk
+from everlong.testing import Ask, Fault
+from tests.chat.conftest import Gate, Open, configure, idle, long_talk
 from tests.testing_server.conftest import Serve
 
 SUMMARY = """## Goal
@@ -119,3 +119,33 @@ def test_what_is_pinned_is_told_in_its_own_words(serve: Serve, chat: Open, home:
     found.enter("/retry")
     found.until(lambda: found.everything().count("ship 20 is known.") == 2, "another answer")
     assert server.model.asked[-1].last_user.endswith("Is ship 20 there?")
+
+
+@pytest.mark.spec("8")
+def test_a_bar_shows_how_much_of_the_summary_has_come(serve: Serve, chat: Open, home: Path) -> None:
+    long_talk(home, "Long talk")
+    server = serve(book, window=32_000)
+    server.closing = gate = Gate()
+    found = chat(server, "--resume", "Long talk")
+    server.fail_next(Fault("slow"))
+    found.enter("/compress")
+    gate.waits.wait()
+    found.until(lambda: bar(found.screen()) == (0, 0), "a bar with nothing done")
+    gate.let(4)
+    found.until(lambda: bar(found.screen())[1] > 0, "a bar with something done")
+    before = bar(found.screen())
+    found.type("typed meanwhile")
+    found.wait("❯ typed meanwhile")
+    gate.let(4)
+    found.until(lambda: bar(found.screen()) > before, "a bar with more done")
+    gate.open()
+    found.wait("⟲ compacted (manual):")
+    idle(found)
+    assert "summary ━" not in found.everything()
+    assert "summary ─" not in found.everything()
+
+
+def bar(screen: str) -> tuple[int, int]:
+    """The length of the bar and the tokens that it tells."""
+    found = re.search(r"^summary (━*)─+ +\d+ %  ([\d,]+) of at most [\d,]+ tokens$", screen, re.MULTILINE)
+    return (len(found[1]), int(found[2].replace(",", ""))) if found else (-1, -1)

@@ -60,6 +60,8 @@ class Show:
     """Where goes what is no answer; the console itself by default."""
     tools: list[ToolRecord] = field(default_factory=list)
     _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
+    _is_told: bool = False
+    """Whether it was said that a summary is being written."""
 
     def __call__(self, event: AgentEvent) -> None:
         """Show an event."""
@@ -86,10 +88,19 @@ class Show:
 
     def _compacting(self, event: e.CompactionStarted) -> None:
         self._end_of_answer()
+        self._is_told = False
         self.state.doing(f"compacting {event.tokens:,} tokens")
+
+    def _summarizing(self, event: e.CompactionProgress) -> None:
+        if self.plain and not self._is_told:  # a screen reader reads every line, and a pipe keeps it: one will do
+            self._is_told = True
+            self.quiet("a model writes the summary …")
+        self.state.progress = event
+        self.state.changed()
 
     def _compacted(self, event: e.CompactionFinished) -> None:
         self.state.cost += event.cost or 0.0
+        self.state.progress = None
         self._beside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
         self.state.look()
 
@@ -190,6 +201,7 @@ class Show:
         e.ToolStarted: lambda self, event: self.state.doing(event.summary),
         e.ToolFinished: _tool,
         e.CompactionStarted: _compacting,
+        e.CompactionProgress: _summarizing,
         e.CompactionFinished: _compacted,
         e.Notice: lambda self, event: self.note(event.text),
         e.TurnFinished: _finished,
