@@ -119,7 +119,7 @@ def test_overflows_wait_for_nothing_else_and_stream_nothing_before(
     server.fail_next(Fault("overflow"))
     agent.run("One more.")
     kinds = [type(event).__name__ for event in heard]
-    assert kinds[:2] == ["CompactionStarted", "CompactionFinished"]
+    assert [kind for kind in kinds if kind != "CompactionProgress"][:2] == ["CompactionStarted", "CompactionFinished"]
 
 
 @pytest.mark.spec("4.4")

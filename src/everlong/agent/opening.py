@@ -147,6 +147,7 @@ class _Opening:
         if options.resume is not None:
             name = str(self.connection.model_name)
             resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
+            resumed = resumed if resumed.branch is not None else None  # all of it was taken back
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")

@@ -90,6 +90,7 @@ def undo(desk: Desk, words: str) -> None:
     said = conversation.rewind()
     if said is None:
         raise ChatError("nothing was said yet")
+    desk.agent.engine.update_from_response({})  # what was reported belongs to what is gone
     desk.show.line(f"taken back, with its answer: {' '.join(text_of(said).split())[:100]}")
 
 
@@ -120,7 +121,7 @@ def branch(desk: Desk, words: str) -> None:
     new = conversation.store.sessions.start(
         conversation.branch, model=conversation.model, system_prompt=conversation.system_prompt, title=words or None
     )
-    conversation.session = new
+    conversation.session = conversation.store.sessions.rewind(new.id, conversation.branch.depth)
     desk.agent.tools.context.session_id = new.id
     desk.show.line(f"this is session {new.id} now; /resume {old.id} goes back to where it was")
 
