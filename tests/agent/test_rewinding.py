@@ -122,9 +122,8 @@ def test_a_session_that_was_taken_back_whole_begins_anew_when_it_is_resumed(
     assert again.conversation.branch is None
     again.run("Another beginning.")
     assert again.conversation.session_id != session
-    assert [text_of(entry.message) for entry in store.sessions.entries(again.conversation.session_id)][0] == (
-        "Another beginning."
-    )
+    said = [text_of(entry.message) for entry in store.sessions.entries(again.conversation.session_id)]
+    assert said[0] == "Another beginning."
     assert store.search("First").hits
 
 

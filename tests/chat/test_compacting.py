@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from everlong.model import Message
+from everlong.store import Store
 from everlong.testing import Ask, Fault
 from tests.chat.conftest import Gate, Open, configure, idle, long_talk
 from tests.testing_server.conftest import Serve
@@ -149,3 +151,44 @@ def bar(screen: str) -> tuple[int, int]:
     """The length of the bar and the tokens that it tells."""
     found = re.search(r"^summary (━*)─+ +\d+ %  ([\d,]+) of at most [\d,]+ tokens$", screen, re.MULTILINE)
     return (len(found[1]), int(found[2].replace(",", ""))) if found else (-1, -1)
+
+
+@pytest.mark.spec("8")
+def test_compress_here_keeps_so_many_messages_and_parts_no_call_from_its_results(
+    serve: Serve, chat: Open, home: Path
+) -> None:
+    messages: list[Message] = [{"role": "system", "content": "You keep the harbour's book."}]
+    for ship in range(30):
+        calls = [
+            {"id": f"call_{ship}_{name}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for name in ("berths", "tides")
+        ]
+        messages += [
+            {"role": "user", "content": f"Ship {ship} came in. " + "It carries tea and cloth. " * 10},
+            {"role": "assistant", "content": "I look.", "tool_calls": calls},
+            *({"role": "tool", "tool_call_id": call["id"], "content": "Free. " * 40} for call in calls),
+            {"role": "assistant", "content": f"Ship {ship} is noted. " + "All papers are in order. " * 10},
+        ]
+    with Store.open(home / "store.db") as store:
+        branch = store.record(messages)
+        store.sessions.start(branch, from_depth=0, title="Tools", model="custom:some-model")
+    server = serve(book, window=32_000)
+    found = chat(server, "--resume", "Tools")
+    for wanted, told in (
+        (6, "kept the newest 6 messages as they were"),
+        (8, "kept the newest 9 messages as they were, not 8: a call is not parted from its results"),
+        (1, "kept the newest 1 message as it was, and your latest request"),
+    ):
+        found.enter(f"/compress here {wanted}")
+        found.wait(f"{told}\n")
+        idle(found)
+        with Store.open(home / "store.db") as store:
+            (newest,) = store.sessions.newest(limit=1)
+            assert store.context(store.branch(newest.branch or 0))[-wanted:] == messages[-wanted:]
+        found.enter("/undo compaction")
+        found.wait(f"{told}\n❯ /undo compaction\nthe newest compaction is undone")
+        idle(found)
+    found.enter("/compress here 200")
+    found.wait("there is nothing to compact: all of it is recent or protected")
+    found.enter("/compress here none")
+    found.wait("✗ say how many of the newest messages are to stay: /compress here 10")

@@ -10,6 +10,7 @@ from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
+    from everlong.context import CompactionReport
 
 __all__ = ["CHANGING"]
 
@@ -35,6 +36,22 @@ def _compress_here(desk: Desk, words: str) -> None:
         raise ChatError("say how many of the newest messages are to stay: /compress here 10")
     with engine.keeping(int(words)):
         compress(desk, "")
+        report = engine.last_report
+    if report is not None and report.outcome == "summarized":
+        desk.show.line(_kept(report, int(words), engine.threshold_tokens))
+
+
+def _kept(report: CompactionReport, wanted: int, threshold: int) -> str:
+    """What a compaction that was to keep so many of the newest messages kept of them."""
+    kept = report.messages_before - report.boundaries.tail_start
+    told = f"kept the newest {kept} message{'' if kept == 1 else 's'} as {'it was' if kept == 1 else 'they were'}"
+    if report.latest_user_repeated:
+        told += ", and your latest request"
+    if kept > wanted:
+        told += f", not {wanted}: a call is not parted from its results"
+    elif kept < wanted:
+        told += f", not {wanted}: with more it would be over the threshold of {threshold:,} tokens"
+    return told
 
 
 def _preview(desk: Desk, focus: str) -> None:
