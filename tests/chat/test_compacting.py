@@ -48,13 +48,14 @@ def test_a_conversation_is_compacted_and_that_is_undone(serve: Serve, chat: Open
     seen = found.wait("⟲ compacted (manual):")
     idle(found)
     assert "tea and cloth" in server.model.asked[0].text
-    ((before, after, messages),) = re.findall(r"manual\): ([\d,]+) → ([\d,]+) tokens, (\d+ → \d+ messages)", seen)
+    ((told, before, after),) = re.findall(r"manual\): (([\d,]+) → ([\d,]+) tokens, \d+ → \d+ messages)", seen)
     assert int(after.replace(",", "")) < int(before.replace(",", ""))
 
     found.enter("/history")
-    found.until(lambda: found.everything().count(messages) > 1, "the compaction in the list")
+    found.until(lambda: found.everything().count(told) > 1, "the compaction in the list")
     found.enter("/history 1")
-    found.wait("covered in session", "Ship 12 came in")
+    plain = [figure.replace(",", "") for figure in (before, after)]
+    found.wait(f"tokens_before: {plain[0]}", f"tokens_after: {plain[1]}", "covered in session", "Ship 12 came in")
     found.enter("/history 7")
     found.wait("✗ '7' is no number from 1 to 1")
     found.enter("/context")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.cli.chat.commands import ChatError, Command, Desk
 
@@ -68,7 +68,7 @@ def history(desk: Desk, words: str) -> None:
 
 
 def _one_compaction(desk: Desk, one: Compaction) -> None:
-    for name, value in (one.report or {}).items():
+    for name, value in _report_of(one).items():
         desk.show.line(f"{name}: {value}", "dim")
     store = desk.agent.conversation.store
     if one.session is None:
@@ -77,6 +77,18 @@ def _one_compaction(desk: Desk, one: Compaction) -> None:
     for entry in store.sessions.entries(one.session):
         text = " ".join(str(entry.message.get("content") or entry.message.get("tool_calls") or "").split())
         desk.show.line(f"  {entry.message.get('role'):<9} {text[:100]}", "dim")
+
+
+def _report_of(one: Compaction) -> dict[str, Any]:
+    """The engine's report; what was sent before and after is told with the figures of the history, tools and all."""
+    report = dict(one.report or {})
+    for name in ("tokens_before", "tokens_after", "messages_before", "messages_after"):
+        if name in report:
+            report[name] = getattr(one, name)
+    if "tokens_saved" in report and one.tokens_before and one.tokens_after is not None:
+        report["tokens_saved"] = one.tokens_before - one.tokens_after
+        report["saved_share"] = round(report["tokens_saved"] / one.tokens_before, 4)
+    return report
 
 
 def search(desk: Desk, words: str) -> None:
