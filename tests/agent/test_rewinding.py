@@ -67,8 +67,8 @@ def test_a_compaction_is_undone_and_done_again(serve: Serve, opened: Opened, sto
 def test_who_resumes_a_session_finds_it_where_it_was_taken_back_to(serve: Serve, opened: Opened, store: Store) -> None:
     server = serve(numbered)
     agent = opened(server)
-    for said in ("First.", "Second.", "Third."):
-        agent.run(said)
+    for prompt in ("First.", "Second.", "Third."):
+        agent.run(prompt)
     session = agent.conversation.session_id
     agent.conversation.rewind()
     kept = list(agent.conversation.messages)

@@ -193,3 +193,36 @@ def test_compress_here_keeps_so_many_messages_and_parts_no_call_from_its_results
     found.wait("there is nothing to compact: all of it is recent or protected")
     found.enter("/compress here none")
     found.wait("✗ say how many of the newest messages are to stay: /compress here 10")
+
+
+def test_what_is_held_back_is_told_with_its_figures(serve: Serve, chat: Open, home: Path) -> None:
+    configure(home, models={"some-model": {"context_length": 8_000}})
+    messages: list[Message] = [
+        {"role": "system", "content": "You keep the harbour's book. " * 1_200},
+        {"role": "user", "content": "Is the Gull in?"},
+        {"role": "assistant", "content": "She is."},
+    ]
+    with Store.open(home / "store.db") as store:
+        branch = store.record(messages)
+        store.sessions.start(branch, from_depth=0, title="Short", model="custom:some-model")
+    found = chat(serve("Yes.", window=64_000), "--resume", "Short")
+    found.enter("And the Tern?")
+    found.wait("Yes.")
+    idle(found)
+    found.enter("/context")
+    seen = found.wait("is asked for no summary for another ")  # "Yes." is none
+    assert "\nthreshold 6,000 tokens: 50 % of 8,000 is 4,000, lifted to the floor (" in seen
+    assert re.search(r"^held back: .* for another \d+ of 600 seconds, because it failed: ", seen, re.MULTILINE)
+    found.enter("And the Skua?")
+    found.until(lambda: found.everything().count("Yes.") > 1, "another answer")
+    idle(found)
+    found.enter("/context")
+    seen = found.wait("held back at ")
+    (figures,) = re.findall(
+        r"^held back at ([\d,]+) tokens \(threshold 6,000\): the last 2 compactions saved .* the next is at "
+        r"([\d,]+) \+ ([\d,]+) = ([\d,]+)$",
+        seen,
+        re.MULTILINE,
+    )
+    tokens, then, more, at = (int(figure.replace(",", "")) for figure in figures)
+    assert tokens < then + more == at

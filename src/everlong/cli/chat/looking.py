@@ -44,6 +44,20 @@ def context(desk: Desk, words: str) -> None:
     desk.show.line(
         f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
     )
+    _grounds(desk)
+
+
+def _grounds(desk: Desk) -> None:
+    """Where the threshold comes from, and what was held back, each with the figures of the decision itself."""
+    from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
+
+    engine = desk.agent.engine
+    if not isinstance(engine, ContextCompressor):
+        return
+    for told in engine.budgets.grounds.explain():
+        desk.show.line(told, "dim")
+    for told in [*(one.explain() for one in engine.held_back), *(one.explain() for one in engine.left_alone)]:
+        desk.show.line(told, "yellow")
 
 
 def history(desk: Desk, words: str) -> None:
