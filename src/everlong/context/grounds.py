@@ -26,7 +26,8 @@ class AutomaticThreshold:
         """The arithmetic, a step per line."""
         work, prices, sums = self.work, self.prices, self.sums
         lines = [
-            f"measured over {self.calls} calls: {work.prefix:,} tokens that always stand there, {work.growth:,.0f} more per call, {100 * prices.cold_share:.1f} % of calls after a pause",
+            f"measured over {self.calls} calls: {work.prefix:,} tokens that always stand there, "
+            f"{work.growth:,.0f} more per call, {100 * prices.cold_share:.1f} % of calls after a pause",
             f"a token costs {prices.cache_read:g} to read, {prices.cache_write:g} to write and {prices.output:g} as "
             f"output (a fresh one is 1), so {sums.read:.3f} in each prompt; a summary takes {work.summary:,}",
             f"cheapest at ({sums.base:,.0f} + {sums.root:,.0f}) / (1 − {sums.tail_share:g}), at most {sums.ceiling:,}: "
