@@ -1,0 +1,23 @@
+"""Where the program begins: from its first moment Ctrl-C ends it quietly, with 130.
+
+Loads next to nothing itself, so that there is hardly a moment in which Python would answer Ctrl-C with a traceback.
+"""
+
+from __future__ import annotations
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the program and leave with its exit code."""
+    try:
+        from everlong.cli.main import main as run  # noqa: PLC0415 - loading it takes a while, and may be interrupted
+
+        run()
+    except KeyboardInterrupt:
+        import signal  # noqa: PLC0415 - as above
+        import sys  # noqa: PLC0415 - as above
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses it twice is not to see how Python ends
+        sys.stderr.write("everlong: interrupted\n")
+        sys.exit(130)
