@@ -124,6 +124,14 @@ def test_ctrl_c_while_the_program_is_loaded_leaves_quietly_with_130(terminal: Op
     assert "-echo " not in found.shell("stty -a")
 
 
+def test_ctrl_c_while_a_class_is_made_is_one_too(terminal: Open) -> None:
+    found = terminal()
+    made = "def made(*_): raise KeyboardInterrupt\nimport dataclasses\ndataclasses.Field.__set_name__ = made"
+    found.start("chat", first=made)
+    assert found.wait_exit() == 130
+    assert found.screen().splitlines()[-2:] == ["everlong: interrupted", "[130]$"]
+
+
 def test_leaving_while_it_works_stops_it(serve: Serve, chat: Open) -> None:
     server = serve(script)
     server.closing = gate = Gate()

@@ -14,7 +14,10 @@ def main() -> None:
         from everlong.cli.main import main as run  # noqa: PLC0415 - loading it takes a while, and may be interrupted
 
         run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # While a class is made, Python before 3.12 wraps whatever happens in an error of its own.
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         import signal  # noqa: PLC0415 - as above
         import sys  # noqa: PLC0415 - as above
 
