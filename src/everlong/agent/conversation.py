@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreError, TitleTaken
-from everlong.model import Message, find_groups, text_of
+from everlong.model import Message, calls_of, find_groups, text_of
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
 
@@ -181,7 +181,9 @@ class Conversation:
 
     def answer_what_is_open(self, text: str) -> None:
         """Give every call at the end that has no result this one, so that the conversation can go on."""
-        groups = find_groups(self.messages).groups
+        # Only the last of them can be open, and all of its results stand behind it.
+        last = next((at for at in reversed(range(len(self.messages))) if calls_of(self.messages[at])), None)
+        groups = find_groups(self.messages[last:]).groups if last is not None else []
         missing = groups[-1].missing if groups else []
         if missing:
             self.add(*(Said({"role": "tool", "tool_call_id": call.id, "content": text}) for call in missing))

@@ -5,11 +5,14 @@ Loads next to nothing itself, so that there is hardly a moment in which Python w
 
 from __future__ import annotations
 
+import gc
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the program and leave with its exit code."""
+    gc.set_threshold(50_000, 20, 50)  # what is loaded stays: to look through it again and again takes a tenth longer
     try:
         from everlong.cli.main import main as run  # noqa: PLC0415 - loading it takes a while, and may be interrupted
 

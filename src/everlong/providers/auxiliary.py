@@ -209,9 +209,9 @@ def _picked(
     for provider in order:
         endpoint = endpoint_for(provider, settings.providers)
         name = ModelName(provider, CHEAPER[provider])
-        if key_source(endpoint, env) is None:
-            continue
         if main is not None and not _is_cheaper(catalogue.info(name, endpoint).prices, main.info.prices):
+            continue
+        if key_source(endpoint, env) is None:  # asked last, because a keyring takes its time
             continue
         return connect(str(name), settings, catalogue=catalogue, env=env)
     return None

@@ -16,7 +16,6 @@ from rich.text import Text
 from everlong.agent import events as e
 from everlong.agent.text import one_line, visible
 from everlong.cli.chat.blocks import MarkdownBlocks
-from everlong.cli.chat.markdown import code_of, print_markdown
 from everlong.cli.speaking import compaction_line
 from everlong.context.literals import is_summary
 from everlong.model import text_of
@@ -115,6 +114,8 @@ class Show:
         if self.plain:
             self.text(text)
         else:
+            from everlong.cli.chat.markdown import print_markdown  # noqa: PLC0415 - loaded with the first answer
+
             print_markdown(self.console, visible(text))
 
     def _end_of_answer(self) -> None:
@@ -190,6 +191,8 @@ class Show:
         if self.plain:
             self.text(detail)
         else:
+            from everlong.cli.chat.markdown import code_of  # noqa: PLC0415 - as above
+
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
             self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
 
