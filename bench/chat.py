@@ -35,7 +35,7 @@ PATIENCE = 180.0
 # The program notes the CPU that its process has used when the prompt was first drawn, and when it is ready.
 PROGRAM = """
 import sys, time
-from everlong.cli.main import main
+from everlong.cli.start import main
 from everlong.cli.chat import terminal, worker
 def noting(kind, name, what):
     inner = getattr(kind, name)

@@ -203,6 +203,8 @@ def _picked(
     chosen = settings.auxiliary.compression
     if chosen.model is not None:
         return connect(_full_name(chosen.model, main), settings, catalogue=catalogue, env=env)
+    if main is not None and main.info.prices is None:
+        return None  # none is known to be cheaper
     order = list(CHEAPER)
     if main is not None and main.endpoint.name in order:
         order.sort(key=lambda name: name != main.endpoint.name)

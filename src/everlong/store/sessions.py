@@ -153,7 +153,7 @@ class Sessions:
             row = self._row(connection, ident, lock=True)
             if row.end_reason == "compression":
                 raise StoreError(f"session {ident} goes on in another one; resume its newest one instead")
-            place = None if row.to_depth == self._head_depth(connection, row.branch) else row.to_depth
+            place = row.to_depth if self._is_rewound(connection, row) else None
             values = {"ended": None, "end_reason": None, "to_depth": place}
             connection.execute(update(session).where(session.c.id == ident).values(values))
 
@@ -344,6 +344,13 @@ class Sessions:
         connection.execute(
             update(session).where(session.c.id == ident).values(ended=now, end_reason=reason, to_depth=depth)
         )
+
+    def _is_rewound(self, connection: Connection, row: Row[Any]) -> bool:
+        """Whether a session ended before the end of its branch without another one that went on from there."""
+        if row.to_depth is None or row.to_depth >= self._head_depth(connection, row.branch):
+            return False
+        later = select(session.c.id).where(session.c.branch == row.branch, session.c.from_depth >= row.to_depth)
+        return connection.execute(later.where(session.c.id != row.id).limit(1)).first() is None
 
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from everlong.cli.chat.commands import ChatError, Command, Desk
-from everlong.context import ContextCompressor, ExtractiveSummarizer
 from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ def compress(desk: Desk, words: str) -> None:
 
 
 def _compress_here(desk: Desk, words: str) -> None:
+    from everlong.context import ContextCompressor  # noqa: PLC0415 - the prompt is there before this is loaded
+
     engine = desk.agent.engine
     if not isinstance(engine, ContextCompressor):
         raise ChatError(f"the engine {engine.name} decides by itself where to cut")
@@ -56,8 +57,9 @@ def _kept(report: CompactionReport, wanted: int, threshold: int) -> str:
 
 def _preview(desk: Desk, focus: str) -> None:
     """What a compaction would do: on a copy, without a model, so that it costs nothing."""
-    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt is there before this is loaded
+    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - as above
     from everlong.caching.rules import model_rules  # noqa: PLC0415 - as above
+    from everlong.context import ContextCompressor, ExtractiveSummarizer  # noqa: PLC0415 - as above
 
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
