@@ -25,7 +25,5 @@ def test_a_clients_package_is_loaded_when_it_is_needed_and_not_before(name: str,
 
 def test_a_clients_package_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(
-        ConfigError, match=r"needs the package openai; install it with"
-    ):
+    with pytest.raises(ConfigError, match=r"needs the package openai; install it with"):
         connect("some-model", base_url="http://127.0.0.1:9/v1", api_key="made-up")
