@@ -23,6 +23,7 @@ from everlong.agent.limits import Limits
 from everlong.agent.pauses import Pauses
 from everlong.agent.prompt import system_prompt
 from everlong.agent.sidecalls import SideCalls
+from everlong.agent.summarizing import SummaryMeter
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.tool import Tool
@@ -131,6 +132,7 @@ class _Opening:
         self._agent: Agent | None = None
         self._first_id = ""
         self.side_calls = SideCalls(store, self._session_id, self.warn)
+        self.meter = SummaryMeter(listen)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
@@ -145,6 +147,7 @@ class _Opening:
         if options.resume is not None:
             name = str(self.connection.model_name)
             resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
+            resumed = resumed if resumed.branch is not None else None  # all of it was taken back
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")
@@ -242,12 +245,14 @@ class _Opening:
         warm = completer(
             connection, self._watched, tools=self._schemas, prepare=cache.apply if cache is not None else None
         )
-        return summarizer_for(self.settings, connection, main_complete=warm, ask=self._watched)
+        return summarizer_for(
+            self.settings, connection, main_complete=warm, progress=self.meter.parts_done, ask=self._watched
+        )
 
     def _watched(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         """Ask a model on the side: it can be stopped like any other call, and what it costs is counted."""
         assert self._agent is not None  # noqa: S101 - set before
-        reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
+        reply = self.meter.ask(self._agent.watch, provider, messages, call)
         self.side_calls.paid("summary", provider, reply.usage)
         return reply
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 
 import click
 
@@ -28,7 +27,7 @@ from everlong.errors import EverlongError
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
-@click.version_option(version("everlong"), prog_name="everlong")
+@click.version_option(package_name="everlong", prog_name="everlong")
 @click.pass_context
 def cli(context: click.Context, debug: bool) -> None:
     """Keep LLM agents going past the end of their context window; without a command, chat."""

@@ -203,15 +203,17 @@ def _picked(
     chosen = settings.auxiliary.compression
     if chosen.model is not None:
         return connect(_full_name(chosen.model, main), settings, catalogue=catalogue, env=env)
+    if main is not None and main.info.prices is None:
+        return None  # none is known to be cheaper
     order = list(CHEAPER)
     if main is not None and main.endpoint.name in order:
         order.sort(key=lambda name: name != main.endpoint.name)
     for provider in order:
         endpoint = endpoint_for(provider, settings.providers)
         name = ModelName(provider, CHEAPER[provider])
-        if key_source(endpoint, env) is None:
-            continue
         if main is not None and not _is_cheaper(catalogue.info(name, endpoint).prices, main.info.prices):
+            continue
+        if key_source(endpoint, env) is None:  # asked last, because a keyring takes its time
             continue
         return connect(str(name), settings, catalogue=catalogue, env=env)
     return None

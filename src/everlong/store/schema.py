@@ -183,7 +183,7 @@ session = Table(
     Column("parent", String),
     Column("branch", _Serial),
     Column("from_depth", BigInteger, nullable=False),
-    Column("to_depth", BigInteger),  # null while the session is open: it ends where its branch ends
+    Column("to_depth", BigInteger),  # null while an open session ends where its branch ends
     Column("title", String),
     Column("source", String, nullable=False),
     Column("platform", String),
