@@ -32,7 +32,7 @@ class Scope:
     folder: Path
     own_names: frozenset[str] = frozenset()
     may_skip_package: bool = False
-    """Whether the plugin put its own folder on ``sys.path``, so that its modules may be imported without the package."""
+    """Whether the plugin put its own folder on ``sys.path``, and so imports its modules without the package."""
     path_before: frozenset[str] = field(default_factory=lambda: frozenset(sys.path))
     builtins: dict[str, Any] = field(init=False)
 
@@ -65,9 +65,10 @@ class Scope:
             module = builtins.__import__(wanted, globals, locals, fromlist or ("*",), 0)
         except ModuleNotFoundError as error:
             raise _told_as(name, wanted, error) from None
-        return (
-            module if fromlist else sys.modules[wanted.removesuffix(name[name.find(".") :]) if "." in name else wanted]
-        )
+        if fromlist:
+            return module
+        below = name.partition(".")[2]
+        return sys.modules[wanted.removesuffix(f".{below}") if below else wanted]
 
     def real_name(self, name: str) -> str:
         """The module that ``name`` means to the plugin, if it is another than the one so called; else nothing."""
@@ -91,9 +92,10 @@ class Scope:
         if not self.may_skip_package:
             added = (each for each in sys.path if each not in self.path_before)
             self.may_skip_package = any(self.owns(Path(each)) for each in added)
-        return self.may_skip_package and PathFinder.find_spec(root, self._own_path()) is not None
+        return self.may_skip_package and PathFinder.find_spec(root, self.own_path()) is not None
 
-    def _own_path(self) -> list[str]:
+    def own_path(self) -> list[str]:
+        """The folders in which the plugin's own modules are."""
         package = sys.modules.get(self.package)
         listed = list(package.__path__) if package is not None else [str(self.folder)]
         return [*listed, *(each for each in sys.path if each not in self.path_before and self.owns(Path(each)))]
@@ -113,11 +115,13 @@ class PluginLoader(SourceFileLoader):
         self.scope = scope
 
     def get_code(self, fullname: str) -> CodeType:
+        """The source, compiled anew."""
         path = self.get_filename(fullname)
         code: CodeType = self.source_to_code(self.get_data(path), path)
         return code
 
     def exec_module(self, module: ModuleType) -> None:
+        """Run the source with the plugin's own built-ins."""
         module.__dict__["__builtins__"] = self.scope.builtins
         super().exec_module(module)
 
@@ -134,7 +138,7 @@ class PluginFinder(MetaPathFinder):
         """The module's place, with the plugin's loader in place of Python's."""
         if not fullname.startswith(f"{self.scope.package}."):
             return None
-        within = self.scope._own_path() if fullname.count(".") == 1 else path
+        within = self.scope.own_path() if fullname.count(".") == 1 else path
         spec = PathFinder.find_spec(fullname, within, target)
         if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin:
             spec.loader = PluginLoader(fullname, spec.origin, self.scope)
@@ -143,7 +147,7 @@ class PluginFinder(MetaPathFinder):
 
 
 class _Importlib(ModuleType):
-    """Python's ``importlib`` as a plugin sees it: ``import_module`` knows the names that the ``import`` statement knows."""
+    """Python's ``importlib`` as a plugin sees it: ``import_module`` knows what ``import`` knows."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__("importlib", importlib.__doc__)

@@ -109,7 +109,6 @@ def _forget(scope: Scope, finder: PluginFinder, known: set[str]) -> None:
     if finder in sys.meta_path:
         sys.meta_path.remove(finder)
     for name, module in list(sys.modules.items()):
-        if name == scope.package or name.startswith(f"{scope.package}."):
-            del sys.modules[name]
-        elif name not in known and scope.owns_module(module):
+        of_package = name == scope.package or name.startswith(f"{scope.package}.")
+        if of_package or (name not in known and scope.owns_module(module)):
             del sys.modules[name]
