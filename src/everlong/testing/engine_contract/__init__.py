@@ -35,7 +35,7 @@ def check_engine(
     """What an engine does against the contract, a sentence each, beginning with the clause; empty if all is well.
 
     Args:
-        make: the engine's class, or a function that makes a new one; called with ``context_length`` where it takes that.
+        make: the engine's class, or a function that makes a new one; called with ``context_length`` if it takes that.
         context_length: the window for which engines are made; take a larger one for an engine that needs it.
         examples: with so many generated conversations each rule is tried; always the same ones.
         clause: look at this clause only.

@@ -82,10 +82,11 @@ def forgets_the_conversation(bench: Workbench) -> None:
         subject.call("on_session_end", _SESSION, before)
     subject.call("on_session_reset")
     _start(subject, _CHILD)
-    result = compacted(subject, long_conversation(bench.context_length))
+    result = subject.compress(long_conversation(bench.context_length))
     leaked = "quetzalcoatlus" in json.dumps(result)
+    told = "words of a conversation from before on_session_reset() stand in what compress() returned after it"
     advice = "on_session_reset() must forget what the engine keeps of a conversation"
-    require(not leaked, f"words of a conversation from before on_session_reset() stand in {shown(result)}; {advice}")
+    require(not leaked, f"{told}; {advice}\n  returned: {shown(result)}")
 
 
 def follows_the_model(bench: Workbench) -> None:

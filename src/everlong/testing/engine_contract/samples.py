@@ -38,7 +38,11 @@ def result(ident: str, content: str = "ok") -> Message:
 
 def long_conversation(context_length: int, times: float = 4.0, *, mark: str = "") -> list[Message]:
     """A session of about so many windows: requests, calls with results of several sizes, answers, a last request."""
-    messages = [SYSTEM, said("user", f"Fix the importer. {mark}The port is 8437."), said("assistant", "I start with it.")]
+    messages = [
+        SYSTEM,
+        said("user", f"Fix the importer. {mark}The port is 8437."),
+        said("assistant", "I start with it."),
+    ]
     written, number = 0, 0
     while written < context_length * times:
         number += 1
@@ -47,7 +51,10 @@ def long_conversation(context_length: int, times: float = 4.0, *, mark: str = ""
         messages += [call(f"call_{number}", content=f"Step {number}."), result(f"call_{number}", output)]
         written += lines * 14 + 40
         if number % 7 == 0:
-            messages += [said("assistant", f"Step {number} is done."), said("user", f"Good. Go on with step {number + 1}.")]
+            messages += [
+                said("assistant", f"Step {number} is done."),
+                said("user", f"Good. Go on with step {number + 1}."),
+            ]
     return [*messages, said("assistant", "The importer works."), said("user", REQUEST)]
 
 

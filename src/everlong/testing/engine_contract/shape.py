@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from everlong.testing.engine_contract.samples import ODD, long_conversation
 from everlong.testing.engine_contract.subject import Subject, Workbench, as_json, require
@@ -17,7 +17,7 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _UNKNOWN_TOOL = "no_such_tool"
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is a whole number and no truth value."""
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -26,7 +26,9 @@ def has_a_name(bench: Workbench) -> None:
     """The name by which a user chooses it."""
     name = bench.bare().get("name")
     require(not callable(name), "name is a method; make it a property, or a plain attribute")
-    require(isinstance(name, str), f"name is {name!r}; make it a short text, the one that users write in context.engine")
+    require(
+        isinstance(name, str), f"name is {name!r}; make it a short text, the one that users write in context.engine"
+    )
     require(re.fullmatch(r"\S+", name), f"name is {name!r}; make it one word, as users write it in context.engine")
     require(bench.bare().get("name") == name, "name differs from one engine to the next; it must always be the same")
 
@@ -51,8 +53,8 @@ def has_whole_numbers(bench: Workbench) -> None:
     for subject, moment in ((bench.bare(), "in a new engine"), (bench.fresh(), "once the window is known")):
         for name in _WHOLE:
             value = subject.get(name) if hasattr(subject.engine, name) else None
-            require(is_whole(value), f"{name} is {value!r} {moment}; it must be an int at all times, 0 at first")
-            require(value >= 0, f"{name} is {value} {moment}; it must not be negative")
+            good = is_whole(value) and value >= 0
+            require(good, f"{name} is {value!r} {moment}; it must be an int at all times, 0 or more")
         for name in _COUNTERS:
             require(subject.get(name) == 0, f"{name} is {subject.get(name)} {moment}; it must be 0 at first")
 
@@ -165,8 +167,10 @@ def describes_its_tools(bench: Workbench) -> None:
     schemas = _schemas(bench.fresh())
     names = [_function(schema).get("name") for schema in schemas]
     for name in names:
-        good = isinstance(name, str) and _TOOL_NAME.fullmatch(name)
-        require(good, f"a tool is called {name!r}; providers take 1 to 64 letters, digits, _ and -")
+        require(
+            isinstance(name, str) and _TOOL_NAME.fullmatch(name),
+            f"a tool is called {name!r}; providers take 1 to 64 letters, digits, _ and -",
+        )
         require(names.count(name) == 1, f"two tools are called {name!r}; every tool needs a name of its own")
     for schema in schemas:
         function = _function(schema)
@@ -198,8 +202,8 @@ def answers_every_call(bench: Workbench) -> None:
     subject.call("on_session_start", "20260102_030405_abcdef") if subject.has("on_session_start") else None
     for schema in _schemas(subject):
         function = _function(schema)
-        for args in _arguments(function.get("parameters") or {}):
-            name = function["name"]
+        name, parameters = function.get("name"), function.get("parameters")
+        for args in _arguments(parameters) if isinstance(parameters, dict) else ():
             advice = "models do send wrong arguments: answer with a JSON error, which the model can read"
             more = {"messages": long_conversation(bench.context_length, 0.2)}
             answer = subject.call("handle_tool_call", name, args, advice=advice, **more)
@@ -230,7 +234,8 @@ def _arguments(parameters: dict[str, Any]) -> list[dict[str, Any]]:
     fitting = {}
     for name, schema in properties.items():
         allowed = schema.get("enum") if isinstance(schema, dict) else None
-        fitting[name] = allowed[0] if allowed else values.get(str(schema.get("type")), "port")
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        fitting[name] = allowed[0] if allowed else values.get(str(kind), "port")
     wrong = dict.fromkeys(properties, None) | {"no_such_argument": [1]}
     return [fitting, {name: fitting[name] for name in parameters.get("required", [])}, {}, wrong]
 

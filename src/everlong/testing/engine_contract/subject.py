@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from everlong.context.invariants import repair_all
+from everlong.errors import MessageError
 from everlong.model import Message, checked_messages
 from everlong.tokens import MessageCounter
 
-__all__ = ["Broken", "MakeEngine", "Subject", "Workbench", "as_json", "require", "shown", "takes", "tokens"]
+__all__ = ["Broken", "MakeEngine", "Subject", "Workbench", "as_json", "case", "require", "shown", "takes", "tokens"]
 
 MakeEngine = Callable[..., Any]
 """Makes a new engine; called with ``context_length`` where it takes that, else with nothing."""
@@ -56,13 +57,14 @@ class Subject:
 
     def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
         """A compacted list, of which only the outer shape has been looked at."""
-        told = f"compress() of {shown(messages)}"
-        result = _guarded(told, "a host may hand in any conversation", self.engine.compress, messages, *args, **kwargs)
-        require(isinstance(result, list), f"{told} returned {_kind(result)}; return a list of messages")
+        told = _spelled("compress", (..., *args), kwargs).replace("Ellipsis", "messages")
+        advice = f"a host may hand in any conversation{case(messages)}"
+        result = _guarded(told, advice, self.engine.compress, messages, *args, **kwargs)
+        require(isinstance(result, list), f"{told} returned {_kind(result)}; return a list of messages{case(messages)}")
         try:
             return checked_messages(result)
-        except ValueError as error:
-            raise Broken(f"{told} returned a list that is none of messages: {error}") from None
+        except MessageError as error:
+            raise Broken(f"{told} returned a list that is none of messages: {error}{case(messages)}") from None
 
 
 class Workbench:
@@ -100,11 +102,16 @@ def tokens(messages: Sequence[Message], *, repaired: bool = False) -> int:
     return sum(_counter.counts(repair_all(list(messages)) if repaired else messages))
 
 
+def case(messages: Sequence[Message], result: Sequence[Message] | None = None) -> str:
+    """The conversation that showed it, and what came of it, for the end of a finding."""
+    return f"\n  given: {shown(messages)}" + ("" if result is None else f"\n  returned: {shown(result)}")
+
+
 def shown(messages: Sequence[Message]) -> str:
     """A conversation for people to read: whole if short, else its beginning and its length."""
     text = ", ".join(repr(_short(message)) for message in messages)
     cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
-    return f"the {len(messages)} messages [{cut}]" if len(messages) != 1 else f"the one message [{cut}]"
+    return f"[{cut}]" if len(messages) == 1 else f"{len(messages)} messages [{cut}]"
 
 
 def as_json(value: Any, what: str) -> str:
@@ -116,7 +123,7 @@ def as_json(value: Any, what: str) -> str:
 
 
 def _short(message: Message) -> Message:
-    content = message.get("content") if isinstance(message, dict) else None
+    content = message.get("content")
     if not isinstance(content, str) or len(content) <= 80:
         return message
     return {**message, "content": f"{content[:60]}… ({len(content):,} characters)"}
@@ -139,7 +146,7 @@ def _argument(value: Any) -> str:
 def _guarded(told: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 - whatever an engine raises is what its author must be told
+    except Exception as error:  # whatever an engine raises is what its author must be told
         raise Broken(f"{told} raised {_told(error)}{f'; {advice}' if advice else ''}") from error
 
 
