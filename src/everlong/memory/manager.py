@@ -90,11 +90,8 @@ class MemoryManager:
             wait = min(5.0, chosen.timeout_seconds / 2)
             providers.append(NotesMemory(folder, budget_tokens=chosen.budget_tokens, wait_seconds=wait))
             if chosen.provider is not None:
-                options = settings.plugins.get(chosen.provider)
                 try:
-                    providers.append(
-                        external_provider(chosen.provider, options if isinstance(options, Mapping) else None)
-                    )
+                    providers.append(external_provider(chosen.provider, settings.plugins.section(chosen.provider)))
                 except ConfigError as error:
                     warn(f"{error}; this session goes on without it")
         return cls(
