@@ -9,7 +9,14 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["config_home", "data_home", "new_project_config_path", "project_config_path", "project_folder", "user_config_path"]
+__all__ = [
+    "config_home",
+    "data_home",
+    "new_project_config_path",
+    "project_config_path",
+    "project_folder",
+    "user_config_path",
+]
 
 FILE_NAME = "config.yaml"
 PROJECT_FOLDER = ".everlong"

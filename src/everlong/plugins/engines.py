@@ -27,7 +27,7 @@ REQUIRED = ("name", "update_from_response", "should_compress", "compress")
 
 def missing_methods(offered: object) -> list[str]:
     """What an engine, or a class of engines, lacks of the contract."""
-    abstract = getattr(offered, "__abstractmethods__", frozenset())
+    abstract: frozenset[str] = getattr(offered, "__abstractmethods__", frozenset())
     holder = offered if inspect.isclass(offered) else type(offered)  # a property must not run to be seen
     own = getattr(offered, "__dict__", {})
     return [name for name in REQUIRED if name in abstract or not (hasattr(holder, name) or name in own)]

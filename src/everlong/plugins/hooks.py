@@ -12,10 +12,10 @@ from typing import Any
 
 from everlong.memory.contain import described
 
-__all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks"]
+__all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "awaited"]
 
 EVENTS: Mapping[str, str] = {
-    "on_session_start": "a session begins, is resumed, or goes on after a compaction",
+    "on_session_start": "a session begins or is resumed",
     "on_session_end": "a session has ended for good",
     "on_session_reset": "the user began anew; the next session starts with nothing said",
     "pre_llm_call": "a prompt is about to be worked on; text that is returned is added to it",
@@ -61,6 +61,9 @@ class Hooks:
         """Call a function of a plugin whenever something happens."""
         self._by_event.setdefault(event, []).append((plugin, callback))
 
+    def __contains__(self, event: str) -> bool:
+        return bool(self._by_event.get(event))
+
     def of(self, event: str) -> list[str]:
         """The plugins that hear of an event."""
         return [plugin for plugin, _ in self._by_event.get(event, ())]
@@ -72,7 +75,7 @@ class Hooks:
             try:
                 answer = callback(**_taken(callback, facts))
                 if inspect.isawaitable(answer):
-                    answer = _awaited(answer)
+                    answer = awaited(answer)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; warned about, and the turn goes on
                 if (event, id(callback)) not in self._failed:
                     self._failed.add((event, id(callback)))
@@ -94,7 +97,8 @@ def _taken(callback: Callable[..., Any], facts: Mapping[str, Any]) -> dict[str, 
     return {one.name: facts[one.name] for one in parameters if one.name in facts}
 
 
-def _awaited(answer: Any) -> Any:
+def awaited(answer: Any) -> Any:
+    """What an asynchronous function gives in the end."""
     import asyncio  # noqa: PLC0415 - hooks are seldom asynchronous
 
     async def wait() -> Any:

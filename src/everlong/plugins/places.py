@@ -22,7 +22,7 @@ from everlong.plugins.manifest import Manifest, check_name, printable, read_mani
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["ENGINES", "FOLDER", "ENGINE_GROUP", "PLUGIN_GROUP", "Found", "Places"]
+__all__ = ["ENGINES", "ENGINE_GROUP", "FOLDER", "PLUGIN_GROUP", "Found", "Places"]
 
 FOLDER = "plugins"
 ENGINES = "context_engine"
@@ -99,7 +99,13 @@ class Places:
         """Every plugin that is there, in the order of resolution; the built-in one first, since nothing hides it."""
         engines = [one for root in self._roots for one in _folders(root.folder / ENGINES, root, "engine")]
         general = [one for root in self._roots for one in _general(root)]
-        return [_builtin(), *engines, *general, *_installed(ENGINE_GROUP, "engine"), *_installed(PLUGIN_GROUP, "general")]
+        return [
+            _builtin(),
+            *engines,
+            *general,
+            *_installed(ENGINE_GROUP, "engine"),
+            *_installed(PLUGIN_GROUP, "general"),
+        ]
 
     def searched(self) -> list[str]:
         """The places in words, in order, for a message about something that is in none of them."""
@@ -179,7 +185,7 @@ def _installed(group: str, kind: Kind) -> Iterator[Found]:
             continue
         seen.add((entry.name, entry.value))
         dist = entry.dist
-        about = printable(dist.metadata.get("Summary") or "") if dist is not None else ""
+        about = printable(dist.metadata.json.get("summary") or "") if dist is not None else ""
         manifest = Manifest(entry.name, about, dist.version if dist is not None else "")
         refused = ""
         try:

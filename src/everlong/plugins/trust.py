@@ -1,8 +1,8 @@
 """Which project plugins the user has trusted, remembered by what is in them.
 
-Plugin code runs with the user's rights, and a project's plugins come with the project: with a clone, a download, a pull.
-So each is loaded only after its user said so, once for exactly these files; a change asks again. This module hashes
-folders and keeps a list; it neither asks nor loads.
+Plugin code runs with the user's rights, and a project's plugins come with the project: with a clone, a download, a
+pull. So each is loaded only after its user said so, once for exactly these files; a change asks again. This module
+hashes folders and keeps a list; it neither asks nor loads.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ def content_hash(folder: Path) -> str:
     if not folder.is_dir():
         raise PluginError(f"{folder} is no folder; name the folder of a plugin")
     whole = hashlib.sha256()
-    count = size = 0
-    for path in _files(folder):
+    size = 0
+    for count, path in enumerate(_files(folder), 1):
         name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
-        count += 1
         size += 0 if path.is_symlink() else path.stat().st_size
         if count > _MOST_FILES or size > _MOST_BYTES:
             raise PluginError(
@@ -71,13 +70,17 @@ def trust(folder: Path) -> str:
     try:
         found = content_hash(folder)
     except OSError as error:
-        raise PluginError(f"{folder} cannot be read as a whole: {error.strerror or error}; mend its permissions") from error
+        raise PluginError(
+            f"{folder} cannot be read as a whole: {error.strerror or error}; mend its permissions"
+        ) from error
     path = trust_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({**_read(), str(folder): found}, indent=2, sort_keys=True) + "\n")
     except OSError as error:
-        raise PluginError(f"{path} cannot be written: {error.strerror or error}; check the folder's permissions") from error
+        raise PluginError(
+            f"{path} cannot be written: {error.strerror or error}; check the folder's permissions"
+        ) from error
     return found
 
 
@@ -106,8 +109,8 @@ def _content(path: Path, folder: Path) -> tuple[bytes, bytes]:
         target = path.resolve()
         if not target.is_relative_to(folder):
             raise PluginError(
-                f"{path} is a link that leads out of the plugin, to {target}; what is there could change unseen, so put "
-                "the files themselves into the folder"
+                f"{path} is a link that leads out of the plugin, to {target}; what is there could change unseen, so "
+                "put the files themselves into the folder"
             )
         return b"link", target.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
     if not path.is_file():
