@@ -1,7 +1,7 @@
 """Whether an engine keeps the basics of the contract: enough to tell an author what is missing, not a test of it.
 
-The whole contract is tested by `everlong.testing`; this asks a fresh engine a few questions. Foreign code runs here, and
-whatever it raises is a finding.
+The whole contract is tested by `everlong.testing`; this asks a fresh engine a few questions. Foreign code runs here,
+and whatever it raises is a finding.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class Plugins:
     def __init__(
         self, settings: Settings, cwd: Path | None = None, *, warn: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._cwd = cwd
-        self._warn = warn
+        self.warn = warn
         self.registered = Registered(Hooks(warn))
         self.llm = PluginModel(settings)
         self.loaded: list[Found] = []
@@ -64,7 +64,7 @@ class Plugins:
     @cached_property
     def places(self) -> Places:
         """Where plugins are looked for."""
-        return Places(self._settings, self._cwd)
+        return Places(self.settings, self._cwd)
 
     @cached_property
     def found(self) -> list[Found]:
@@ -82,13 +82,13 @@ class Plugins:
 
     def load(self, *, engine: bool = True) -> None:
         """Load the plugin of the chosen engine, if that is wanted, and those that are enabled."""
-        wanted = self._settings.context.engine
+        wanted = self.settings.context.engine
         if engine and wanted != BUILT_IN:
             self._chosen = self._first_of(wanted)
-        for name in self._settings.plugins.enabled:
+        for name in self.settings.plugins.enabled:
             meant = self.named(name)
             if not meant or name == BUILT_IN:
-                self._warn(
+                self.warn(
                     f"plugins.enabled names {name!r}, and there is no such plugin; looked in "
                     f"{', '.join(self.places.searched())}"
                 )
@@ -123,10 +123,10 @@ class Plugins:
                 self.load_one(found)
             except UntrustedPlugin as error:
                 self.failed[name] = error
-                self._warn(str(error))
+                self.warn(str(error))
             except PluginError as error:
                 self.failed[name] = self.failed[found.name] = error
-                self._warn(f"{error}; it is left out; see: everlong plugins doctor {found.name}")
+                self.warn(f"{error}; it is left out; see: everlong plugins doctor {found.name}")
                 return None
             else:
                 self.failed.pop(name, None)
@@ -153,10 +153,10 @@ class Plugins:
             ) from error
 
     def _context(self, found: Found) -> PluginContext:
-        plugins = self._settings.plugins
+        plugins = self.settings.plugins
         config = plugins.section(found.name) or plugins.section(found.manifest.name)
         return PluginContext(
-            found.name, self.registered, config=config, llm=self.llm, manifest=found.manifest, warn=self._warn
+            found.name, self.registered, config=config, llm=self.llm, manifest=found.manifest, warn=self.warn
         )
 
     def _take(self, found: Found, offered: Any, context: PluginContext) -> None:
@@ -181,7 +181,7 @@ class Plugins:
 
     def engine(self, context_length: int) -> ContextEngine | None:
         """The engine that ``context.engine`` names, after `load`; None, with a warning, where there is none."""
-        wanted = self._settings.context.engine
+        wanted = self.settings.context.engine
         if wanted == BUILT_IN:
             return None
         if wanted in self.failed:  # that was said when it was loaded
@@ -191,7 +191,7 @@ class Plugins:
         except PluginError as error:
             name = self._chosen.name if self._chosen is not None else wanted
             self.failed[wanted] = error
-            self._warn(f"{error}; the built-in compressor is used; see: everlong plugins doctor {name}")
+            self.warn(f"{error}; the built-in compressor is used; see: everlong plugins doctor {name}")
             return None
         return made
 
@@ -200,15 +200,15 @@ class Plugins:
         if chosen is not None and self._offer(chosen) is None:
             raise PluginError(f"the plugin {chosen.name!r} offers no context engine")
         if offer is None:
-            self._warn(self._nowhere(wanted, ""))
+            self.warn(self._nowhere(wanted, ""))
             return None
         engine = made_engine(offer.offered, context_length, offer.plugin)
         name = named(engine)
         if chosen is None and name != wanted:
-            self._warn(self._nowhere(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
+            self.warn(self._nowhere(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
             return None
         if name != wanted:
-            self._warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
+            self.warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
         return engine
 
     def _offer(self, found: Found) -> EngineOffer | None:
