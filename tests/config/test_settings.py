@@ -73,7 +73,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         },
         "models": {},
         "providers": {},
-        "plugins": {},
+        "plugins": {"enabled": [], "paths": []},
     }
 
 

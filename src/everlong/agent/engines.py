@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
+from everlong.plugins.engines import EngineMaker
+from everlong.plugins.manager import Plugins
 
 if TYPE_CHECKING:
     from everlong.config import Settings
 
 __all__ = ["EngineMaker", "resolve_engine"]
-
-EngineMaker = Callable[..., ContextEngine]
-"""Makes an engine; called with ``context_length`` where it takes that, else with nothing."""
 
 
 def resolve_engine(
@@ -24,6 +23,7 @@ def resolve_engine(
     model: str = "",
     summarizer: Summarizer | None = None,
     engines: Mapping[str, EngineMaker] | None = None,
+    plugins: Plugins | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> ContextEngine:
     """The engine that ``context.engine`` names; the built-in compressor where it names nothing that is there.
@@ -34,6 +34,7 @@ def resolve_engine(
         model: its name, which chooses how the compressor counts.
         summarizer: writes the compressor's summaries.
         engines: further engines by name; ``compressor`` always means the built-in one.
+        plugins: the plugins that were loaded; by default those of the settings, as seen from the working directory.
         warn: told where a name leads to nothing.
     """
     wanted = settings.context.engine
@@ -44,8 +45,12 @@ def resolve_engine(
             warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {engine.name!r}")
         return engine
     if wanted != "compressor":
-        known = ", ".join(sorted({"compressor", *(engines or {})}))
-        warn(f"context.engine is {wanted!r}, and there is no engine of that name (known: {known}); compressor is used")
+        if plugins is None:
+            plugins = Plugins(settings, warn=warn)
+            plugins.load()
+        plugged = plugins.engine(context_length)
+        if plugged is not None:
+            return plugged
     return ContextCompressor(context_length, settings=settings.compression, summarizer=summarizer, model=model)
 
 

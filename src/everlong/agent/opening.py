@@ -21,6 +21,7 @@ from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.limits import Limits
 from everlong.agent.pauses import Pauses
+from everlong.agent.plugged import heard_by, plugin_tools, without_clashes
 from everlong.agent.prompt import system_prompt
 from everlong.agent.sidecalls import SideCalls
 from everlong.agent.tools import builtin_tools
@@ -34,6 +35,7 @@ from everlong.config.paths import data_home
 from everlong.context import ContextCompressor
 from everlong.errors import ConfigError
 from everlong.memory import MemoryManager
+from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
@@ -127,13 +129,20 @@ class _Opening:
     ) -> None:
         self.settings, self.options, self.connection, self.store = settings, options, connection, store
         self.listen = listen
-        self.memory = MemoryManager.from_settings(settings, warn=self.warn) if settings.memory.enabled else None
+        self.plugins = Plugins(settings, options.root, warn=self.warn)
+        self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
+        self.listen = heard_by(self.plugins.registered.hooks, listen)
+        self.memory = self._memory() if settings.memory.enabled else None
         self._agent: Agent | None = None
         self._first_id = ""
         self.side_calls = SideCalls(store, self._session_id, self.warn)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
+
+    def _memory(self) -> MemoryManager:
+        offered = {one.plugin: one.provider for one in self.plugins.registered.memory}
+        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered)
 
     def _session_id(self) -> str:
         assert self._agent is not None  # noqa: S101 - set before anybody is asked anything
@@ -149,7 +158,14 @@ class _Opening:
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")
         window = self.connection.info.context_length
-        engine = resolve_engine(settings, window, model=self.connection.model, engines=options.engines, warn=self.warn)
+        engine = resolve_engine(
+            settings,
+            window,
+            model=self.connection.model,
+            engines=options.engines,
+            plugins=self.plugins,
+            warn=self.warn,
+        )
         toolbox = self._toolbox(engine)
         self._schemas = toolbox.schemas()
         if isinstance(engine, ContextCompressor):
@@ -176,6 +192,8 @@ class _Opening:
             listen=self.listen,
         )
         made.memory, made.side_calls = self.memory, self.side_calls
+        made.plugins, made.hooks = self.plugins, self.plugins.registered.hooks
+        self.plugins.llm.main, self.plugins.llm.ask = self._main, self._asked_by_plugin
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
@@ -208,9 +226,15 @@ class _Opening:
 
     def _toolbox(self, engine: ContextEngine) -> Toolbox:
         tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
-        tools += [Tool.from_schema(schema, partial(self._engine_tool, engine)) for schema in engine.get_tool_schemas()]
+        schemas = engine.get_tool_schemas()
+        tools += without_clashes(
+            [Tool.from_schema(schema, partial(self._engine_tool, engine)) for schema in schemas], tools, self.warn
+        )
         if self.memory is not None:
             tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
+        if self.options.tools is None:
+            offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
+            tools += without_clashes(offered, tools, self.warn)
         return Toolbox(tools)
 
     def _engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
@@ -249,6 +273,15 @@ class _Opening:
         assert self._agent is not None  # noqa: S101 - set before
         reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
         self.side_calls.paid("summary", provider, reply.usage)
+        return reply
+
+    def _main(self) -> Connection | None:
+        return self._agent.connection if self._agent is not None else self.connection
+
+    def _asked_by_plugin(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        reply = provider.complete(messages, **call)
+        if self._agent is not None:
+            self.side_calls.paid("plugin", provider, reply.usage)
         return reply
 
     def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
