@@ -33,6 +33,9 @@ _REMEMBERED = 2_000
 _GROWTH = 1.05
 """Where a compaction left a list over the threshold, it must have grown by this before the next."""
 
+_LESS = 0.9
+"""Where a refused request was too long for a window that nobody named, it is taken to be this share of it."""
+
 _Original = TypeVar("_Original")
 
 
@@ -99,45 +102,40 @@ class Keeper:
         with line.lock:  # engines are not made for two turns at once; other conversations go on
             if hasattr(line.engine, "overhead_tokens"):
                 line.engine.overhead_tokens = overhead
-            full = refused_window is not None
-            if refused_window and refused_window < line.engine.context_length:
-                line.engine.update_model(model, refused_window)  # it was said to be larger than it is
-            if self._store is not None:
-                fitting = self._from_store(self._store, line.engine, history, overhead, full=full)
-            else:
-                line, fitting = self._next(line, history[:start], history[start:], overhead, full=full)
+            current = self._shown(line, history, start)
+            size = self._size(line.engine, current, overhead)
+            if refused_window is not None:
+                window = refused_window or int(size * _LESS)
+                if window < line.engine.context_length:
+                    line.engine.update_model(model, window)  # it was said to be larger than it is
+            if refused_window is not None or (size > line.floor and _is_due(line.engine, current, size)):
+                line = self._compacted(line, history, start, current, size)
+                current = self._shown(line, history, start)
+                after = self._size(line.engine, current, overhead)
+                floor = after * _GROWTH if after >= size or line.engine.should_compress(after) else 0.0
+                line = line._replace(floor=floor)
         if places:
             self._remember(places[-1], line)
-        return Fitted(fitting, line.engine)
+        return Fitted(current, line.engine)
 
-    def _next(
-        self, line: _Line, system: list[Message], talk: list[Message], overhead: int, *, full: bool
-    ) -> tuple[_Line, list[Message]]:
-        current = [*_noted(system, line.note), *line.view, *talk[line.covered :]]
-        size = self._size(line.engine, current, overhead)
-        if not full and (size <= line.floor or not _is_due(line.engine, current, size)):
-            return line, current
+    def _shown(self, line: _Line, history: list[Message], start: int) -> list[Message]:
+        """What stands for a history now: the view, and all that came after it."""
+        if self._store is not None:
+            return self._store.context(self._store.record(history))
+        return [*_noted(history[:start], line.note), *line.view, *history[start + line.covered :]]
+
+    def _compacted(self, line: _Line, history: list[Message], start: int, current: list[Message], size: int) -> _Line:
+        if self._store is not None:
+            from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
+
+            self._store.compact(self._store.record(history), line.engine, Occasion(reason="preflight"))
+            return line
         shorter = repair_messages(line.engine.compress(list(current), current_tokens=size))
-        after = self._size(line.engine, shorter, overhead)
-        if after >= size:
-            return line._replace(floor=size * _GROWTH), current
+        if self._counter.total(shorter) >= self._counter.total(current):
+            return line
         end = leading_system_count(shorter)
-        note = line.note + _added(_noted(system, line.note), shorter[:end])
-        floor = after * _GROWTH if line.engine.should_compress(after) else 0.0
-        line = line._replace(covered=len(talk), view=tuple(shorter[end:]), note=note, floor=floor)
-        return line, [*_noted(system, note), *line.view]
-
-    def _from_store(
-        self, store: Store, engine: ContextEngine, history: list[Message], overhead: int, *, full: bool
-    ) -> list[Message]:
-        from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
-
-        branch = store.record(history)
-        current = store.context(branch)
-        if not full and not _is_due(engine, current, self._size(engine, current, overhead)):
-            return current
-        store.compact(branch, engine, Occasion(reason="overflow" if full else "preflight"))
-        return store.context(branch)
+        note = line.note + _added(_noted(history[:start], line.note), shorter[:end])
+        return line._replace(covered=len(history) - start, view=tuple(shorter[end:]), note=note)
 
     def _size(self, engine: ContextEngine, messages: list[Message], overhead: int) -> int:
         """By the engine's own count, where it has one: that is calibrated by what the provider reported."""
