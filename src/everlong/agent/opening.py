@@ -31,9 +31,10 @@ from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
 from everlong.config.paths import data_home
-from everlong.context import ContextCompressor
 from everlong.errors import ConfigError
 from everlong.memory import MemoryManager
+from everlong.plugins.foreign.host_state import Host
+from everlong.plugins.guard import compressors_in
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
@@ -149,11 +150,22 @@ class _Opening:
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")
         window = self.connection.info.context_length
-        engine = resolve_engine(settings, window, model=self.connection.model, engines=options.engines, warn=self.warn)
+        engine = resolve_engine(
+            settings,
+            window,
+            model=self.connection.model,
+            engines=options.engines,
+            warn=self.warn,
+            host=Host(
+                settings,
+                main=lambda: self.connection if self._agent is None else self._agent.connection,
+                ask=self._watched,
+            ),
+        )
         toolbox = self._toolbox(engine)
         self._schemas = toolbox.schemas()
-        if isinstance(engine, ContextCompressor):
-            engine.overhead_tokens = engine.counter.count_tools(self._schemas)
+        for compressor in compressors_in(engine):
+            compressor.overhead_tokens = compressor.counter.count_tools(self._schemas)
         conversation = resumed or self._conversation(ident)
         context = ToolContext(
             Workspace(options.root, options.allowed),
@@ -180,10 +192,15 @@ class _Opening:
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
         made.pauses = Pauses(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
+        made.platform = options.platform or "cli"
         self._agent = made
+        made.use_window(self.connection, window)
         made.use_model(self.connection)
         made.begin(is_resumed=resumed is not None)
         return made
+
+    def _main(self) -> Connection:
+        return self.connection if self._agent is None else self._agent.connection
 
     def _conversation(self, ident: str | None = None) -> Conversation:
         """A conversation in which nothing was said yet."""
@@ -208,10 +225,25 @@ class _Opening:
 
     def _toolbox(self, engine: ContextEngine) -> Toolbox:
         tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
-        tools += [Tool.from_schema(schema, partial(self._engine_tool, engine)) for schema in engine.get_tool_schemas()]
+        tools += self._engine_tools(engine, {tool.name for tool in tools})
         if self.memory is not None:
             tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
         return Toolbox(tools)
+
+    def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
+        """The tools that an engine offers; one that cannot be offered is left out, with a warning."""
+        found: dict[str, Tool] = {}
+        for schema in engine.get_tool_schemas():
+            try:
+                tool = Tool.from_schema(schema, partial(self._engine_tool, engine))
+            except ConfigError as error:
+                self.warn(f"a tool of the engine {engine.name!r} is left out: {error}")
+                continue
+            if tool.name in taken or tool.name in found:
+                self.warn(f"the tool {tool.name!r} of the engine {engine.name!r} is left out: the name is taken")
+                continue
+            found[tool.name] = tool
+        return list(found.values())
 
     def _engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
         assert self._agent is not None  # noqa: S101 - tools are called by an agent
