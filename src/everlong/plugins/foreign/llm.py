@@ -76,7 +76,7 @@ def _asked(
 
 def model_for(host: Host, wish: Wish) -> Connection:
     """The model to ask: what is wished for by name, else what ``auxiliary.compression`` says, else the main one."""
-    from everlong.providers.auxiliary import helper_connection  # noqa: PLC0415 - providers only where one is asked
+    from everlong.providers.auxiliary import auxiliary_connection  # noqa: PLC0415 - providers only where one is asked
     from everlong.providers.connection import connect  # noqa: PLC0415
 
     if wish in host.connections:
@@ -88,7 +88,7 @@ def model_for(host: Host, wish: Wish) -> Connection:
         where, key = wish.base_url or None, wish.api_key or None
         made = connect(name, settings, base_url=where, api_key=key, timeout=wish.timeout or 600.0)
     else:
-        made = helper_connection(settings, main) or main
+        made = auxiliary_connection(settings, main) or main
     if made is None:
         raise PluginError(
             "a plugin asked for a model, and none is set up; name one with "
