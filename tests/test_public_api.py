@@ -85,6 +85,7 @@ EXPORTED = [
     "counter_for",
     "estimate_messages_tokens_rough",
     "open_store",
+    "repair_messages",
 ]
 
 

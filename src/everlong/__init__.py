@@ -35,6 +35,7 @@ from everlong.context import (
     Verdict,
     WarmPrefixSummarizer,
     Weakness,
+    repair_messages,
 )
 from everlong.errors import (
     AuthenticationFailed,
@@ -131,6 +132,7 @@ __all__ = [
     "counter_for",
     "estimate_messages_tokens_rough",
     "open_store",
+    "repair_messages",
 ]
 
 

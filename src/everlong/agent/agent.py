@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import Notice, SessionStarted, Stop, TurnFinished
-from everlong.agent.loop import Loop
 from everlong.agent.pauses import Pauses
+from everlong.agent.plugged import PluggedLoop
 from everlong.agent.todos import TodoKeeper
 from everlong.agent.watch import ctrl_c_sets
 from everlong.errors import ContextOverflow, ProviderError, StoreError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from everlong.agent.tools.toolbox import ToolResult
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import MemoryManager
+    from everlong.plugins.manager import Plugins
     from everlong.providers.catalogue import ModelInfo
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
@@ -37,10 +38,12 @@ _INDEXED_AT_ONCE = 256
 """Messages that are put into the search index after a prompt, at most."""
 
 
-class Agent(Loop):
+class Agent(PluggedLoop):
     """A model with tools, a memory and a conversation that does not end at the window."""
 
     memory: MemoryManager | None = None
+    plugins: Plugins
+    """What is plugged in; set by `open_agent`."""
     side_calls: SideCalls
     """Takes in what calls on the side cost; set by `open_agent`."""
     asker_for: Callable[[Connection], Asker]
@@ -118,6 +121,7 @@ class Agent(Loop):
             self.engine.on_session_end(session_id, list(messages))
             if self.memory is not None:
                 self.memory.end(messages, self.compactor.ask)
+            self.hooks.fire("on_session_end", session_id=session_id, reason=reason, platform="cli")
         self.conversation.end(reason)
         self.compactor.write_log(session_id if self.conversation.branch is not None else "")
 
@@ -125,6 +129,7 @@ class Agent(Loop):
         """End the session, and begin another one with nothing said."""
         self.end(reason)
         self.engine.on_session_reset()
+        self.hooks.fire("on_session_reset", session_id=self.conversation.session_id, platform="cli")
         conversation = self.conversation_for()
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
@@ -141,6 +146,7 @@ class Agent(Loop):
             self.memory.close()
         if isinstance(self.engine, GuardedEngine):
             self.engine.close()
+        self.plugins.close()
         self.connection.close()
 
     def _waited(self, work: Callable[[], str | None]) -> str | None:

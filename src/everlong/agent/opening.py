@@ -21,6 +21,7 @@ from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.limits import Limits
 from everlong.agent.pauses import Pauses
+from everlong.agent.plugged import heard_by, plugin_tools, without_clashes
 from everlong.agent.prompt import system_prompt
 from everlong.agent.sidecalls import SideCalls
 from everlong.agent.tools import builtin_tools
@@ -33,8 +34,8 @@ from everlong.caching import PromptCache
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError
 from everlong.memory import MemoryManager
-from everlong.plugins.foreign.host_state import Host
 from everlong.plugins.guard import compressors_in
+from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
@@ -128,13 +129,21 @@ class _Opening:
     ) -> None:
         self.settings, self.options, self.connection, self.store = settings, options, connection, store
         self.listen = listen
-        self.memory = MemoryManager.from_settings(settings, warn=self.warn) if settings.memory.enabled else None
         self._agent: Agent | None = None
+        self.plugins = Plugins(settings, options.root, warn=self.warn)
+        self.plugins.host.main, self.plugins.host.ask = self._main, self._asked_by_engine
+        self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
+        self.listen = heard_by(self.plugins.registered.hooks, listen)
+        self.memory = self._memory() if settings.memory.enabled else None
         self._first_id = ""
         self.side_calls = SideCalls(store, self._session_id, self.warn)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
+
+    def _memory(self) -> MemoryManager:
+        offered = {one.plugin: one.provider for one in self.plugins.registered.memory}
+        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered)
 
     def _session_id(self) -> str:
         assert self._agent is not None  # noqa: S101 - set before anybody is asked anything
@@ -155,12 +164,8 @@ class _Opening:
             window,
             model=self.connection.model,
             engines=options.engines,
+            plugins=self.plugins,
             warn=self.warn,
-            host=Host(
-                settings,
-                main=lambda: self.connection if self._agent is None else self._agent.connection,
-                ask=self._watched,
-            ),
         )
         toolbox = self._toolbox(engine)
         self._schemas = toolbox.schemas()
@@ -188,6 +193,8 @@ class _Opening:
             listen=self.listen,
         )
         made.memory, made.side_calls = self.memory, self.side_calls
+        made.plugins, made.hooks = self.plugins, self.plugins.registered.hooks
+        self.plugins.llm.main, self.plugins.llm.ask = self._main, self._asked_by_plugin
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
@@ -198,9 +205,6 @@ class _Opening:
         made.use_model(self.connection)
         made.begin(is_resumed=resumed is not None)
         return made
-
-    def _main(self) -> Connection:
-        return self.connection if self._agent is None else self._agent.connection
 
     def _conversation(self, ident: str | None = None) -> Conversation:
         """A conversation in which nothing was said yet."""
@@ -228,6 +232,9 @@ class _Opening:
         tools += self._engine_tools(engine, {tool.name for tool in tools})
         if self.memory is not None:
             tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
+        if self.options.tools is None:
+            offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
+            tools += without_clashes(offered, tools, self.warn)
         return Toolbox(tools)
 
     def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
@@ -282,6 +289,21 @@ class _Opening:
         reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
         self.side_calls.paid("summary", provider, reply.usage)
         return reply
+
+    def _main(self) -> Connection | None:
+        return self._agent.connection if self._agent is not None else self.connection
+
+    def _asked_by_plugin(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        reply = provider.complete(messages, **call)
+        if self._agent is not None:
+            self.side_calls.paid("plugin", provider, reply.usage)
+        return reply
+
+    def _asked_by_engine(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        """As a plugin asks; while a prompt is worked on, the user can stop it."""
+        if self._agent is None or self._agent.watch.interrupted.is_set():
+            return self._asked_by_plugin(provider, messages, call)
+        return self._agent.watch.call(lambda: self._asked_by_plugin(provider, messages, call))
 
     def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
         assert self._agent is not None  # noqa: S101 - set before

@@ -22,6 +22,7 @@ from everlong.context import CompactionReport, ContextCompressor, ContextEngine
 from everlong.errors import PluginError, TargetUnreachable
 from everlong.model import Message
 from everlong.plugins.checking import TAG, Unusable, checked_output, with_tag, without_tag
+from everlong.plugins.engines import missing_methods
 from everlong.plugins.faults import CONSEQUENCES, Fault, FaultKind
 from everlong.plugins.figures import (
     FIGURES,
@@ -40,9 +41,6 @@ __all__ = ["Fault", "FaultKind", "GuardedEngine", "adopt", "compressor_of", "com
 
 T = TypeVar("T")
 
-REQUIRED = ("name", "update_from_response", "should_compress", "compress")
-"""What every engine has; the rest is optional."""
-
 _MOST_FAULTS = 100
 _TOLERANCE = 1.01
 """A result that is a little longer by our count may be shorter by the engine's."""
@@ -50,7 +48,7 @@ _TOLERANCE = 1.01
 
 def adopt(engine: object) -> ContextEngine:
     """The object as an engine, whatever its base class; a `PluginError` names what it lacks."""
-    missing = [name for name in REQUIRED if not hasattr(type(engine), name) and name not in vars(engine)]
+    missing = missing_methods(engine)
     if missing:
         raise PluginError(
             f"{type(engine).__name__} is no context engine: it has no {', '.join(missing)}; "

@@ -13,7 +13,7 @@ def as_config() -> dict[str, Any]:
     """A new dict each time: Everlong's sections, ``model`` as its own section, each plugin's section by its name."""
     settings = current_host().settings
     values = settings.model_dump(mode="json")
-    own: dict[str, Any] = dict(values.get("plugins") or {})
+    own = settings.plugins.sections
     chosen = settings.agent.model or ""
     provider, colon, model = chosen.partition(":")
     known = settings.models.get(chosen) or settings.models.get(model)
@@ -22,5 +22,5 @@ def as_config() -> dict[str, Any]:
         "provider": provider if colon else "",
         "context_length": known.context_length if known is not None else None,
     }
-    values["plugins"] = {**own, "entries": own}
+    values["plugins"] = {**dict(values["plugins"]), "entries": own}
     return {**{name: section for name, section in own.items() if name not in values}, **values}
