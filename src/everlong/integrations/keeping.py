@@ -10,12 +10,13 @@ format.
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from everlong.context import ContextEngine, repair_messages
+from everlong.context import ContextCompressor, ContextEngine, repair_messages
 from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended
 from everlong.providers.overflow import overflow_numbers
 from everlong.tokens import MessageCounter
@@ -27,6 +28,8 @@ __all__ = ["Fitted", "Keeper", "MakeEngine", "Originals", "refused_window"]
 
 MakeEngine = Callable[[], ContextEngine]
 """Makes the engine of a conversation; every conversation has one of its own."""
+
+_log = logging.getLogger(__name__)
 
 _REMEMBERED = 2_000
 """So many places of conversations are known again; of the others, a compaction is made anew when it is due."""
@@ -139,8 +142,8 @@ class Keeper:
 
     def _size(self, engine: ContextEngine, messages: list[Message], overhead: int) -> int:
         """By the engine's own count, where it has one: that is calibrated by what the provider reported."""
-        estimate = getattr(engine, "estimate_tokens", None)
-        return int(estimate(messages)) if callable(estimate) else self._counter.total(messages) + overhead
+        estimate = getattr(engine, "estimate_tokens", self._counter.total)
+        return int(estimate(messages)) + (0 if hasattr(engine, "overhead_tokens") else overhead)
 
     # -- knowing conversations again ---------------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class Keeper:
                 self._lines.popitem(last=False)
 
     def _begun(self, conversation: str) -> _Line:
-        engine = self._make_engine()
+        engine = _contained(self._make_engine())
         known = {"platform": self._platform, "conversation_id": conversation, "context_length": engine.context_length}
         engine.on_session_start(conversation or self._platform, **known)
         return _Line(engine, RLock())
@@ -191,6 +194,16 @@ def refused_window(error: Exception) -> int | None:
     body, code = getattr(error, "body", None), getattr(error, "code", None)
     numbers = overflow_numbers(str(error), body if isinstance(body, Mapping) else {}, {str(code)})
     return None if numbers is None else numbers[1] or 0
+
+
+def _contained(engine: ContextEngine) -> ContextEngine:
+    """An engine that cannot break a turn; one that is not built in runs behind a guard."""
+    if isinstance(engine, ContextCompressor):
+        return engine
+    from everlong.plugins.guard import GuardedEngine, adopt  # noqa: PLC0415 - only those with another engine load it
+
+    own = adopt(engine)
+    return GuardedEngine(own, lambda: ContextCompressor(own.context_length or 128_000), warn=_log.warning)
 
 
 def _key(message: Message) -> str:
