@@ -99,6 +99,18 @@ def test_a_fork_shares_what_was_compacted_before_it() -> None:
     assert one[:-1] == other[:-1]
     assert one[: len(first)] == first
     assert engines.compactions == 1
+    assert len(engines.made) == 2, "an engine is led through one conversation only"
+
+
+def test_two_conversations_that_begin_alike_do_not_share_an_engine() -> None:
+    keeper = Keeper(Engines())
+    hello = [system(), user("Hello.")]
+    one = keeper.fit([*hello, assistant("Hello!"), user("My name is Ada.")]).engine
+    keeper.fit(hello)
+    other = keeper.fit([*hello, assistant("Hello!"), user("My name is Bob.")]).engine
+    assert one is not other
+    longer = [*hello, assistant("Hello!"), user("My name is Ada."), assistant("Good."), user("Go on.")]
+    assert keeper.fit(longer).engine is one
 
 
 def test_conversations_with_a_name_do_not_share_even_equal_words() -> None:
