@@ -14,9 +14,10 @@ from everlong.agent.pauses import Pauses
 from everlong.agent.plugged import PluggedLoop
 from everlong.agent.todos import TodoKeeper
 from everlong.agent.watch import ctrl_c_sets
-from everlong.context import ContextCompressor
 from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.model import ToolCall, text_of
+from everlong.plugins.foreign.host_state import home as plugin_home
+from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.tokens import Prices
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class Agent(PluggedLoop):
     """Makes a conversation in which nothing was said yet."""
     pauses: Pauses
     """What is done while nobody says anything."""
+    platform: str = "cli"
+    """Where the session comes from."""
+    _conversation_id: str = ""
     todos: TodoKeeper
 
     @property
@@ -79,10 +83,10 @@ class Agent(PluggedLoop):
         self.compactor.before = self.todos.pin
         self.compactor.went_on = self._goes_on
         self.compactor.wait = self._waited
+        self.compactor.session_facts = self._session_facts
         session_id = self.conversation.session_id
-        self.engine.on_session_start(
-            session_id, model=self.connection.model, context_length=self.engine.context_length, platform="cli"
-        )
+        self._conversation_id = self._first_of_lineage()
+        self.engine.on_session_start(session_id, **self._session_facts())
         self.listen(SessionStarted(session_id, self.asker.model, is_resumed))
         if is_resumed:
             self.todos.restore()
@@ -140,11 +144,32 @@ class Agent(PluggedLoop):
         self.conversation.flush()
         if self.memory is not None:
             self.memory.close()
+        if isinstance(self.engine, GuardedEngine):
+            self.engine.close()
         self.plugins.close()
         self.connection.close()
 
     def _waited(self, work: Callable[[], str | None]) -> str | None:
         return self.watch.call(work)  # each prompt has a watch of its own
+
+    def _session_facts(self) -> dict[str, Any]:
+        """What an engine is told of a session that begins or goes on."""
+        return {
+            "platform": self.platform,
+            "model": self.connection.model,
+            "context_length": self.engine.context_length,
+            "conversation_id": self._conversation_id,
+            "hermes_home": str(plugin_home()),
+        }
+
+    def _first_of_lineage(self) -> str:
+        """The id of the session with which the conversation began; it stays while sessions follow each other."""
+        if self.conversation.session is None:
+            return self.conversation.session_id
+        try:
+            return self.conversation.store.sessions.lineage(self.conversation.session_id)[0].id
+        except StoreError:
+            return self.conversation.session_id
 
     def _goes_on(self, child: str) -> None:
         self.tools.context.session_id = child
@@ -193,7 +218,7 @@ class Agent(PluggedLoop):
     def switch_model(self, connection: Connection) -> None:
         """Go on with another model; if its window is smaller, the old model first compacts for it."""
         old = self.asker
-        self._use_window(connection, connection.info.context_length)
+        self.use_window(connection, connection.info.context_length)
         if self.conversation.branch is not None:
             self.compactor.on_smaller_window()
         self.asker = self.asker_for(connection)
@@ -216,17 +241,18 @@ class Agent(PluggedLoop):
         window = connection.info.context_length
         if window < self.engine.context_length:
             self.listen(Notice(f"{connection.model_name} has a window of {window:,} tokens, less than was thought"))
-            self._use_window(connection, window)
-            if getattr(self.engine, "summarizer", None) is not None:  # who wants none is not given one
+            self.use_window(connection, window)
+            if any(one.summarizer is not None for one in compressors_in(self.engine)):  # who wants none gets none
                 self.use_model(connection)
 
     def use_model(self, connection: Connection) -> None:
         """Let the engine know what the model costs and who writes summaries for it."""
-        if isinstance(self.engine, ContextCompressor):
-            self.engine.summarizer = self.summarizer_for(connection)
-            self.engine.prices = relative_prices(connection.info)
+        for compressor in compressors_in(self.engine):
+            compressor.summarizer = self.summarizer_for(connection)
+            compressor.prices = relative_prices(connection.info)
 
-    def _use_window(self, connection: Connection, window: int) -> None:
+    def use_window(self, connection: Connection, window: int) -> None:
+        """Let the engine know which model the conversation is with, and how much fits into it."""
         address = connection.endpoint.base_url or ""
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)
 

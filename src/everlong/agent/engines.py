@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
 from everlong.plugins.engines import EngineMaker
+from everlong.plugins.foreign.host_state import Host, running_in
+from everlong.plugins.guard import GuardedEngine, adopt
 from everlong.plugins.manager import Plugins
+from everlong.plugins.running import Failed, Overrun, Runner
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -35,28 +39,54 @@ def resolve_engine(
         summarizer: writes the compressor's summaries.
         engines: further engines by name; ``compressor`` always means the built-in one.
         plugins: the plugins that were loaded; by default those of the settings, as seen from the working directory.
-        warn: told where a name leads to nothing.
+        warn: told where a name leads to nothing, and of what an engine does wrong.
     """
+
+    def built_in() -> ContextCompressor:
+        return ContextCompressor(context_length, settings=settings.compression, summarizer=summarizer, model=model)
+
     wanted = settings.context.engine
+
+    def guarded(make: Callable[..., ContextEngine | None]) -> ContextEngine | None:
+        seconds, host = settings.context.engine_seconds, plugins.host if plugins is not None else Host(settings)
+        return guarded_engine(make, built_in, context_length, seconds=seconds, warn=warn, host=host, wanted=wanted)
+
     make = None if wanted == "compressor" else (engines or {}).get(wanted)
     if make is not None:
-        engine = _made(make, context_length)
-        if engine.name != wanted:
+        engine = guarded(make)
+        if engine is not None and engine.name != wanted:
             warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {engine.name!r}")
-        return engine
+        return engine or built_in()
     if wanted != "compressor":
         if plugins is None:
             plugins = Plugins(settings, warn=warn)
             plugins.load()
-        plugged = plugins.engine(context_length)
-        if plugged is not None:
-            return plugged
-    return ContextCompressor(context_length, settings=settings.compression, summarizer=summarizer, model=model)
+        return guarded(partial(plugins.engine, context_length)) or built_in()
+    return built_in()
 
 
-def _made(make: EngineMaker, context_length: int) -> ContextEngine:
+def guarded_engine(
+    make: Callable[..., ContextEngine | None],
+    fallback: Callable[[], ContextEngine],
+    context_length: int,
+    *,
+    seconds: float,
+    warn: Callable[[str], None],
+    host: Host | None = None,
+    wanted: str,
+) -> ContextEngine | None:
+    """An engine that is not built in, made and kept where it can do no harm; None, with a warning, where it fails."""
+    runner = Runner(f"everlong-engine-{wanted}", seconds)
+    try:
+        engine = runner.call(lambda: _made(make, context_length, host))
+    except (Failed, Overrun) as failed:
+        warn(f"context.engine is {wanted!r}, and that engine cannot be started ({failed}); compressor is used")
+        return None
+    return None if engine is None else GuardedEngine(engine, fallback, warn=warn, host=host, runner=runner)
+
+
+def _made(make: Callable[..., ContextEngine | None], context_length: int, host: Host | None) -> ContextEngine | None:
     takes = inspect.signature(make).parameters
-    engine = make(context_length=context_length) if "context_length" in takes else make()
-    if engine.context_length != context_length:
-        engine.update_model("", context_length)
-    return engine
+    with running_in(host):
+        made = make(context_length=context_length) if "context_length" in takes else make()
+        return None if made is None else adopt(made)

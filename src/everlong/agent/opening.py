@@ -32,9 +32,9 @@ from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
 from everlong.config.paths import data_home
-from everlong.context import ContextCompressor
 from everlong.errors import ConfigError
 from everlong.memory import MemoryManager
+from everlong.plugins.guard import compressors_in
 from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
@@ -129,11 +129,12 @@ class _Opening:
     ) -> None:
         self.settings, self.options, self.connection, self.store = settings, options, connection, store
         self.listen = listen
+        self._agent: Agent | None = None
         self.plugins = Plugins(settings, options.root, warn=self.warn)
+        self.plugins.host.main, self.plugins.host.ask = self._main, self._asked_by_engine
         self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
         self.listen = heard_by(self.plugins.registered.hooks, listen)
         self.memory = self._memory() if settings.memory.enabled else None
-        self._agent: Agent | None = None
         self._first_id = ""
         self.side_calls = SideCalls(store, self._session_id, self.warn)
 
@@ -168,8 +169,8 @@ class _Opening:
         )
         toolbox = self._toolbox(engine)
         self._schemas = toolbox.schemas()
-        if isinstance(engine, ContextCompressor):
-            engine.overhead_tokens = engine.counter.count_tools(self._schemas)
+        for compressor in compressors_in(engine):
+            compressor.overhead_tokens = compressor.counter.count_tools(self._schemas)
         conversation = resumed or self._conversation(ident)
         context = ToolContext(
             Workspace(options.root, options.allowed),
@@ -198,7 +199,9 @@ class _Opening:
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
         made.pauses = Pauses(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
+        made.platform = options.platform or "cli"
         self._agent = made
+        made.use_window(self.connection, window)
         made.use_model(self.connection)
         made.begin(is_resumed=resumed is not None)
         return made
@@ -226,16 +229,28 @@ class _Opening:
 
     def _toolbox(self, engine: ContextEngine) -> Toolbox:
         tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
-        schemas = engine.get_tool_schemas()
-        tools += without_clashes(
-            [Tool.from_schema(schema, partial(self._engine_tool, engine)) for schema in schemas], tools, self.warn
-        )
+        tools += self._engine_tools(engine, {tool.name for tool in tools})
         if self.memory is not None:
             tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
         if self.options.tools is None:
             offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
             tools += without_clashes(offered, tools, self.warn)
         return Toolbox(tools)
+
+    def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
+        """The tools that an engine offers; one that cannot be offered is left out, with a warning."""
+        found: dict[str, Tool] = {}
+        for schema in engine.get_tool_schemas():
+            try:
+                tool = Tool.from_schema(schema, partial(self._engine_tool, engine))
+            except ConfigError as error:
+                self.warn(f"a tool of the engine {engine.name!r} is left out: {error}")
+                continue
+            if tool.name in taken or tool.name in found:
+                self.warn(f"the tool {tool.name!r} of the engine {engine.name!r} is left out: the name is taken")
+                continue
+            found[tool.name] = tool
+        return list(found.values())
 
     def _engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
         assert self._agent is not None  # noqa: S101 - tools are called by an agent
@@ -283,6 +298,12 @@ class _Opening:
         if self._agent is not None:
             self.side_calls.paid("plugin", provider, reply.usage)
         return reply
+
+    def _asked_by_engine(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        """As a plugin asks; while a prompt is worked on, the user can stop it."""
+        if self._agent is None or self._agent.watch.interrupted.is_set():
+            return self._asked_by_plugin(provider, messages, call)
+        return self._agent.watch.call(lambda: self._asked_by_plugin(provider, messages, call))
 
     def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
         assert self._agent is not None  # noqa: S101 - set before

@@ -164,6 +164,12 @@ class ContextSettings(_Section):
         "compressor, or the name of an installed engine",
         "Name of the context engine; an engine is active only if it is named here.",
     )
+    engine_seconds: Whole = _setting(
+        60,
+        "a whole number from 1 to 1,000,000,000",
+        "How many seconds one call of an engine that is not built in may take; then the built-in one takes over.",
+        ge=1,
+    )
 
 
 class MemorySettings(_Section):

@@ -61,6 +61,12 @@ class Hooks:
         """Call a function of a plugin whenever something happens."""
         self._by_event.setdefault(event, []).append((plugin, callback))
 
+    def take(self, left: Mapping[str, list[Callable[..., Any]]]) -> None:
+        """Add hooks that plugins left where they believe the manager of another host to be."""
+        for event, callbacks in left.items():
+            for callback in callbacks if event in EVENTS else ():
+                self.add(event, callback, callback.__module__.partition(".")[0])
+
     def __contains__(self, event: str) -> bool:
         return bool(self._by_event.get(event))
 

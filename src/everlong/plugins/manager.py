@@ -19,6 +19,7 @@ from everlong.errors import PluginError
 from everlong.memory.contain import described
 from everlong.plugins.context import PluginContext
 from everlong.plugins.engines import engine_class, made_engine
+from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
 from everlong.plugins.loading import load_folder
@@ -56,6 +57,8 @@ class Plugins:
         self.warn = warn
         self.registered = Registered(Hooks(warn))
         self.llm = PluginModel(settings)
+        self.host = Host(settings)
+        """What plugins of another host are given where they ask for settings and models."""
         self.loaded: list[Found] = []
         self.failed: dict[str, PluginError] = {}
         """Why plugins were not loaded, by name."""
@@ -97,6 +100,12 @@ class Plugins:
 
     def load_one(self, found: Found) -> None:
         """Load one plugin and let it register itself; raises `PluginError` where that cannot be."""
+        with running_in(self.host):
+            self._load(found)
+        self.registered.hooks.take(self.host.hooks)
+        self.host.hooks.clear()
+
+    def _load(self, found: Found) -> None:
         if found.origin == "built-in" or found in self.loaded:
             return
         if found.refused:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from everlong.cli.chat.commands import ChatError, Command, Desk
 from everlong.context import ContextCompressor, ExtractiveSummarizer
 from everlong.model import is_system, text_of
+from everlong.plugins.guard import compressor_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
@@ -28,9 +29,9 @@ def compress(desk: Desk, words: str) -> None:
 
 
 def _compress_here(desk: Desk, words: str) -> None:
-    engine = desk.agent.engine
-    if not isinstance(engine, ContextCompressor):
-        raise ChatError(f"the engine {engine.name} decides by itself where to cut")
+    engine = compressor_of(desk.agent.engine)
+    if engine is None:
+        raise ChatError(f"the engine {desk.agent.engine.name} decides by itself where to cut")
     if not words.isdigit() or int(words) < 1:
         raise ChatError("say how many of the newest messages are to stay: /compress here 10")
     with engine.keeping(int(words)):

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["adapter_of", "foreign_home", "host_path"]
+__all__ = ["adapter_of", "foreign_home", "host_path", "session_fact"]
 
 HOST = "everlong.plugins.foreign.host"
 
@@ -39,6 +39,11 @@ def foreign_home() -> Path | None:
         if os.environ.get(name, "").strip():
             return Path(os.environ[name].strip()).expanduser()
     return None
+
+
+def session_fact(variable: str) -> str:
+    """What a session variable of another host's stands for: ``session_id``, ``conversation_id``, ``platform``."""
+    return str(_data()["session"].get(variable, ""))
 
 
 @functools.cache
