@@ -82,7 +82,8 @@ def made_wheel(folder: Path) -> Path:
     about = "tally_engine-2.0.1.dist-info"
     files = {
         "tally_engine/__init__.py": (SAMPLES / "tally" / "tally_engine" / "__init__.py").read_bytes(),
-        f"{about}/METADATA": b"Metadata-Version: 2.1\nName: tally-engine\nVersion: 2.0.1\nSummary: Counts what it drops.\n",
+        f"{about}/METADATA": b"Metadata-Version: 2.1\nName: tally-engine\nVersion: 2.0.1\n"
+        b"Summary: Counts what it drops.\n",
         f"{about}/WHEEL": b"Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{about}/entry_points.txt": b"[everlong.engines]\ntally = tally_engine:make_engine\n",
     }

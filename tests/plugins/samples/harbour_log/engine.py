@@ -50,7 +50,7 @@ class HarbourLog(ContextEngine):
             return list(messages)
         self.compression_count += 1
         self._kept = lines.lines_of(old)
-        log = lines.summary(old, most=150)
+        log = lines.summary(old, most=400)
         result = [*head, log, {"role": "assistant", "content": "I have read the log."}, *messages[cut:]]
         self.last_prompt_tokens = current_tokens or 0
         return repair_messages(result)

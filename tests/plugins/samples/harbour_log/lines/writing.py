@@ -14,7 +14,7 @@ def lines_of(messages: list[dict[str, Any]]) -> list[str]:
         text = message.get("content")
         if message.get("role") != "user" or not isinstance(text, str):
             continue
-        found += text.splitlines()[1:] if text.startswith(FIRST) else [f"- {text.splitlines()[0][:60]}"]
+        found += text.splitlines()[1:] if text.startswith(FIRST) else [f"- {text.splitlines()[0][:10]}"]
     return found
 
 
