@@ -22,7 +22,7 @@ from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.cli.conftest import Run, add_session, run
 from tests.context.builders import assistant, long_session, user
-from tests.plugins.conftest import copied, engine_in
+from tests.plugins.making import copied, engine_in
 from tests.wire.test_claude_code import SIMPLE
 
 __all__ = ["run"]

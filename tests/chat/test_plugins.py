@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chat.conftest import Open, configure, idle
-from tests.plugins.conftest import copied, engine_in, write
+from tests.plugins.making import copied, engine_in, write
 from tests.testing_server.conftest import Serve
 
 

@@ -10,7 +10,7 @@ import pytest
 from everlong.config import load_settings
 from everlong.plugins.trust import trust
 from tests.cli.conftest import Run
-from tests.plugins.conftest import copied, engine_in, write
+from tests.plugins.making import copied, engine_in, write
 from tests.plugins.test_choosing import REGISTERS
 
 

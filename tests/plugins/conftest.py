@@ -1,38 +1,25 @@
-"""Plugins in real folders of a home of their own, and agents that use them."""
+"""Agents with engines from the folders beside this file, each on a real store and against a real server."""
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.agent.conftest import heard, opened, own_home, root, store
-from tests.testing_server.conftest import serve
+from everlong.agent import Agent, AgentEvent, Notice
+from everlong.testing import Answer, Ask, Call
+from tests.agent.conftest import Opened, heard, opened, own_home, root, store
+from tests.testing_server.conftest import Serve, serve
 
 __all__ = ["heard", "opened", "own_home", "root", "serve", "store"]
 
-SAMPLES = Path(__file__).parent / "samples"
+FOLDERS = Path(__file__).parent / "folders"
+WINDOW = 8_000
+FILLER = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "
 
-ENGINE = """
-from everlong import ContextEngine
-
-class Engine(ContextEngine):
-    name = "{name}"
-    def __init__(self, context_length=0):
-        self.context_length = context_length
-    def update_from_response(self, usage):
-        self.last_prompt_tokens = usage.get("prompt_tokens", 0)
-    def should_compress(self, prompt_tokens=None):
-        return False
-    def compress(self, messages, current_tokens=None, focus_topic=None):
-        return messages
-"""
-"""The least that an engine can be."""
-
-Write = Callable[..., Path]
+WithEngine = Callable[..., Agent]
 
 
 @pytest.fixture
@@ -41,21 +28,36 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def copied(name: str, folder: Path) -> Path:
-    """One of the sample plugins, put into a folder of plugins."""
-    return Path(shutil.copytree(SAMPLES / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")))
+@pytest.fixture
+def with_engine(serve: Serve, opened: Opened) -> WithEngine:
+    """Opens an agent whose engine is the plugin in a folder."""
+
+    def open_one(name: str, script: Any = None, **more: Any) -> Agent:
+        server = more.pop("server", None) or serve(script or talker, window=WINDOW)
+        sections: dict[str, Any] = {"engine_seconds": 1, **more.pop("context", {}), "engine": name}
+        plugins = {"paths": [str(FOLDERS)], **more.pop("plugins", {})}
+        settings = {"context": sections, "plugins": plugins, **more.pop("settings", {})}
+        return opened(server, settings=settings, **more)
+
+    return open_one
 
 
-def write(folder: Path, code: str, manifest: str | None = None) -> Path:
-    """A plugin of one file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "__init__.py").write_text(textwrap.dedent(code), encoding="utf-8")
-    if manifest != "":
-        text = manifest or f"name: {folder.name}\ndescription: A plugin for a test.\nversion: 1.0\n"
-        (folder / "plugin.yaml").write_text(text, encoding="utf-8")
-    return folder
+def talker(ask: Ask) -> Answer:
+    """Answers at length; calls a tool of the engine where one is asked for and there."""
+    if "## Goal" in ask.last_user:
+        return Answer("## Goal\nKeep the harbour log.")
+    if "use the tool" in ask.last_user and not ask.results:
+        tool = next((name for name in ask.tools if name.endswith(("_tool", "_find"))), None)
+        if tool is not None:
+            return Answer(calls=[Call(tool, {"words": "berth nine"})])
+    return Answer(f"Noted, entry {ask.number}. {FILLER * 5}")
 
 
-def engine_in(folder: Path, name: str | None = None, manifest: str | None = None) -> Path:
-    """The least engine, in a folder."""
-    return write(folder, ENGINE.format(name=name or folder.name), manifest)
+def talk(agent: Agent, turns: int, start: int = 0) -> None:
+    for number in range(start, start + turns):
+        wish = "Now use the tool. " if number % 40 == 30 else ""
+        assert agent.run(f"Entry {number}: {wish}{FILLER * 6}").stop == "end"
+
+
+def notices(heard: list[AgentEvent]) -> list[str]:
+    return [event.text for event in heard if isinstance(event, Notice)]

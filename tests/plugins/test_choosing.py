@@ -15,7 +15,7 @@ from everlong.context import ContextEngine
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
 from everlong.plugins.trust import trust
-from tests.plugins.conftest import ENGINE, engine_in, write
+from tests.plugins.making import ENGINE, engine_in, write
 
 REGISTERS = ENGINE + "\ndef register(ctx):\n    ctx.register_context_engine(Engine)\n"
 

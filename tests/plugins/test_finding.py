@@ -14,7 +14,7 @@ from everlong.errors import PluginError
 from everlong.plugins.manager import Plugins
 from everlong.plugins.manifest import check_name, read_manifest
 from everlong.plugins.places import Found
-from tests.plugins.conftest import engine_in, write
+from tests.plugins.making import engine_in, write
 
 
 def settings(**sections: Any) -> Settings:

@@ -12,7 +12,7 @@ import pytest
 from everlong import ContextCompressor
 from everlong.config import Settings
 from everlong.plugins.manager import Plugins
-from tests.plugins.conftest import ENGINE, engine_in
+from tests.plugins.making import ENGINE, engine_in
 from tests.plugins.test_choosing import REGISTERS, chosen
 
 Install = Callable[..., None]

@@ -16,7 +16,7 @@ from everlong.plugins.hooks import EVENTS, Hooks
 from everlong.plugins.manager import Plugins
 from everlong.testing import Answer, Ask, Call
 from tests.agent.conftest import Opened
-from tests.plugins.conftest import copied, write
+from tests.plugins.making import copied, write
 from tests.testing_server.conftest import Serve
 
 Loaded = Callable[..., tuple[Plugins, list[str]]]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import everlong
-from tests.plugins.conftest import SAMPLES, copied
+from tests.plugins.making import SAMPLES, copied
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "long_session.py"

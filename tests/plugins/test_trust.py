@@ -11,7 +11,7 @@ import pytest
 from everlong import ContextCompressor
 from everlong.errors import PluginError
 from everlong.plugins.trust import content_hash, is_trusted, trust, trust_file
-from tests.plugins.conftest import engine_in
+from tests.plugins.making import engine_in
 from tests.plugins.test_choosing import chosen
 
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from everlong.caching import estimate_messages_tokens_rough
@@ -99,6 +100,7 @@ class GuardedEngine(ContextEngine):
         """Whether the engine inside is left alone for good, because it did not come back in time."""
         self.faults: deque[Fault] = deque(maxlen=_MOST_FAULTS)
         self._count = 0
+        self._stands_in = False
         self.last_fault: str | None = None
         """What went wrong in the last compaction; None where nothing did."""
         self._runner = runner or Runner("everlong-engine", seconds)
@@ -179,21 +181,21 @@ class GuardedEngine(ContextEngine):
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """What the engine inside says; what the built-in one would say where it says nothing usable."""
-        return self._tried(
-            "should_compress",
-            lambda: as_flag(self._asked("should_compress", prompt_tokens)),
-            lambda: self.fallback.should_compress(prompt_tokens),
-        )
+        otherwise = partial(self.fallback.should_compress, prompt_tokens)
+        if self._stands_in:  # whoever did it last knows best whether it is worth doing again
+            return otherwise()
+        return self._tried("should_compress", lambda: as_flag(self._asked("should_compress", prompt_tokens)), otherwise)
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Ask with a copy of the messages; the one that stands in calibrates itself by them."""
         otherwise = self.fallback.should_compress_preflight(messages)
         given = copy.deepcopy(messages)
-        return self._tried(
+        said = self._tried(
             "should_compress_preflight",
             lambda: as_flag(self._asked("should_compress_preflight", given) or False),
             lambda: otherwise,
         )
+        return otherwise if self._stands_in else said
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Ask with a copy of the messages."""
@@ -233,6 +235,7 @@ class GuardedEngine(ContextEngine):
         result = self._accepted(messages, found) if found is not None else None
         if self._count > before or self.is_off:
             self.last_fault = self.faults[-1].text
+        self._stands_in = result is None
         if result is None:
             return self._stood_in(messages, wishes)
         self._report = _report_of(self.inner)
