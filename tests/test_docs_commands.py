@@ -22,6 +22,7 @@ from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.cli.conftest import Run, add_session, run
 from tests.context.builders import assistant, long_session, user
+from tests.plugins.making import copied, engine_in
 from tests.wire.test_claude_code import SIMPLE
 
 __all__ = ["run"]
@@ -97,6 +98,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs.mkdir(parents=True)
     (logs / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SIMPLE))
     (home / "everlong").mkdir()
+    copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
+    engine_in(project / ".everlong" / "plugins" / "context_engine" / "team_log")
     with Store.open(home / "everlong" / "store.db") as store:
         add_session(store, talk, title="The importer", system_prompt="You help.", model="anthropic:claude-sonnet-5")
     if LOCAL:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Point
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
@@ -85,6 +86,8 @@ def pick(title: str, lines: Sequence[str], place: int) -> int | None:
     def _(event: KeyPressEvent) -> None:
         event.app.exit(result=None)
 
-    body = Window(FormattedTextControl(drawn, show_cursor=False), wrap_lines=True, always_hide_cursor=True)
+    # The window scrolls to where the cursor is, although nobody sees it.
+    here = FormattedTextControl(drawn, show_cursor=False, get_cursor_position=lambda: Point(0, at[0] + 1))
+    body = Window(here, wrap_lines=True, always_hide_cursor=True)
     application: Application[int | None] = Application(Layout(body), key_bindings=keys, erase_when_done=True)
     return application.run()

@@ -10,7 +10,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from everlong.plugins.engines import engine_class, made_engine
 from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
-from everlong.plugins.loading import load_folder
+from everlong.plugins.loading import load_folder, unload
 from everlong.plugins.places import ENGINE_GROUP, Found, Places
 from everlong.plugins.registered import EngineOffer, Registered
 from everlong.plugins.trust import is_trusted
@@ -55,10 +55,10 @@ class Plugins:
         self.settings = settings
         self._cwd = cwd
         self.warn = warn
-        self.registered = Registered(Hooks(warn))
-        self.llm = PluginModel(settings)
         self.host = Host(settings)
         """What plugins of another host are given where they ask for settings and models."""
+        self.registered = Registered(Hooks(warn, partial(running_in, self.host)))
+        self.llm = PluginModel(self.host)
         self.loaded: list[Found] = []
         self.failed: dict[str, PluginError] = {}
         """Why plugins were not loaded, by name."""
@@ -117,8 +117,10 @@ class Plugins:
         try:
             self._take(found, offered, context)
         except PluginError:
+            self._forget(found)
             raise
         except (Exception, SystemExit) as error:
+            self._forget(found)
             raise PluginError(
                 f"the plugin {found.name!r} failed in register: {described(error)}",
                 traceback="".join(traceback.format_exception(error)),
@@ -161,12 +163,31 @@ class Plugins:
                 traceback="".join(traceback.format_exception(error)),
             ) from error
 
+    def _forget(self, found: Found) -> None:
+        """Leave nothing behind of a plugin that could not make itself known."""
+        self.registered.forget(found.name)
+        self.host.hooks.clear()
+        if found.folder is not None and (module := _modules.pop(found.folder.resolve(), None)) is not None:
+            unload(module)
+
     def _context(self, found: Found) -> PluginContext:
         plugins = self.settings.plugins
         config = plugins.section(found.name) or plugins.section(found.manifest.name)
-        return PluginContext(
+        context = PluginContext(
             found.name, self.registered, config=config, llm=self.llm, manifest=found.manifest, warn=self.warn
         )
+        context.inside = self._inside
+        return context
+
+    def _inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, with its host around it."""
+
+        @wraps(function)
+        def run(*args: Any, **options: Any) -> Any:
+            with running_in(self.host):
+                return function(*args, **options)
+
+        return run
 
     def _take(self, found: Found, offered: Any, context: PluginContext) -> None:
         """Let what was imported make itself known."""
@@ -232,8 +253,10 @@ class Plugins:
         )
 
     def close(self) -> None:
-        """Let go of what the plugins were lent."""
-        self.llm.close()
+        """Let go of the models that plugins have asked."""
+        for connection in self.host.connections.values():
+            connection.close()
+        self.host.connections.clear()
 
 
 class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it states

@@ -105,6 +105,7 @@ def resolve_provider_client(
     provider: str | None = None, model: str | None = None, async_mode: bool = False, **more: Any
 ) -> tuple[_Client, str]:
     """A client for a provider and a model, and the model's name."""
-    wishes = {"provider": provider, "model": model, "base_url": more.get("base_url"), "api_key": more.get("api_key")}
+    where, key = more.get("explicit_base_url"), more.get("explicit_api_key")
+    wishes = {"provider": provider, "model": model, "base_url": where, "api_key": key}
     made = (_AsyncClient if async_mode else _Client)(**wishes)
     return made, model or model_for(current_host(), Wish()).model

@@ -22,6 +22,7 @@ __all__ = [
     "load_env",
     "read_raw_config",
     "save_config",
+    "save_env_value",
 ]
 
 
@@ -47,6 +48,12 @@ def save_config(config: Mapping[str, Any], *ignored: Any, **also_ignored: Any) -
     """Refuse: people write the configuration, plugins do not."""
     del config, ignored, also_ignored
     raise PluginError("a plugin wanted to write the configuration; do it yourself with `everlong config set KEY VALUE`")
+
+
+def save_env_value(name: str, value: str) -> None:
+    """Refuse: keys are kept by `everlong auth`, and variables by whoever sets them."""
+    del value
+    raise PluginError(f"a plugin wanted to keep the variable {name}; set it in your environment yourself")
 
 
 def get_env_value(name: str, default: str | None = None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from everlong.plugins.foreign.host_state import current_host
 
-__all__ = ["get_plugin_manager", "invoke_hook"]
+__all__ = ["get_plugin_manager", "has_hook", "invoke_hook"]
 
 
 class _Manager:
@@ -40,6 +40,11 @@ _manager = _Manager()
 def get_plugin_manager() -> _Manager:
     """The manager."""
     return _manager
+
+
+def has_hook(name: str) -> bool:
+    """Whether anybody left a hook of that name."""
+    return _manager.has_hook(name)
 
 
 def invoke_hook(name: str, **facts: Any) -> list[Any]:
