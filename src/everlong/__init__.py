@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Verdict,
         WarmPrefixSummarizer,
         Weakness,
+        repair_messages,
     )
     from everlong.errors import (
         AuthenticationFailed,
@@ -92,6 +93,7 @@ _HOMES = {
         "Verdict",
         "WarmPrefixSummarizer",
         "Weakness",
+        "repair_messages",
     ],
     "errors": [
         "AuthenticationFailed",
@@ -187,6 +189,7 @@ __all__ = [
     "counter_for",
     "estimate_messages_tokens_rough",
     "open_store",
+    "repair_messages",
 ]
 
 

@@ -65,6 +65,8 @@ class Compaction:
 
 def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
     """The state of the view that an engine just made: degraded by a fallback or by low quality."""
+    if getattr(engine, "last_fault", None) is not None:
+        return "degraded"
     report = getattr(engine, "last_report", None)
     if not isinstance(report, CompactionReport):
         return "good"
@@ -99,6 +101,9 @@ def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion)
             "quality": report.quality.score if report.quality else None,
             "report": json.dumps(report.to_dict(), default=str),
         }
+    fault = getattr(engine, "last_fault", None)
+    if isinstance(fault, str):  # of an engine that had to be helped
+        values["fallback"] = f"{engine.name} {fault}"
     return values
 
 

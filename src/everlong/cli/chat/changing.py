@@ -28,11 +28,11 @@ def compress(desk: Desk, words: str) -> None:
 
 
 def _compress_here(desk: Desk, words: str) -> None:
-    from everlong.context import ContextCompressor  # noqa: PLC0415 - the prompt is there before this is loaded
+    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - the prompt is there before this is loaded
 
-    engine = desk.agent.engine
-    if not isinstance(engine, ContextCompressor):
-        raise ChatError(f"the engine {engine.name} decides by itself where to cut")
+    engine = compressor_of(desk.agent.engine)
+    if engine is None:
+        raise ChatError(f"the engine {desk.agent.engine.name} decides by itself where to cut")
     if not words.isdigit() or int(words) < 1:
         raise ChatError("say how many of the newest messages are to stay: /compress here 10")
     with engine.keeping(int(words)):

@@ -49,10 +49,10 @@ def context(desk: Desk, words: str) -> None:
 
 def _grounds(desk: Desk) -> None:
     """Where the threshold comes from, and what was held back, each with the figures of the decision itself."""
-    from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
+    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - as above
 
-    engine = desk.agent.engine
-    if not isinstance(engine, ContextCompressor):
+    engine = compressor_of(desk.agent.engine)
+    if engine is None:
         return
     for told in engine.budgets.grounds.explain():
         desk.show.line(told, "dim")
