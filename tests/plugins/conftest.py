@@ -23,6 +23,12 @@ WithEngine = Callable[..., Agent]
 
 
 @pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of the user's configuration and data."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
 def with_engine(serve: Serve, opened: Opened) -> WithEngine:
     """Opens an agent whose engine is the plugin in a folder."""
 

@@ -194,7 +194,7 @@ class _Opening:
         )
         made.memory, made.side_calls = self.memory, self.side_calls
         made.plugins, made.hooks = self.plugins, self.plugins.registered.hooks
-        self.plugins.llm.main, self.plugins.llm.ask = self._main, self._asked_by_plugin
+        self.plugins.llm.ask = self._asked_by_plugin
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0

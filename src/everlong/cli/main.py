@@ -20,6 +20,7 @@ from everlong.cli.config import config_group
 from everlong.cli.demo import demo_command
 from everlong.cli.doctor import doctor_command
 from everlong.cli.inspect import inspect_command
+from everlong.cli.plugins import plugins_group
 from everlong.cli.run import run_command
 from everlong.cli.sessions import sessions_group
 from everlong.cli.usage import usage_command
@@ -46,6 +47,7 @@ cli.add_command(config_group)
 cli.add_command(demo_command)
 cli.add_command(doctor_command)
 cli.add_command(inspect_command)
+cli.add_command(plugins_group)
 cli.add_command(run_command)
 cli.add_command(sessions_group)
 cli.add_command(usage_command)

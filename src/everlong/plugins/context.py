@@ -65,6 +65,8 @@ class PluginContext:
         self._registered = registered
         self._warn = warn
         self._warned: set[str] = set()
+        self.inside: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
+        """Puts what a function of the plugin needs of its host around it; set by whoever loads the plugin."""
 
     @cached_property
     def data_dir(self) -> Path:
@@ -121,6 +123,7 @@ class PluginContext:
         if taken is not None:
             self._complain(f"registered the command /{called}, which the plugin {taken.plugin!r} has already")
             return
+        handler = self.inside(handler)
         offer = CommandOffer(self.name, called, handler, printable(description, 120), printable(args_hint, 60))
         self._registered.commands[called] = offer
 
@@ -220,7 +223,7 @@ class PluginContext:
             body = {**body, "name": called, "description": str(body.get("description") or description)}
             if handler is None:
                 return None
-            return ToolOffer(self.name, called, None, body, handler, effect or "runs", check_fn)
+            return ToolOffer(self.name, called, None, body, self.inside(handler), effect or "runs", check_fn)
         called = str(getattr(name, "name", None) or getattr(name, "__name__", ""))
         own: Any = getattr(name, "effect", None)
         return ToolOffer(self.name, called, name, effect=effect or own or "runs", is_available=check_fn)

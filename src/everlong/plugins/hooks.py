@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from everlong.memory.contain import described
@@ -50,10 +51,16 @@ class Hooks:
 
     Args:
         warn: told of a hook that failed, once each.
+        around: makes the block in which hooks are called.
     """
 
-    def __init__(self, warn: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        warn: Callable[[str], None] = lambda _: None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._warn = warn
+        self._around = around
         self._by_event: dict[str, list[tuple[str, Callable[..., Any]]]] = {}
         self._failed: set[tuple[str, int]] = set()
 
@@ -67,6 +74,11 @@ class Hooks:
             for callback in callbacks if event in EVENTS else ():
                 self.add(event, callback, callback.__module__.partition(".")[0])
 
+    def forget(self, plugin: str) -> None:
+        """Call nothing of a plugin any more."""
+        for event, hooks in self._by_event.items():
+            self._by_event[event] = [one for one in hooks if one[0] != plugin]
+
     def __contains__(self, event: str) -> bool:
         return bool(self._by_event.get(event))
 
@@ -79,9 +91,10 @@ class Hooks:
         answers = []
         for plugin, callback in self._by_event.get(event, ()):
             try:
-                answer = callback(**_taken(callback, facts))
-                if inspect.isawaitable(answer):
-                    answer = awaited(answer)
+                with self._around():
+                    answer = callback(**_taken(callback, facts))
+                    if inspect.isawaitable(answer):
+                        answer = awaited(answer)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; warned about, and the turn goes on
                 if (event, id(callback)) not in self._failed:
                     self._failed.add((event, id(callback)))

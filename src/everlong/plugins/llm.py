@@ -6,19 +6,22 @@ before the first question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everlong.errors import ConfigError
+from everlong.plugins.foreign.host_state import Host
+from everlong.plugins.foreign.llm import Wish, model_for
+from everlong.plugins.running import time_of_others
 
 if TYPE_CHECKING:
-    from everlong.config import Settings
     from everlong.model import Message
     from everlong.providers.auxiliary import AskModel
-    from everlong.providers.connection import Connection
+    from everlong.providers.base import CallOptions
 
 __all__ = ["Answer", "PluginModel"]
+
+_MOST_TOKENS = 2_048
 
 
 @dataclass(frozen=True)
@@ -42,19 +45,13 @@ class PluginModel:
     """Asks the auxiliary model.
 
     Args:
-        settings: the configuration.
-        main: tells the conversation's own model; None where there is none.
-        ask: how a model is asked, for whoever counts or watches calls.
+        host: knows the settings and the conversation's own model.
     """
 
-    def __init__(
-        self, settings: Settings, main: Callable[[], Connection | None] = lambda: None, ask: AskModel | None = None
-    ) -> None:
-        self._settings = settings
-        self.main = main
-        self.ask = ask
-        self._picked: Connection | None = None
-        self._has_picked = False
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.ask: AskModel | None = None
+        """How a model is asked, for whoever counts such calls."""
 
     def complete(
         self,
@@ -73,38 +70,17 @@ class PluginModel:
             options: what other hosts take; ``temperature`` goes to the API, the rest is ignored.
 
         Raises:
-            ConfigError: no model is set up.
+            PluginError: no model is set up.
+            ConfigError: the settings name a model that cannot be found.
             ProviderError: the model gave no answer.
         """
-        from everlong.providers.base import CallOptions  # noqa: PLC0415 - loaded when a plugin first asks
-
         said: list[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         if system is not None:
             said.insert(0, {"role": "system", "content": system})
-        call: CallOptions = {"max_tokens": max_tokens or 2_048}
+        call: CallOptions = {"max_tokens": max_tokens or _MOST_TOKENS}
         if options.get("temperature") is not None:
             call["options"] = {"temperature": options["temperature"]}
-        connection = self._connection()
-        reply = self.ask(connection, said, call) if self.ask is not None else connection.complete(said, **call)
+        connection = model_for(self._host, Wish())
+        with time_of_others():
+            reply = self.ask(connection, said, call) if self.ask is not None else connection.complete(said, **call)
         return Answer(reply.text, str(connection.model_name), reply.usage.to_dict())
-
-    def close(self) -> None:
-        """Let go of the connection, if it is one of its own."""
-        if self._picked is not None:
-            self._picked.close()
-            self._picked, self._has_picked = None, False
-
-    def _connection(self) -> Connection:
-        from everlong.providers.auxiliary import auxiliary_connection  # noqa: PLC0415 - as above
-
-        main = self.main()
-        if not self._has_picked:
-            self._picked = auxiliary_connection(self._settings, main)
-            self._has_picked = True
-        connection = self._picked or main
-        if connection is None:
-            raise ConfigError(
-                "there is no model for the plugin to ask: set auxiliary.compression.model or agent.model",
-                key="auxiliary.compression.model",
-            )
-        return connection

@@ -10,7 +10,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from everlong.plugins.engines import engine_class, made_engine
 from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
-from everlong.plugins.loading import load_folder
+from everlong.plugins.loading import load_folder, unload
 from everlong.plugins.places import ENGINE_GROUP, Found, Places
 from everlong.plugins.registered import EngineOffer, Registered
 from everlong.plugins.trust import is_trusted
@@ -52,13 +52,13 @@ class Plugins:
     def __init__(
         self, settings: Settings, cwd: Path | None = None, *, warn: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._cwd = cwd
-        self._warn = warn
-        self.registered = Registered(Hooks(warn))
-        self.llm = PluginModel(settings)
+        self.warn = warn
         self.host = Host(settings)
         """What plugins of another host are given where they ask for settings and models."""
+        self.registered = Registered(Hooks(warn, partial(running_in, self.host)))
+        self.llm = PluginModel(self.host)
         self.loaded: list[Found] = []
         self.failed: dict[str, PluginError] = {}
         """Why plugins were not loaded, by name."""
@@ -67,7 +67,7 @@ class Plugins:
     @cached_property
     def places(self) -> Places:
         """Where plugins are looked for."""
-        return Places(self._settings, self._cwd)
+        return Places(self.settings, self._cwd)
 
     @cached_property
     def found(self) -> list[Found]:
@@ -85,13 +85,13 @@ class Plugins:
 
     def load(self, *, engine: bool = True) -> None:
         """Load the plugin of the chosen engine, if that is wanted, and those that are enabled."""
-        wanted = self._settings.context.engine
+        wanted = self.settings.context.engine
         if engine and wanted != BUILT_IN:
             self._chosen = self._first_of(wanted)
-        for name in self._settings.plugins.enabled:
+        for name in self.settings.plugins.enabled:
             meant = self.named(name)
             if not meant or name == BUILT_IN:
-                self._warn(
+                self.warn(
                     f"plugins.enabled names {name!r}, and there is no such plugin; looked in "
                     f"{', '.join(self.places.searched())}"
                 )
@@ -117,8 +117,10 @@ class Plugins:
         try:
             self._take(found, offered, context)
         except PluginError:
+            self._forget(found)
             raise
         except (Exception, SystemExit) as error:
+            self._forget(found)
             raise PluginError(
                 f"the plugin {found.name!r} failed in register: {described(error)}",
                 traceback="".join(traceback.format_exception(error)),
@@ -132,10 +134,10 @@ class Plugins:
                 self.load_one(found)
             except UntrustedPlugin as error:
                 self.failed[name] = error
-                self._warn(str(error))
+                self.warn(str(error))
             except PluginError as error:
                 self.failed[name] = self.failed[found.name] = error
-                self._warn(f"{error}; it is left out; see: everlong plugins doctor {found.name}")
+                self.warn(f"{error}; it is left out; see: everlong plugins doctor {found.name}")
                 return None
             else:
                 self.failed.pop(name, None)
@@ -161,12 +163,31 @@ class Plugins:
                 traceback="".join(traceback.format_exception(error)),
             ) from error
 
+    def _forget(self, found: Found) -> None:
+        """Leave nothing behind of a plugin that could not make itself known."""
+        self.registered.forget(found.name)
+        self.host.hooks.clear()
+        if found.folder is not None and (module := _modules.pop(found.folder.resolve(), None)) is not None:
+            unload(module)
+
     def _context(self, found: Found) -> PluginContext:
-        plugins = self._settings.plugins
+        plugins = self.settings.plugins
         config = plugins.section(found.name) or plugins.section(found.manifest.name)
-        return PluginContext(
-            found.name, self.registered, config=config, llm=self.llm, manifest=found.manifest, warn=self._warn
+        context = PluginContext(
+            found.name, self.registered, config=config, llm=self.llm, manifest=found.manifest, warn=self.warn
         )
+        context.inside = self._inside
+        return context
+
+    def _inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, with its host around it."""
+
+        @wraps(function)
+        def run(*args: Any, **options: Any) -> Any:
+            with running_in(self.host):
+                return function(*args, **options)
+
+        return run
 
     def _take(self, found: Found, offered: Any, context: PluginContext) -> None:
         """Let what was imported make itself known."""
@@ -190,7 +211,7 @@ class Plugins:
 
     def engine(self, context_length: int) -> ContextEngine | None:
         """The engine that ``context.engine`` names, after `load`; None, with a warning, where there is none."""
-        wanted = self._settings.context.engine
+        wanted = self.settings.context.engine
         if wanted == BUILT_IN:
             return None
         if wanted in self.failed:  # that was said when it was loaded
@@ -200,7 +221,7 @@ class Plugins:
         except PluginError as error:
             name = self._chosen.name if self._chosen is not None else wanted
             self.failed[wanted] = error
-            self._warn(f"{error}; the built-in compressor is used; see: everlong plugins doctor {name}")
+            self.warn(f"{error}; the built-in compressor is used; see: everlong plugins doctor {name}")
             return None
         return made
 
@@ -209,15 +230,15 @@ class Plugins:
         if chosen is not None and self._offer(chosen) is None:
             raise PluginError(f"the plugin {chosen.name!r} offers no context engine")
         if offer is None:
-            self._warn(self._nowhere(wanted, ""))
+            self.warn(self._nowhere(wanted, ""))
             return None
         engine = made_engine(offer.offered, context_length, offer.plugin)
         name = named(engine)
         if chosen is None and name != wanted:
-            self._warn(self._nowhere(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
+            self.warn(self._nowhere(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
             return None
         if name != wanted:
-            self._warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
+            self.warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
         return engine
 
     def _offer(self, found: Found) -> EngineOffer | None:
@@ -232,8 +253,10 @@ class Plugins:
         )
 
     def close(self) -> None:
-        """Let go of what the plugins were lent."""
-        self.llm.close()
+        """Let go of the models that plugins have asked."""
+        for connection in self.host.connections.values():
+            connection.close()
+        self.host.connections.clear()
 
 
 class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it states

@@ -22,7 +22,7 @@ from everlong.plugins.manifest import Manifest, check_name, printable, read_mani
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["ENGINES", "ENGINE_GROUP", "FOLDER", "PLUGIN_GROUP", "Found", "Places"]
+__all__ = ["ENGINES", "ENGINE_GROUP", "FOLDER", "PLUGIN_GROUP", "Found", "Places", "is_plugin"]
 
 FOLDER = "plugins"
 ENGINES = "context_engine"
@@ -152,18 +152,19 @@ def _folders(folder: Path, root: _Root, kind: Kind) -> Iterator[Found]:
         inside = sorted(one for one in folder.iterdir() if one.name[0] not in "._" and one.name != ENGINES)
     except OSError:  # it is not there, or not ours to look into
         return
-    for one in [one for one in inside if _is_plugin(one)][:_MOST_FOLDERS]:
+    for one in [one for one in inside if is_plugin(one)][:_MOST_FOLDERS]:
         yield _found(one, root, kind)
 
 
 def _general(root: _Root) -> Iterator[Found]:
-    if root.origin == "path" and _is_plugin(root.folder):
+    if root.origin == "path" and is_plugin(root.folder):
         yield _found(root.folder, root, "general")  # the plugin itself was named, and its folders are its own
     else:
         yield from _folders(root.folder, root, "general")
 
 
-def _is_plugin(folder: Path) -> bool:
+def is_plugin(folder: Path) -> bool:
+    """Whether a folder has what makes it a plugin."""
     return any(os.path.isfile(folder / name) for name in ("__init__.py", "plugin.yaml", "plugin.yml"))  # noqa: PTH113
 
 

@@ -68,6 +68,15 @@ class Registered:
     tools: dict[str, ToolOffer] = field(default_factory=dict)
     memory: list[MemoryOffer] = field(default_factory=list)
 
+    def forget(self, plugin: str) -> None:
+        """Take back everything that a plugin registered before it failed."""
+        if self.engine is not None and self.engine.plugin == plugin:
+            self.engine = None
+        self.commands = {name: one for name, one in self.commands.items() if one.plugin != plugin}
+        self.tools = {name: one for name, one in self.tools.items() if one.plugin != plugin}
+        self.memory = [one for one in self.memory if one.plugin != plugin]
+        self.hooks.forget(plugin)
+
     def of(self, plugin: str) -> list[str]:
         """What one plugin registered, in words."""
         words = ["a context engine"] if self.engine is not None and self.engine.plugin == plugin else []

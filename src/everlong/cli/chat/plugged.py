@@ -39,6 +39,6 @@ def _runner(offer: CommandOffer) -> Callable[[Desk, str], None]:
         except (Exception, SystemExit) as error:
             raise ChatError(f"/{offer.name} of the plugin {offer.plugin!r} failed: {described(error)}") from error
         if answer is not None:
-            desk.show.line(str(answer))
+            desk.show.text(str(answer))
 
     return run

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from everlong.context.invariants import LatestUserTurn, check_all
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, calls_of, leading_system_count, text_of
-from everlong.testing.engine_contract.samples import BROKEN, ODD, long_conversation
+from everlong.testing.engine_contract.samples import BROKEN, ODD, long_conversation, long_errand
 from everlong.testing.engine_contract.subject import Broken, Subject, Workbench, as_json, case, require, shown, tokens
 
 __all__ = ["COMPACTING", "compacted"]
@@ -128,12 +128,13 @@ def on_samples(held: Property, samples: Iterable[list[Message]]) -> Callable[[Wo
 
 
 def on_long(held: Property) -> Callable[[Workbench], None]:
-    """A check of a property on a conversation of four windows."""
+    """A check of a property on a conversation of four windows, and on a run whose request is far back."""
 
     def check(bench: Workbench) -> None:
         held(bench, long_conversation(bench.context_length))
+        held(bench, long_errand(bench.context_length))
 
-    check.__doc__ = f"{held.__doc__} (a long conversation)"
+    check.__doc__ = f"{held.__doc__} (long conversations)"
     return check
 
 
@@ -185,7 +186,7 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
 def brings_it_inside(bench: Workbench) -> None:
     """What was over the window is inside it afterwards."""
     window, subject = bench.context_length, bench.fresh()
-    for messages in (long_conversation(window), ODD["an old tool result of a million characters"]):
+    for messages in (long_conversation(window), long_errand(window), ODD["an old tool result of a million characters"]):
         result = messages
         for _ in range(3):  # an engine may do a part at a time
             result = subject.compress(result)

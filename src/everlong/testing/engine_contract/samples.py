@@ -10,7 +10,7 @@ from typing import Any
 
 from everlong.model import Message
 
-__all__ = ["BROKEN", "ODD", "REQUEST", "SYSTEM", "call", "long_conversation", "result", "said"]
+__all__ = ["BROKEN", "ODD", "REQUEST", "SYSTEM", "call", "long_conversation", "long_errand", "result", "said"]
 
 SYSTEM: Message = {"role": "system", "content": "You are a careful agent. Answer in English; never touch prod.db."}
 REQUEST = "Now add a test for the importer, and tell me which port it uses."
@@ -56,6 +56,16 @@ def long_conversation(context_length: int, times: float = 4.0, *, mark: str = ""
                 said("user", f"Good. Go on with step {number + 1}."),
             ]
     return [*messages, said("assistant", "The importer works."), said("user", REQUEST)]
+
+
+def long_errand(context_length: int, times: float = 2.0) -> list[Message]:
+    """One request, and an agent that works on it alone for so many windows."""
+    messages, number = [SYSTEM, said("user", "Hello."), said("assistant", "Hello!"), said("user", REQUEST)], 0
+    while number * 300 < context_length * times:
+        number += 1
+        output = "".join(f"tests/test_importer.py:{n}: assert {number * 17 + n} == 8437\n" for n in range(20))
+        messages += [call(f"call_{number}", content=f"Step {number}."), result(f"call_{number}", output)]
+    return messages
 
 
 _TALK = [SYSTEM, said("user", "Fix the importer."), said("assistant", "I look at it.")]
