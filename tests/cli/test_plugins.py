@@ -102,6 +102,7 @@ def test_info_tells_all_that_is_known_without_loading(run: Run, home: Path) -> N
 def test_the_doctor_shows_the_plugins_own_traceback(run: Run, home: Path) -> None:
     folder = write(home / "plugins" / "context_engine" / "bad", "from . import inner")
     (folder / "inner.py").write_text("def tide():\n    return 1 / 0\n\ntide()\n")
+    before = set(sys.modules)
     ran = run("plugins", "doctor", "bad")
     assert ran.code == 1
     assert f'File "{folder / "inner.py"}", line 2, in tide' in ran.out
@@ -109,7 +110,7 @@ def test_the_doctor_shows_the_plugins_own_traceback(run: Run, home: Path) -> Non
     assert "everlong/plugins/loading.py" not in ran.out
     values = run("plugins", "doctor", "bad", "--json").json
     assert (values["ok"], "ZeroDivisionError" in values["plugins"][0]["traceback"]) == (False, True)
-    assert not {name for name in sys.modules if "everlong_plugin_bad" in name}
+    assert not {name for name in set(sys.modules) - before if "everlong_plugin_bad" in name}
 
 
 def test_the_doctor_tells_what_was_registered_and_what_the_engine_does_wrong(run: Run, home: Path) -> None:
