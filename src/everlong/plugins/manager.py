@@ -88,7 +88,7 @@ class Plugins:
         """Load the plugin of the chosen engine, if that is wanted, and those that are enabled."""
         wanted = self.settings.context.engine
         if engine and wanted != BUILT_IN:
-            self._chosen = self._first_of(wanted)
+            self._chosen = self._first_of(wanted, "the built-in compressor is used")
         for name in self.settings.plugins.enabled:
             meant = self.named(name)
             if not meant or name == BUILT_IN:
@@ -128,7 +128,7 @@ class Plugins:
             ) from error
         self.loaded.append(found)
 
-    def _first_of(self, name: str) -> Found | None:
+    def _first_of(self, name: str, instead: str = "it is left out") -> Found | None:
         """Load the first plugin that a name means; one that is not trusted does not stand in the way of the next."""
         for found in self.named(name):
             try:
@@ -138,7 +138,7 @@ class Plugins:
                 self.warn(str(error))
             except PluginError as error:
                 self.failed[name] = self.failed[found.name] = error
-                self.warn(f"{error}; it is left out; see: everlong plugins doctor {found.name}")
+                self.warn(f"{error}; {instead}; see: everlong plugins doctor {found.name}")
                 return None
             else:
                 self.failed.pop(name, None)
