@@ -73,6 +73,20 @@ def test_choosing_a_general_plugin_enables_it_too(run: Run, home: Path) -> None:
     assert load_settings().settings.plugins.enabled == ["other", "hermes-lcm"]
 
 
+def test_a_general_plugin_is_chosen_by_the_name_of_its_engine_and_refused_without_one(run: Run, home: Path) -> None:
+    write(home / "plugins" / "hermes-lcm", REGISTERS.format(name="lcm"))
+    assert run("plugins", "use", "hermes-lcm").code == 0
+    settings = load_settings().settings
+    assert (settings.context.engine, settings.plugins.enabled) == ("lcm", ["hermes-lcm"])
+    copied("clock", home / "plugins")
+    ran = run("plugins", "use", "clock")
+    assert (ran.code, "offers no context engine" in ran.err) == (1, True)
+    assert load_settings().settings.plugins.enabled == ["hermes-lcm"]
+    write(home / "plugins" / "broken", "1 / 0")
+    assert run("plugins", "use", "broken").code == 0
+    assert run("plugins", "doctor").code == 1
+
+
 def test_a_name_that_is_not_there_changes_nothing_and_the_error_says_what_is(run: Run, home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "short")
     ran = run("plugins", "use", "shrot")
@@ -102,6 +116,7 @@ def test_info_tells_all_that_is_known_without_loading(run: Run, home: Path) -> N
 def test_the_doctor_shows_the_plugins_own_traceback(run: Run, home: Path) -> None:
     folder = write(home / "plugins" / "context_engine" / "bad", "from . import inner")
     (folder / "inner.py").write_text("def tide():\n    return 1 / 0\n\ntide()\n")
+    before = set(sys.modules)
     ran = run("plugins", "doctor", "bad")
     assert ran.code == 1
     assert f'File "{folder / "inner.py"}", line 2, in tide' in ran.out
@@ -109,7 +124,7 @@ def test_the_doctor_shows_the_plugins_own_traceback(run: Run, home: Path) -> Non
     assert "everlong/plugins/loading.py" not in ran.out
     values = run("plugins", "doctor", "bad", "--json").json
     assert (values["ok"], "ZeroDivisionError" in values["plugins"][0]["traceback"]) == (False, True)
-    assert not {name for name in sys.modules if "everlong_plugin_bad" in name}
+    assert not {name for name in set(sys.modules) - before if "everlong_plugin_bad" in name}
 
 
 def test_the_doctor_tells_what_was_registered_and_what_the_engine_does_wrong(run: Run, home: Path) -> None:
@@ -137,6 +152,8 @@ def test_the_doctor_looks_at_what_is_in_use_and_at_what_is_named_and_not_there(r
     ran = run("plugins", "doctor")
     assert ran.code == 1
     assert "plugins.enabled names 'ghost'" in ran.out
+    (home / "config.yaml").write_text("plugins: {paths: [nowhere]}\n")
+    assert f"plugins.paths names {home / 'nowhere'}, and there is no such folder" in run("plugins", "doctor").out
     (home / "config.yaml").write_text("context: {engine: ghost}\n")
     assert "context.engine is 'ghost'" in run("plugins", "doctor").out
 
@@ -163,6 +180,7 @@ def test_a_new_engine_is_written_used_and_well(run: Run, home: Path, tmp_path: P
     assert run("plugins", "use", "tide").code == 0
     assert run("plugins", "doctor").out.startswith("ok    tide")
     assert run("plugins", "new", "tide").code == 1
+    assert run("plugins", "new", "context_engine").code == 1
     ran = run("plugins", "new", "moon", "--path", str(tmp_path / "moon"))
     assert "everlong config set plugins.paths" in ran.err
     assert (tmp_path / "moon" / "__init__.py").is_file()

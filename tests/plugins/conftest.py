@@ -15,6 +15,8 @@ from tests.testing_server.conftest import Serve, serve
 
 __all__ = ["heard", "opened", "own_home", "root", "serve", "store"]
 
+collect_ignore = ["folders"]  # plugins, some with tests of their own that need another host on the path
+
 FOLDERS = Path(__file__).parent / "folders"
 WINDOW = 8_000
 FILLER = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "

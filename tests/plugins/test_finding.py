@@ -50,12 +50,17 @@ def test_every_place_is_looked_at_in_the_order_of_resolution(home: Path, root: P
 
 
 @pytest.mark.spec("2.2")
-def test_paths_that_a_project_names_came_with_the_project(home: Path, root: Path) -> None:
+def test_paths_that_a_project_names_came_with_the_project(
+    home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine_in(root / "tools" / "theirs")
     engine_in(home / "extra" / "mine")
     (root / ".everlong").mkdir()
     (root / ".everlong" / "config.yaml").write_text("plugins: {paths: [tools]}\n")
     assert found(root, plugins={"paths": ["tools"]})["theirs"].needs_trust
+    monkeypatch.chdir(root)  # whose settings are in force, wherever the agent works
+    there = found(home, plugins={"paths": ["tools"]})["theirs"]
+    assert (there.needs_trust, there.folder) == (True, root / "tools" / "theirs")
     mine = found(root, plugins={"paths": ["extra"]})["mine"]
     assert not mine.needs_trust
     assert mine.folder == home / "extra" / "mine"
@@ -78,8 +83,8 @@ def test_listing_imports_nothing(home: Path) -> None:
         (b"name: x\ndescription: d\nversion: 1\nprovides: {a: b}\n", "provides in its plugin.yaml must be text"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"#" * 70_000, "larger than 64 KiB"),
-        (b"!!python/object/apply:os.system ['true']", "not valid YAML"),
-        (b"when: 2024-99-99\n", "cannot be read"),
+        (b"!!python/object/apply:os.system ['true']", "holds no mapping"),
+        (b"a: " + b"[" * 30_000, "cannot be read"),
     ],
 )
 def test_a_broken_manifest_is_told_and_hides_nothing(home: Path, manifest: bytes, problem: str) -> None:
@@ -94,9 +99,10 @@ def test_without_a_manifest_a_plugin_is_there_all_the_same(home: Path) -> None:
 
 
 def test_what_a_manifest_says_is_shown_in_one_line_without_control_characters(tmp_path: Path) -> None:
-    text = 'name: x\nversion: 1.50\ndescription: "a\\e[31mred\\nline \\u202e"\n'
+    text = 'name: x\nversion: 1.10\ndescription: "a\\e[31mred\\nline \\u202e"\n'
     manifest = read_manifest(engine_in(tmp_path / "x", manifest=text))
     assert manifest.description == "a [31mred line"
+    assert manifest.version == "1.10"
     assert len(read_manifest(engine_in(tmp_path / "y", manifest=f"description: {'y' * 9_000}\n")).description) == 300
 
 

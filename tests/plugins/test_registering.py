@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from everlong.agent import AgentEvent, Notice, ToolFinished, refuse_everything
 from everlong.config import Settings
+from everlong.plugins.context import PluginContext
 from everlong.plugins.hooks import EVENTS, Hooks
 from everlong.plugins.manager import Plugins
 from everlong.testing import Answer, Ask, Call
@@ -240,3 +242,15 @@ def test_a_tool_that_fails_to_say_whether_it_is_there_or_has_a_taken_name_is_lef
     assert "its tool odd is left out" in said[1]
     assert "'read_file'" in said[2]
     assert agent.run("Hello.").text == "Hi."
+
+
+def test_every_event_and_everything_that_the_context_has_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
+    assert [event for event in EVENTS if f"| `{event}` |" not in page] == []
+    offered = [name for name in dir(PluginContext) if not name.startswith("_")] + [
+        "config",
+        "llm",
+        "logger",
+        "manifest",
+    ]
+    assert [name for name in offered if not re.search(rf"`{name}\b", page)] == []

@@ -144,7 +144,7 @@ class _Opening:
         self.listen(Notice(text))
 
     def _memory(self) -> MemoryManager:
-        offered = {one.plugin: one.provider for one in self.plugins.registered.memory}
+        offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
         return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered)
 
     def _session_id(self) -> str:

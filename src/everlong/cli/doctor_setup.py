@@ -28,6 +28,8 @@ EXTRAS = {
     "postgres": ("psycopg",),
     "png": ("cairosvg",),
     "testing": ("hypothesis",),
+    "langchain": ("langchain",),
+    "openai-agents": ("openai-agents",),
 }
 """What each extra of the package brings."""
 

@@ -90,9 +90,12 @@ def use(name: str, project: bool) -> None:
 def new(name: str, path: Path | None) -> None:
     """Write a context engine called NAME, with tests that pass, ready to be edited."""
     from everlong.config.paths import config_home  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.plugins.manifest import RESERVED_NAMES, check_name  # noqa: PLC0415 - as above
     from everlong.plugins.places import ENGINES, FOLDER  # noqa: PLC0415 - as above
     from everlong.plugins.template import write_plugin  # noqa: PLC0415 - as above
 
+    if name in RESERVED_NAMES:
+        check_name(name)
     own = config_home() / FOLDER / ENGINES / name
     folder = (path or own).absolute()
     for written in write_plugin(folder, name):

@@ -121,10 +121,7 @@ def meant(plugins: Plugins, name: str) -> Found:
 def use_engine(plugins: Plugins, found: Found, name: str, *, project: bool = False) -> Iterator[str]:
     """Write a plugin as the context engine to a configuration file; what was done, line by line."""
     path = (project_config_path() or new_project_config_path()) if project else user_config_path()
-    provides = found.manifest.provides
-    engine = name if name in {found.name, *provides} else found.name
-    if found.kind == "general" and engine not in provides and provides:
-        engine = provides[0]
+    engine = _engine_name(found, name)
     enabled = plugins.settings.plugins.enabled
     if found.kind == "general" and not any(found.answers_to(one) for one in enabled):
         set_value(path, "plugins.enabled", str([*enabled, found.name]))
@@ -134,6 +131,26 @@ def use_engine(plugins: Plugins, found: Found, name: str, *, project: bool = Fal
     yield from _overridden(path)
     if not _may_be_loaded(found):
         yield f"note: it came with this project and is not trusted yet; see: everlong plugins trust {found.folder}"
+
+
+def _engine_name(found: Found, name: str) -> str:
+    """What to write as the context engine, so that this plugin's is meant."""
+    provides = found.manifest.provides
+    if found.kind == "engine" or name in provides:
+        return name if name in {found.name, *provides} else found.name
+    if provides:
+        return provides[0]
+    if not _may_be_loaded(found):
+        return found.name
+    from everlong.cli.plugins_doctor import looked_at  # noqa: PLC0415 - loads the plugin, as its user now wants it to be
+
+    looked = looked_at(found)
+    if not looked.engine and looked.is_loaded:
+        raise PluginError(
+            f"the plugin {found.name!r} offers no context engine; to load what else it has: "
+            f"everlong config set plugins.enabled {found.name}"
+        )
+    return looked.engine or found.name
 
 
 def _overridden(path: Path) -> Iterator[str]:

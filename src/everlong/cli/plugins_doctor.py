@@ -30,6 +30,7 @@ class Looked:
     problems: list[str] = field(default_factory=list)
     traceback: str = ""
     """The plugin's own, where it has failed."""
+    is_loaded: bool = False
 
     @property
     def is_well(self) -> bool:
@@ -74,6 +75,7 @@ def looked_at(found: Found) -> Looked:
     plugins = Plugins(load_settings().settings, warn=looked.problems.append)
     try:
         plugins.load_one(found)
+        looked.is_loaded = True
         looked.registered = plugins.registered.of(found.name)
         taken = command_registry().commands.keys() & plugins.registered.commands.keys()
         looked.problems += [f"it brings a command /{name}, which the chat has already" for name in sorted(taken)]
@@ -113,6 +115,8 @@ def missing_plugins(plugins: Plugins, *, engine: bool = True) -> Iterator[str]:
     for name in enabled:
         if not plugins.named(name):
             yield f"plugins.enabled names {name!r}, and there is no plugin of that name"
+    for folder in plugins.places.missing_paths():
+        yield f"plugins.paths names {folder}, and there is no such folder"
     for name in [*([wanted] if engine else []), *enabled]:
         meant = [one for one in Listed.of(plugins) if one.found in plugins.named(name)]
         if meant and not any(one.is_trusted for one in meant):

@@ -47,7 +47,8 @@ def choose() -> None:
 def _line(one: Listed, names: int, versions: int) -> str:
     mark = "●" if one.is_active else "○"
     problem = f"  ! {one.problem}" if one.problem else ""
-    return f"{mark} {row(one, names, versions)}{problem}"
+    kind = "  (general plugin)" if one.found.kind == "general" else ""
+    return f"{mark} {row(one, names, versions)}{kind}{problem}"
 
 
 def pick(title: str, lines: Sequence[str], place: int) -> int | None:

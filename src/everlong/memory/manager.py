@@ -84,11 +84,11 @@ class MemoryManager:
         settings: Settings,
         folder: Path | str | None = None,
         warn: Warn | None = None,
-        offered: Mapping[str, MemoryProvider] | None = None,
+        offered: Sequence[tuple[str, MemoryProvider]] = (),
     ) -> MemoryManager:
         """The memory that the ``memory`` section describes; an external provider that cannot be had is a warning.
 
-        ``offered`` are providers that plugins registered, by the plugin's name; each answers to its own name, too.
+        ``offered`` are providers that plugins registered, each with its plugin's name; it answers to both names.
         """
         chosen = settings.memory
         warn = warn or logging.getLogger("everlong.memory").warning
@@ -99,7 +99,7 @@ class MemoryManager:
             if chosen.provider is not None:
                 try:
                     providers.append(
-                        _offered(chosen.provider, offered or {})
+                        _offered(chosen.provider, offered)
                         or external_provider(chosen.provider, settings.plugins.section(chosen.provider))
                     )
                 except ConfigError as error:
@@ -304,9 +304,9 @@ def _error(problem: str) -> str:
     return json.dumps({"error": problem}, ensure_ascii=False)
 
 
-def _offered(name: str, offered: Mapping[str, MemoryProvider]) -> MemoryProvider | None:
+def _offered(name: str, offered: Sequence[tuple[str, MemoryProvider]]) -> MemoryProvider | None:
     """The provider of that name among those that plugins registered."""
-    for plugin, provider in offered.items():
+    for plugin, provider in offered:
         try:
             if name in {plugin, provider.name}:
                 return provider

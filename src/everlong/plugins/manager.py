@@ -23,6 +23,7 @@ from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
 from everlong.plugins.loading import load_folder, unload
+from everlong.plugins.packages import take_in
 from everlong.plugins.places import ENGINE_GROUP, Found, Places
 from everlong.plugins.registered import EngineOffer, Registered
 from everlong.plugins.trust import is_trusted
@@ -87,7 +88,7 @@ class Plugins:
         """Load the plugin of the chosen engine, if that is wanted, and those that are enabled."""
         wanted = self.settings.context.engine
         if engine and wanted != BUILT_IN:
-            self._chosen = self._first_of(wanted)
+            self._chosen = self._first_of(wanted, "the built-in compressor is used")
         for name in self.settings.plugins.enabled:
             meant = self.named(name)
             if not meant or name == BUILT_IN:
@@ -127,7 +128,7 @@ class Plugins:
             ) from error
         self.loaded.append(found)
 
-    def _first_of(self, name: str) -> Found | None:
+    def _first_of(self, name: str, instead: str = "it is left out") -> Found | None:
         """Load the first plugin that a name means; one that is not trusted does not stand in the way of the next."""
         for found in self.named(name):
             try:
@@ -137,7 +138,7 @@ class Plugins:
                 self.warn(str(error))
             except PluginError as error:
                 self.failed[name] = self.failed[found.name] = error
-                self.warn(f"{error}; it is left out; see: everlong plugins doctor {found.name}")
+                self.warn(f"{error}; {instead}; see: everlong plugins doctor {found.name}")
                 return None
             else:
                 self.failed.pop(name, None)
@@ -152,6 +153,7 @@ class Plugins:
             return _modules[folder]
         assert found.entry is not None  # noqa: S101 - a plugin is a folder or an entry point
         before = set(sys.modules)
+        take_in(found.entry.value.partition(":")[0])
         try:
             return found.entry.load()
         except (Exception, SystemExit) as error:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everlong.config.document import safe_yaml
 from everlong.errors import PluginError
 
 __all__ = ["RESERVED_NAMES", "Manifest", "check_name", "printable", "read_manifest"]
@@ -74,10 +73,12 @@ def printable(value: object, longest: int = _LONGEST) -> str:
 
 
 def _parsed(data: bytes, name: str) -> Manifest:
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - only where there is a manifest
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only where there is a manifest
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
 
     try:
-        values: Any = safe_yaml().load(data.decode("utf-8-sig"))
+        # Every value is a text here, so that version 1.10 is not 1.1; tags and types mean nothing.
+        values: Any = YAML(typ="base", pure=True).load(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         return Manifest(problem=f"its {name} is not UTF-8 text")
     except YAMLError as error:
@@ -108,4 +109,4 @@ def _checked(values: Mapping[Any, Any], name: str) -> Manifest:
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float)
+    return value is None or isinstance(value, str)

@@ -92,7 +92,8 @@ class Places:
     def __init__(self, settings: Settings, cwd: Path | None = None) -> None:
         self._settings = settings
         self._project = project_folder(cwd)
-        self._project_config = project_config_path(cwd)
+        # The settings may be those of the working directory, where an agent works elsewhere.
+        self._configs = {path for path in (project_config_path(cwd), project_config_path()) if path is not None}
         self._roots = list(self._all_roots())
 
     def found(self) -> list[Found]:
@@ -117,27 +118,29 @@ class Places:
         yield _Root(config_home() / FOLDER, "user")
         if self._project is not None:
             yield _Root(self._project / PROJECT_FOLDER / FOLDER, "project", needs_trust=True)
-        theirs = self._of_project()
+        theirs = {text: config.parent.parent for config in self._configs for text in _paths_in(config)}
         for text in self._settings.plugins.paths:
             # What a project's own file names came with the project, wherever it is.
-            is_theirs = text in theirs and self._project is not None
-            base = self._project if is_theirs and self._project is not None else config_home()
-            yield _Root(base / Path(text).expanduser(), "path", needs_trust=is_theirs)
+            base = theirs.get(text, config_home())
+            yield _Root(base / Path(text).expanduser(), "path", needs_trust=text in theirs)
 
-    def _of_project(self) -> set[str]:
-        """The paths that the project's configuration names."""
-        if self._project_config is None:
-            return set()
-        try:
-            document = read_document(self._project_config)
-        except ConfigError:  # whoever loaded the settings was told
-            return set()
-        plugins = document.values.get("plugins") if document is not None else None
-        given = plugins.get("paths") if isinstance(plugins, dict) else None
-        try:
-            return set(PluginsSettings(paths=given or []).paths)
-        except ValueError:
-            return set()
+    def missing_paths(self) -> list[str]:
+        """The folders that ``plugins.paths`` names and that are not there."""
+        return [str(root.folder) for root in self._roots if root.origin == "path" and not root.folder.is_dir()]
+
+
+def _paths_in(config: Path) -> list[str]:
+    """The paths that a project's configuration names."""
+    try:
+        document = read_document(config)
+    except ConfigError:  # whoever loaded the settings was told
+        return []
+    plugins = document.values.get("plugins") if document is not None else None
+    given = plugins.get("paths") if isinstance(plugins, dict) else None
+    try:
+        return PluginsSettings(paths=given or []).paths
+    except ValueError:
+        return []
 
 
 def _builtin() -> Found:
