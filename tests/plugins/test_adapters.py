@@ -184,6 +184,27 @@ def test_what_a_memory_provider_says_is_cut_and_has_no_secrets() -> None:
     assert "sk-ant-api03-aaaa" not in text
 
 
+def test_what_other_hosts_have_in_the_base_class_can_be_passed_on_and_does_nothing() -> None:
+    class Newer(context_compressor.ContextCompressor):
+        def on_turn_complete(self, messages: list[Any], usage: dict[str, Any] | None = None, **facts: Any) -> None:
+            super().on_turn_complete(messages, usage=usage, **facts)
+
+        def select_context(self, request_messages: list[Any], **facts: Any) -> list[Any] | None:
+            return super().select_context(request_messages, **facts)
+
+    engine = Newer(8_000)
+    engine.on_turn_complete([], usage=None, turn_id="x")
+    assert engine.select_context([], budget_tokens=1) is None
+    assert engine.should_compress_info(7_999) == (True, None)
+    assert engine.should_defer_preflight_to_real_usage(5) is False
+    assert engine.prune_tool_results_only(MESSAGES) == (MESSAGES, 0)
+    assert engine.pending_compression_operation([]) is None
+    said = context_engine.automatic_compaction_status_message
+    assert said(engine, phase="compress", default_message=" Compacting ") == "Compacting"
+    engine.emit_automatic_compaction_status = False
+    assert said(engine, phase="compress", default_message="Compacting") is None
+
+
 def test_answers_of_tools_are_json() -> None:
     assert registry.tool_error("no", code=4) == '{"error": "no", "code": 4}'
     assert registry.tool_result(found=1) == '{"found": 1}'

@@ -187,3 +187,28 @@ def test_unloading_takes_every_module_of_the_plugin_away(tmp_path: Path) -> None
     unload(module)
     assert not {name for name in loaded_names() if "gone" in name}
     assert len(sys.meta_path) == finders - 1
+
+
+def test_an_installed_package_behind_a_plugin_sees_the_adapters_and_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    for name, text in {
+        "tidal_engine/__init__.py": "",
+        "tidal_engine/core.py": "from agent.context_engine import ContextEngine\n",
+        "tidal_engine/late.py": "def base():\n    import agent.context_engine as host\n    return host.ContextEngine\n",
+        "plain_helper.py": "def find():\n    import agent\n",
+    }.items():
+        file = site / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(site))
+    shim = "from tidal_engine.core import ContextEngine\nfrom tidal_engine.late import base\nimport plain_helper"
+    module = load_folder(plugin(tmp_path, "tidal", __init__=shim), "tidal")
+    assert module.ContextEngine is ContextEngine
+    assert module.base() is ContextEngine
+    with pytest.raises(ModuleNotFoundError):
+        module.plain_helper.find()
+    unload(module)
+    for name in ("tidal_engine", "tidal_engine.core", "tidal_engine.late", "plain_helper"):
+        monkeypatch.delitem(sys.modules, name)

@@ -59,6 +59,10 @@ class Scope:
         """``__import__`` as a plugin's modules see it."""
         wanted = "" if level else self.real_name(name)
         if not wanted:
+            if not level:
+                from everlong.plugins.packages import take_in  # noqa: PLC0415 - which makes scopes of its own
+
+                take_in(name)
             found = builtins.__import__(name, globals, locals, fromlist or (), level)
             return _Importlib(self) if found is importlib else found  # so that import_module knows the names, too
         try:
@@ -127,16 +131,18 @@ class PluginLoader(SourceFileLoader):
 
 
 class PluginFinder(MetaPathFinder):
-    """Finds the sub-modules of one plugin's package, and nothing else."""
+    """Finds the sub-modules of one plugin's package, the package too where it is an installed one, and nothing else."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, *, has_root: bool = False) -> None:
         self.scope = scope
+        self._has_root = has_root
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The module's place, with the plugin's loader in place of Python's."""
-        if not fullname.startswith(f"{self.scope.package}."):
+        is_root = self._has_root and fullname == self.scope.package
+        if not is_root and not fullname.startswith(f"{self.scope.package}."):
             return None
         within = self.scope.own_path() if fullname.count(".") == 1 else path
         spec = PathFinder.find_spec(fullname, within, target)

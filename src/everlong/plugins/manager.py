@@ -23,6 +23,7 @@ from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
 from everlong.plugins.loading import load_folder, unload
+from everlong.plugins.packages import take_in
 from everlong.plugins.places import ENGINE_GROUP, Found, Places
 from everlong.plugins.registered import EngineOffer, Registered
 from everlong.plugins.trust import is_trusted
@@ -152,6 +153,7 @@ class Plugins:
             return _modules[folder]
         assert found.entry is not None  # noqa: S101 - a plugin is a folder or an entry point
         before = set(sys.modules)
+        take_in(found.entry.value.partition(":")[0])
         try:
             return found.entry.load()
         except (Exception, SystemExit) as error:

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-__all__ = ["adapter_of", "foreign_home", "host_path", "session_fact"]
+__all__ = ["adapted_modules", "adapter_of", "foreign_home", "host_path", "session_fact"]
 
 HOST = "everlong.plugins.foreign.host"
 
@@ -31,6 +31,16 @@ def adapter_of(name: str) -> str:
         head, _, last = head.rpartition(".")
         tail = f".{last}{tail}"
     return ""
+
+
+def adapted_modules() -> list[str]:
+    """The foreign modules that there are adapters for, by full name; packages only where they stand for themselves."""
+    found: list[str] = []
+    for name, target in _data()["modules"].items():
+        place = host_path().joinpath(*target.split("."))
+        files = sorted(place.glob("[a-z]*.py")) if place.is_dir() else []
+        found += [f"{name}.{file.stem}" for file in files] or [name]
+    return found
 
 
 def foreign_home() -> Path | None:
