@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -78,6 +79,10 @@ def test_a_general_plugin_is_chosen_by_the_name_of_its_engine_and_refused_withou
     assert run("plugins", "use", "hermes-lcm").code == 0
     settings = load_settings().settings
     assert (settings.context.engine, settings.plugins.enabled) == ("lcm", ["hermes-lcm"])
+    listed = run("plugins", "list").out
+    assert "  * hermes-lcm" in listed
+    assert "  * compressor" not in listed
+    assert "(lcm)" in run("plugins", "doctor").out
     copied("clock", home / "plugins")
     ran = run("plugins", "use", "clock")
     assert (ran.code, "offers no context engine" in ran.err) == (1, True)
@@ -182,8 +187,11 @@ def test_a_new_engine_is_written_used_and_well(run: Run, home: Path, tmp_path: P
     assert run("plugins", "new", "tide").code == 1
     assert run("plugins", "new", "context_engine").code == 1
     ran = run("plugins", "new", "moon", "--path", str(tmp_path / "moon"))
-    assert "everlong config set plugins.paths" in ran.err
-    assert (tmp_path / "moon" / "__init__.py").is_file()
+    (line,) = [line for line in ran.err.splitlines() if "plugins.paths" in line]
+    assert run(*shlex.split(line.partition(": everlong ")[2])).code == 0
+    assert run("plugins", "use", "moon").code == 0
+    assert load_settings().settings.context.engine == "moon"
+    assert run("plugins", "doctor", "moon").code == 0
 
 
 def test_the_host_path_is_a_folder_with_the_modules_of_other_hosts(run: Run) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong import integrations
 from everlong.integrations import keeping
 from everlong.testing import ModelServer
 
@@ -38,9 +39,25 @@ def test_importing_everlong_loads_neither_framework() -> None:
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("name", ["EverlongMiddleware", "EverlongFilter"])
+@pytest.mark.parametrize("name", integrations.__all__)
 def test_every_public_name_is_documented(name: str) -> None:
     assert f"`{name}" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("EverlongMiddleware", "langchain", "langchain"), ("EverlongFilter", "agents", "openai-agents")],
+)
+def test_a_framework_that_is_not_installed_is_named_with_what_to_install(name: str, package: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from everlong.integrations import {name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    wanted = f"ImportError: {name} needs a package that is not installed: pip install 'everlong[{extra}]'"
+    assert done.stderr.splitlines()[-1] == wanted
+
+
+def test_a_name_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = integrations.Nonsense
 
 
 @pytest.mark.parametrize("module", ["langchain", "openai_agents"])

@@ -15,7 +15,7 @@ from tests.integrations.desk import Engines
 
 
 class Tail(ContextEngine):
-    """An engine of another author: keeps the last messages, decides by reported or given tokens only."""
+    """An engine of another author: keeps prompt, request and last messages, decides by the tokens it is given."""
 
     keep = 4
 
@@ -41,7 +41,7 @@ class Tail(ContextEngine):
     ) -> list[Message]:
         del current_tokens, focus_topic
         self.compression_count += 1
-        return messages[-self.keep :]
+        return [*messages[:2], *messages[-self.keep :]]
 
 
 class Lazy(Tail):
@@ -99,6 +99,18 @@ def test_a_fork_shares_what_was_compacted_before_it() -> None:
     assert one[:-1] == other[:-1]
     assert one[: len(first)] == first
     assert engines.compactions == 1
+    assert len(engines.made) == 2, "an engine is led through one conversation only"
+
+
+def test_two_conversations_that_begin_alike_do_not_share_an_engine() -> None:
+    keeper = Keeper(Engines())
+    hello = [system(), user("Hello.")]
+    one = keeper.fit([*hello, assistant("Hello!"), user("My name is Ada.")]).engine
+    keeper.fit(hello)
+    other = keeper.fit([*hello, assistant("Hello!"), user("My name is Bob.")]).engine
+    assert one is not other
+    longer = [*hello, assistant("Hello!"), user("My name is Ada."), assistant("Good."), user("Go on.")]
+    assert keeper.fit(longer).engine is one
 
 
 def test_conversations_with_a_name_do_not_share_even_equal_words() -> None:
@@ -127,20 +139,35 @@ def test_an_engine_without_a_preflight_check_is_asked_by_the_tokens_of_the_reque
 
     keeper = Keeper(make, platform="somewhere")
     sent = keeper.fit(long_session(30), conversation="harbour").messages
-    assert sent == [system(), *long_session(30)[-4:]], "the system prompt is the host's, whatever the engine does"
+    assert sent == [*long_session(30)[:2], *long_session(30)[-4:]]
     assert made[0].compression_count == 1
     assert made[0].starts == [
         ("harbour", {"platform": "somewhere", "conversation_id": "harbour", "context_length": 4_000})
     ]
 
 
-def test_what_an_engine_breaks_is_mended() -> None:
+def test_a_list_that_an_engine_cut_through_a_call_is_never_sent() -> None:
     class Careless(Tail):
         keep = 3  # begins with a result whose call is gone
 
     sent = Keeper(Careless).fit(long_session(30)).messages
-    assert check_all(sent) == []
-    assert [message["role"] for message in sent] == ["system", "assistant", "tool"]
+    assert check_all(sent, long_session(30)) == []
+    assert len(sent) < 20
+
+
+def test_an_engine_that_raises_is_stood_in_for_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Tail):
+        def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+            del messages, args, kwargs
+            raise RuntimeError("no disk")
+
+    keeper, messages = Keeper(Failing), long_session(30)
+    for _ in range(3):
+        messages = [*messages, assistant("Done."), *long_session(30)[1:], user("Go on.")]
+        sent = keeper.fit(messages).messages
+        assert check_all(sent, messages) == []
+        assert len(sent) < len(messages)
+    assert sum("no disk" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_an_engine_that_does_not_help_is_not_asked_at_every_call() -> None:
@@ -194,7 +221,7 @@ def test_with_a_store_a_new_keeper_goes_on_from_the_view(tmp_path: Path) -> None
 
 def test_what_a_request_carries_besides_counts_for_every_engine() -> None:
     assert Keeper(Tail).fit(long_session(3)).messages == long_session(3)
-    assert len(Keeper(Tail).fit(long_session(3), overhead=3_000).messages) == 1 + Tail.keep
+    assert len(Keeper(Tail).fit(long_session(3), overhead=3_000).messages) == 2 + Tail.keep
     engines = Engines(8_000)
     assert Keeper(engines).fit(long_session(8), overhead=3_000).messages != long_session(8)
     assert engines.made[0].overhead_tokens == 3_000

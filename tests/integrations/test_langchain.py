@@ -13,7 +13,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-from everlong.integrations.langchain import EverlongMiddleware
+from everlong.integrations import EverlongMiddleware
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.integrations import desk

@@ -12,7 +12,8 @@ from agents.run import CallModelData, ModelInputData
 from openai import AsyncOpenAI
 
 from everlong.context.invariants import check_all
-from everlong.integrations.openai_agents import EverlongFilter, messages_of
+from everlong.integrations import EverlongFilter
+from everlong.integrations.openai_agents import messages_of
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.integrations import desk

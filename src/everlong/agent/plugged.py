@@ -144,7 +144,8 @@ class PluggedLoop(Loop):
         if "pre_api_request" in self.hooks:
             self._fire("pre_api_request", messages=self._history(), max_tokens=answer_tokens)
         reply = super()._asked(answer_tokens)
-        self._fire("post_api_request", text=reply.text, usage=reply.usage.to_dict(), finish_reason=reply.stop)
+        if "post_api_request" in self.hooks:
+            self._fire("post_api_request", text=reply.text, usage=reply.usage.to_dict(), finish_reason=reply.stop)
         return reply
 
     def _called(self, call: ToolCall) -> ToolResult:

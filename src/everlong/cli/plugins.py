@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def use(name: str, project: bool) -> None:
 )
 def new(name: str, path: Path | None) -> None:
     """Write a context engine called NAME, with tests that pass, ready to be edited."""
-    from everlong.config.paths import config_home  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.paths import config_home  # noqa: PLC0415 - as above
     from everlong.plugins.manifest import RESERVED_NAMES, check_name  # noqa: PLC0415 - as above
     from everlong.plugins.places import ENGINES, FOLDER  # noqa: PLC0415 - as above
     from everlong.plugins.template import write_plugin  # noqa: PLC0415 - as above
@@ -104,7 +106,8 @@ def new(name: str, path: Path | None) -> None:
     if folder == own:
         click.echo(f"everlong: it is used with: everlong plugins use {name}", err=True)
     else:
-        click.echo(f"everlong: it is found with: everlong config set plugins.paths '[\"{folder}\"]'", err=True)
+        paths = json.dumps([*load_settings().settings.plugins.paths, str(folder)], ensure_ascii=False)
+        click.echo(f"everlong: it is found with: everlong config set plugins.paths {shlex.quote(paths)}", err=True)
 
 
 @plugins_group.command("trust")

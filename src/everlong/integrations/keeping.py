@@ -10,12 +10,13 @@ format.
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from threading import Lock, RLock
+from threading import Lock
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from everlong.context import ContextEngine, repair_messages
+from everlong.context import ContextCompressor, ContextEngine, repair_messages
 from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended
 from everlong.providers.overflow import overflow_numbers
 from everlong.tokens import MessageCounter
@@ -27,6 +28,8 @@ __all__ = ["Fitted", "Keeper", "MakeEngine", "Originals", "refused_window"]
 
 MakeEngine = Callable[[], ContextEngine]
 """Makes the engine of a conversation; every conversation has one of its own."""
+
+_log = logging.getLogger(__name__)
 
 _REMEMBERED = 2_000
 """So many places of conversations are known again; of the others, a compaction is made anew when it is due."""
@@ -46,11 +49,19 @@ class Fitted(NamedTuple):
     engine: ContextEngine
 
 
+class _Turns:
+    """An engine, and the place up to which it has been led: whoever goes on from another place gets a new one."""
+
+    def __init__(self, engine: ContextEngine) -> None:
+        self.engine = engine
+        self.lock = Lock()
+        self.at: Hashable = None
+
+
 class _Line(NamedTuple):
     """A conversation up to a place: its engine, and the view that stands for its first messages."""
 
-    engine: ContextEngine
-    lock: RLock
+    turns: _Turns
     covered: int = 0
     view: tuple[Message, ...] = ()
     note: str = ""
@@ -98,25 +109,27 @@ class Keeper:
         start = leading_system_count(history)
         nodes = self._chain.nodes(history[start:])
         places = [(conversation, at, node.id) for at, node in enumerate(nodes, 1)]
-        line = self._deepest(places) or self._begun(conversation)
-        with line.lock:  # engines are not made for two turns at once; other conversations go on
-            if hasattr(line.engine, "overhead_tokens"):
-                line.engine.overhead_tokens = overhead
+        line = self._line(places, conversation)
+        engine = line.turns.engine
+        with line.turns.lock:  # engines are not made for two turns at once; other conversations go on
+            if hasattr(engine, "overhead_tokens"):
+                engine.overhead_tokens = overhead
             current = self._shown(line, history, start)
-            size = self._size(line.engine, current, overhead)
+            size = self._size(engine, current, overhead)
             if refused_window is not None:
                 window = refused_window or int(size * _LESS)
-                if window < line.engine.context_length:
-                    line.engine.update_model(model, window)  # it was said to be larger than it is
-            if refused_window is not None or (size > line.floor and _is_due(line.engine, current, size)):
-                line = self._compacted(line, history, start, current, size)
+                if window < engine.context_length:
+                    engine.update_model(model, window)  # it was said to be larger than it is
+            if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):
+                reason = "preflight" if refused_window is None else "overflow"
+                line = self._compacted(line, history, start, current, reason)
                 current = self._shown(line, history, start)
-                after = self._size(line.engine, current, overhead)
-                floor = after * _GROWTH if after >= size or line.engine.should_compress(after) else 0.0
+                after = self._size(engine, current, overhead)
+                floor = after * _GROWTH if after >= size or engine.should_compress(after) else 0.0
                 line = line._replace(floor=floor)
         if places:
             self._remember(places[-1], line)
-        return Fitted(current, line.engine)
+        return Fitted(current, engine)
 
     def _shown(self, line: _Line, history: list[Message], start: int) -> list[Message]:
         """What stands for a history now: the view, and all that came after it."""
@@ -124,13 +137,13 @@ class Keeper:
             return self._store.context(self._store.record(history))
         return [*_noted(history[:start], line.note), *line.view, *history[start + line.covered :]]
 
-    def _compacted(self, line: _Line, history: list[Message], start: int, current: list[Message], size: int) -> _Line:
+    def _compacted(self, line: _Line, history: list[Message], start: int, current: list[Message], reason: str) -> _Line:
         if self._store is not None:
             from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
 
-            self._store.compact(self._store.record(history), line.engine, Occasion(reason="preflight"))
+            self._store.compact(self._store.record(history), line.turns.engine, Occasion(reason=reason))
             return line
-        shorter = repair_messages(line.engine.compress(list(current), current_tokens=size))
+        shorter = repair_messages(line.turns.engine.compress(list(current)))
         if self._counter.total(shorter) >= self._counter.total(current):
             return line
         end = leading_system_count(shorter)
@@ -139,31 +152,34 @@ class Keeper:
 
     def _size(self, engine: ContextEngine, messages: list[Message], overhead: int) -> int:
         """By the engine's own count, where it has one: that is calibrated by what the provider reported."""
-        estimate = getattr(engine, "estimate_tokens", None)
-        return int(estimate(messages)) if callable(estimate) else self._counter.total(messages) + overhead
+        estimate = getattr(engine, "estimate_tokens", self._counter.total)
+        return int(estimate(messages)) + (0 if hasattr(engine, "overhead_tokens") else overhead)
 
     # -- knowing conversations again ---------------------------------------------------------------------------------
 
-    def _deepest(self, places: list[tuple[str, int, bytes]]) -> _Line | None:
+    def _line(self, places: list[tuple[str, int, bytes]], conversation: str) -> _Line:
+        """The line that a history goes on from; one of its own from where it parted from another conversation."""
         with self._lock:
-            for place in reversed(places):
-                if place in self._lines:
-                    self._lines.move_to_end(place)
-                    return self._lines[place]
-        return None
+            place = next((place for place in reversed(places) if place in self._lines), None)
+            line = self._lines[place] if place is not None else None
+            if line is not None and line.turns.at == place:
+                return line
+        turns = _Turns(self._engine(conversation))
+        return _Line(turns) if line is None else line._replace(turns=turns)
 
     def _remember(self, place: Hashable, line: _Line) -> None:
         with self._lock:
+            line.turns.at = place
             self._lines[place] = line
             self._lines.move_to_end(place)
             while len(self._lines) > _REMEMBERED:
                 self._lines.popitem(last=False)
 
-    def _begun(self, conversation: str) -> _Line:
-        engine = self._make_engine()
+    def _engine(self, conversation: str) -> ContextEngine:
+        engine = _contained(self._make_engine())
         known = {"platform": self._platform, "conversation_id": conversation, "context_length": engine.context_length}
         engine.on_session_start(conversation or self._platform, **known)
-        return _Line(engine, RLock())
+        return engine
 
 
 class Originals(Generic[_Original]):
@@ -191,6 +207,16 @@ def refused_window(error: Exception) -> int | None:
     body, code = getattr(error, "body", None), getattr(error, "code", None)
     numbers = overflow_numbers(str(error), body if isinstance(body, Mapping) else {}, {str(code)})
     return None if numbers is None else numbers[1] or 0
+
+
+def _contained(engine: ContextEngine) -> ContextEngine:
+    """An engine that cannot break a turn; one that is not built in runs behind a guard."""
+    if isinstance(engine, ContextCompressor):
+        return engine
+    from everlong.plugins.guard import GuardedEngine, adopt  # noqa: PLC0415 - only those with another engine load it
+
+    own = adopt(engine)
+    return GuardedEngine(own, lambda: ContextCompressor(own.context_length or 128_000), warn=_log.warning)
 
 
 def _key(message: Message) -> str:
