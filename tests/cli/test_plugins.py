@@ -79,6 +79,10 @@ def test_a_general_plugin_is_chosen_by_the_name_of_its_engine_and_refused_withou
     assert run("plugins", "use", "hermes-lcm").code == 0
     settings = load_settings().settings
     assert (settings.context.engine, settings.plugins.enabled) == ("lcm", ["hermes-lcm"])
+    listed = run("plugins", "list").out
+    assert "  * hermes-lcm" in listed
+    assert "  * compressor" not in listed
+    assert "(lcm)" in run("plugins", "doctor").out
     copied("clock", home / "plugins")
     ran = run("plugins", "use", "clock")
     assert (ran.code, "offers no context engine" in ran.err) == (1, True)

@@ -124,6 +124,16 @@ def test_a_second_engine_is_refused_with_a_warning_that_names_both(home: Path) -
 
 
 @pytest.mark.spec("2.5")
+def test_a_general_plugin_that_does_not_register_its_engine_has_none(home: Path) -> None:
+    write(home / "plugins" / "shy", ENGINE.format(name="shy") + "\ndef register(ctx):\n    pass\n")
+    engine, (said,) = chosen(home, "shy")
+    assert isinstance(engine, ContextCompressor)
+    assert "offers no context engine" in said
+    write(home / "plugins" / "plain", ENGINE.format(name="plain"))
+    assert chosen(home, "plain")[0].name == "plain"
+
+
+@pytest.mark.spec("2.5")
 def test_an_engine_a_class_and_a_function_can_be_registered(home: Path) -> None:
     for name, offered in {"one": "Engine", "two": "Engine()", "three": "lambda context_length: Engine(1)"}.items():
         code = ENGINE.format(name=name) + f"\ndef register(ctx):\n    ctx.register_context_engine({offered})\n"

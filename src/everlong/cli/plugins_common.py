@@ -45,13 +45,13 @@ class Listed:
         """Every plugin that is there."""
         trusted = {id(one): _may_be_loaded(one) for one in plugins.found}
         wanted = plugins.settings.context.engine
-        engine = next((one for one in plugins.named(wanted) if trusted[id(one)]), None)
-        if engine is None:
-            engine = plugins.named(BUILT_IN)[0]
         general = [
             next((one for one in plugins.named(name) if trusted[id(one)]), None)
             for name in plugins.settings.plugins.enabled
         ]
+        engine = next((one for one in plugins.named(wanted) if trusted[id(one)]), None)
+        if engine is None and not any(general):  # one of those may have an engine of that name
+            engine = plugins.named(BUILT_IN)[0]
         return [cls(one, one is engine or one in general, trusted[id(one)]) for one in plugins.found]
 
     @property

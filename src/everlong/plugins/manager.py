@@ -199,7 +199,8 @@ class Plugins:
         register = offered if not inspect.ismodule(offered) else getattr(offered, "register", None)
         if callable(register):
             register(context)
-        if inspect.ismodule(offered) and self._offer(found) is None:
+        # A general plugin that registers itself has said what it wants to be used for.
+        if inspect.ismodule(offered) and self._offer(found) is None and (found.kind == "engine" or not register):
             exported = engine_class(offered, found.name)
             if exported is not None:
                 context.register_context_engine(exported)
