@@ -243,6 +243,27 @@ def test_the_hosts_own_interrupt_passes_through() -> None:
         guarded(with_compress(stop)).compress(conversation())
 
 
+def test_a_compaction_can_be_interrupted_while_the_engine_is_at_it() -> None:
+    busy, released = threading.Event(), threading.Event()
+
+    def work(given: list[Message]) -> list[Message]:
+        busy.set()
+        released.wait()
+        return given
+
+    def check() -> None:
+        if busy.is_set():
+            raise Interrupted
+
+    engine = guarded(with_compress(work))
+    engine.check = check
+    with pytest.raises(Interrupted):
+        engine.compress(conversation())
+    released.set()
+    assert not engine.is_off
+    assert engine.get_status()["engine"] == "plain"  # it is there again
+
+
 def test_an_engines_own_keyboard_interrupt_does_not() -> None:
     def stop(_: list[Message]) -> list[Message]:
         raise KeyboardInterrupt

@@ -84,6 +84,8 @@ class Agent(PluggedLoop):
         self.compactor.went_on = self._goes_on
         self.compactor.wait = self._waited
         self.compactor.session_facts = self._session_facts
+        if isinstance(self.engine, GuardedEngine):
+            self.engine.check = lambda: self.watch.check()  # noqa: PLW0108 - each prompt has a watch of its own
         session_id = self.conversation.session_id
         self._conversation_id = self._first_of_lineage()
         self.engine.on_session_start(session_id, **self._session_facts())

@@ -96,6 +96,8 @@ class GuardedEngine(ContextEngine):
         self.inner = engine
         self.fallback = fallback()
         self.host = host
+        self.check: Callable[[], None] | None = None
+        """Called while a compaction is waited for; whoever can be interrupted raises there."""
         self.is_off = False
         """Whether the engine inside is left alone for good, because it did not come back in time."""
         self.faults: deque[Fault] = deque(maxlen=_MOST_FAULTS)
@@ -128,7 +130,7 @@ class GuardedEngine(ContextEngine):
         if self.is_off:
             return otherwise()
         try:
-            value, figures = self._runner.call(lambda: self._worked(work))
+            value, figures = self._runner.call(lambda: self._worked(work), self.check if method == "compress" else None)
         except Overrun as overrun:
             self.is_off = True
             self._fault("time", method, f"did not come back from {method}() in time: {overrun}")

@@ -21,6 +21,10 @@ __all__ = ["Failed", "Overrun", "Runner", "time_of_others"]
 T = TypeVar("T")
 
 
+_LOOK_SECONDS = 0.1
+"""How often a wait that may be ended looks whether it is to end."""
+
+
 class Overrun(Exception):  # noqa: N818 - reads as the fact that it states
     """A call took longer than it may."""
 
@@ -101,8 +105,8 @@ class Runner:
         self._stays_here = False
         weakref.finalize(self, self._jobs.put, None)
 
-    def call(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns.
+    def call(self, work: Callable[[], T], check: Callable[[], None] | None = None) -> T:
+        """What ``work`` returns; ``check`` is called while it is waited for, and ends that by raising.
 
         Raises:
             Failed: it raised something.
@@ -116,7 +120,10 @@ class Runner:
             self._thread.start()
         job = _Job(work)
         self._jobs.put(job)
-        while not job.done.wait(max(0.0, self.seconds - job.seconds())):
+        longest = self.seconds if check is None else _LOOK_SECONDS
+        while not job.done.wait(max(0.0, min(longest, self.seconds - job.seconds()))):
+            if check is not None:
+                check()
             if job.seconds() >= self.seconds and not job.done.is_set():
                 raise Overrun(f"it took longer than {self.seconds:g} seconds")
         if _wants_its_thread(job.error):
