@@ -244,6 +244,12 @@ def test_an_engine_hears_of_the_child_session_and_of_no_end_until_the_end(serve:
     assert [kind for kind, _, _ in told[-3:]] == ["end", "reset", "start"]
     assert told[-3][1] == child
     assert told[-1][1] == agent.conversation.session_id != child
+    talk(agent, 1)
+    agent.close()
+    agent.close()
+    assert [kind for kind, _, _ in told[-2:]] == ["start", "end"]
+    assert told[-1][1] == agent.conversation.session_id
+    assert agent.conversation.store.sessions.get(told[-1][1]).ended is None  # it can be resumed
 
 
 @pytest.mark.spec("1.5")

@@ -57,6 +57,8 @@ class Agent(PluggedLoop):
     platform: str = "cli"
     """Where the session comes from."""
     _conversation_id: str = ""
+    _left_session: str = ""
+    """The session of which the engine was told that it is over."""
     todos: TodoKeeper
 
     @property
@@ -120,10 +122,9 @@ class Agent(PluggedLoop):
         """End the session for good: engine and memory are told, the log is written."""
         messages, session_id = self.conversation.messages, self.conversation.session_id
         if self.conversation.branch is not None:
-            self.engine.on_session_end(session_id, list(messages))
+            self._left(reason)
             if self.memory is not None:
                 self.memory.end(messages, self.compactor.ask)
-            self.hooks.fire("on_session_end", session_id=session_id, reason=reason, platform="cli")
         self.conversation.end(reason)
         self.compactor.write_log(session_id if self.conversation.branch is not None else "")
 
@@ -142,14 +143,25 @@ class Agent(PluggedLoop):
         self.begin()
 
     def close(self) -> None:
-        """Let go of connections and of memory providers; the session can be resumed."""
+        """Let go of connections and of memory providers; the engine is told, and the session can be resumed."""
         self.conversation.flush()
+        if self.conversation.branch is not None:
+            self._left("exit")
         if self.memory is not None:
             self.memory.close()
         if isinstance(self.engine, GuardedEngine):
             self.engine.close()
         self.plugins.close()
         self.connection.close()
+
+    def _left(self, reason: str) -> None:
+        """Tell the engine and plugins, once, that nothing more comes in this session."""
+        session_id = self.conversation.session_id
+        if session_id == self._left_session:
+            return
+        self._left_session = session_id
+        self.engine.on_session_end(session_id, list(self.conversation.messages))
+        self.hooks.fire("on_session_end", session_id=session_id, reason=reason, platform="cli")
 
     def _waited(self, work: Callable[[], str | None]) -> str | None:
         return self.watch.call(work)  # each prompt has a watch of its own
