@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -108,7 +109,8 @@ def test_pytest_shows_an_author_the_sentence_and_not_the_kit(tmp_path: Path) -> 
     lines += ["class TestIt(EngineContract):", "    make_engine = NeverCompacts"]
     (tmp_path / "test_it.py").write_text("\n".join(lines))
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "deciding", "--rootdir", ".", "test_it.py"]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert "1 failed" in done.stdout, done.stdout + done.stderr
     assert "should_compress(16000) returned False in a window of 16000; it must be the bool True" in done.stdout
     assert "engine_contract/__init__.py" not in done.stdout

@@ -40,6 +40,7 @@ def test_three_hundred_turns_a_tool_a_command_and_a_restart(
     agent = with_engine("ledger", server=server, title="Log", plugins={"ledger": {"keep": 4}})
     first = agent.conversation.session_id
     talk(agent, 150)
+    left = agent.conversation.session_id
     agent.close()
     agent = with_engine("ledger", server=server, resume="Log", plugins={"ledger": {"keep": 4}})
     talk(agent, 150, start=150)
@@ -65,9 +66,9 @@ def test_three_hundred_turns_a_tool_a_command_and_a_restart(
     }
     assert starts[1][2]["boundary_reason"] == starts[1][2]["reason"] == "compression"
     assert starts[1][2]["old_session_id"] == starts[1][2]["parent_session_id"] == first
-    assert not [one for one in told(data_home()) if one[0] == "end"]
+    assert [one[1] for one in told(data_home()) if one[0] == "end"] == [left]
     agent.end()
-    assert [one[1] for one in told(data_home()) if one[0] == "end"] == [agent.conversation.session_id]
+    assert [one[1] for one in told(data_home()) if one[0] == "end"] == [left, agent.conversation.session_id]
 
     calls = [event for event in heard if isinstance(event, ToolFinished)]
     assert {event.call.name for event in calls} == {"ledger_find"}
