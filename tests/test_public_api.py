@@ -14,6 +14,7 @@ import pytest
 import everlong
 import everlong.agent
 import everlong.memory
+import everlong.plugins
 import everlong.providers
 import everlong.testing
 from everlong.cli.main import cli
@@ -85,6 +86,7 @@ EXPORTED = [
     "counter_for",
     "estimate_messages_tokens_rough",
     "open_store",
+    "repair_messages",
 ]
 
 
@@ -105,7 +107,9 @@ def test_every_exported_name_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", [everlong.agent, everlong.memory, everlong.providers, everlong.testing], ids=lambda p: p.__name__
+    "package",
+    [everlong.agent, everlong.memory, everlong.plugins, everlong.providers, everlong.testing],
+    ids=lambda p: p.__name__,
 )
 def test_every_name_of_the_other_public_packages_exists_and_is_documented(package: ModuleType) -> None:
     assert [name for name in package.__all__ if not hasattr(package, name)] == []

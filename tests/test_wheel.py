@@ -44,6 +44,7 @@ def test_the_wheel_carries_code_types_licence_and_the_demo_and_nothing_else(whee
     names = zipfile.ZipFile(wheel).namelist()
     assert "everlong/py.typed" in names
     assert "everlong/cli/demo_session/session.jsonl" in names
+    assert "everlong/plugins/template_files/tests/test_engine.py.txt" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert [name for name in names if not name.startswith(("everlong/", "everlong-"))] == []
 

@@ -7,6 +7,7 @@
     ├── TargetUnreachable   a ``target_tokens`` smaller than the least a conversation can become
     ├── SummarizerError     a summarizer that failed; the compressor falls back and reports it
     ├── NotesError          a note that cannot be added, changed, found or read
+    ├── PluginError         a plugin that cannot be found, trusted, read, loaded or used
     ├── StoreError          the store of conversations cannot do what was asked
     │   ├── StoreUnavailable    it cannot be opened, reached, read or written: no folder, no server, no permission
     │   ├── StoreFull           there is no room left on the disk
@@ -48,6 +49,7 @@ __all__ = [
     "NotStored",
     "NotesError",
     "Overloaded",
+    "PluginError",
     "ProviderError",
     "QueryError",
     "QuotaExhausted",
@@ -112,6 +114,14 @@ class SummarizerError(EverlongError):
 
 class NotesError(EverlongError):
     """A note cannot be added, changed, found or read; the files are as they were."""
+
+
+class PluginError(EverlongError):
+    """A plugin cannot be found, trusted, read, loaded or used; ``traceback`` is the plugin's own, where it raised."""
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        self.traceback = traceback
+        super().__init__(message)
 
 
 class StoreError(EverlongError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from everlong.model import text_of
 from everlong.store import Store
 from everlong.testing import Ask
 from tests.agent.conftest import APIS, Opened
@@ -61,3 +62,79 @@ def test_a_compaction_is_undone_and_done_again(serve: Serve, opened: Opened, sto
     assert agent.compress().outcome == "compacted"
     assert store.verify().problems == []
     assert server.rejections == []
+
+
+def test_who_resumes_a_session_finds_it_where_it_was_taken_back_to(serve: Serve, opened: Opened, store: Store) -> None:
+    server = serve(numbered)
+    agent = opened(server)
+    for prompt in ("First.", "Second.", "Third."):
+        agent.run(prompt)
+    session = agent.conversation.session_id
+    agent.conversation.rewind()
+    kept = list(agent.conversation.messages)
+    agent.close()
+
+    again = opened(server, resume=session)
+    assert again.conversation.messages == kept
+    again.conversation.rewind()
+    again.end()
+    ended = opened(server, resume=session)  # one that has ended, too
+    assert [text_of(one) for one in ended.conversation.messages[1:]] == ["First.", "Answer 0 to 1 turns."]
+    ended.close()
+
+    last = opened(server, resume=session)
+    last.run("Second, in other words.")
+    assert last.conversation.session_id == session
+    said = [text_of(entry.message) for entry in store.sessions.entries(session)]
+    assert said == ["First.", "Answer 0 to 1 turns.", "Second, in other words.", "Answer 3 to 3 turns."]
+    assert store.search("Third").hits  # nothing is lost
+    assert opened(server, resume=session).conversation.messages == last.conversation.messages
+    assert store.verify().problems == []
+    assert server.rejections == []
+
+
+def test_the_same_said_once_more_is_where_it_was(serve: Serve, opened: Opened, store: Store) -> None:
+    agent = opened(serve("Yes."))
+    agent.run("First.")
+    agent.run("Second.")
+    agent.conversation.rewind()
+    agent.run("Second.")
+    session = agent.conversation.session_id
+    assert [text_of(entry.message) for entry in store.sessions.entries(session)] == [
+        "First.",
+        "Yes.",
+        "Second.",
+        "Yes.",
+    ]
+    assert opened(serve("Yes."), resume=session).conversation.messages == agent.conversation.messages
+
+
+def test_a_session_that_was_taken_back_whole_begins_anew_when_it_is_resumed(
+    serve: Serve, opened: Opened, store: Store
+) -> None:
+    server = serve(numbered)
+    agent = opened(server)
+    agent.run("First.")
+    session = agent.conversation.session_id
+    agent.conversation.rewind()
+    agent.close()
+    again = opened(server, resume=session)
+    assert again.conversation.branch is None
+    again.run("Another beginning.")
+    assert again.conversation.session_id != session
+    said = [text_of(entry.message) for entry in store.sessions.entries(again.conversation.session_id)]
+    assert said[0] == "Another beginning."
+    assert store.search("First").hits
+
+
+def test_a_rewound_conversation_stays_so_when_it_is_compacted(serve: Serve, opened: Opened, store: Store) -> None:
+    server = serve(talker, window=3 * WINDOW)
+    agent = opened(server)
+    talk(agent, 12)
+    agent.conversation.rewind()
+    assert agent.compress().outcome == "compacted"
+    again = opened(server, resume=agent.conversation.session_id)
+    assert again.conversation.messages == agent.conversation.messages
+    talk(again, 1, 12)
+    assert again.conversation.session_id == agent.conversation.session_id
+    assert store.verify().problems == []

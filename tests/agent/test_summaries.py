@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.agent import AgentEvent, CompactionFinished
-from everlong.testing import Answer, Ask
+from everlong.agent import AgentEvent, CompactionFinished, CompactionProgress
+from everlong.agent.summarizing import SummaryMeter
+from everlong.context import SummaryProgress
+from everlong.testing import Answer, Ask, Fault
 from tests.agent.conftest import APIS, Opened
 from tests.testing_server.conftest import Serve
+
+PAUSED = "The conversation pauses here."
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -17,7 +21,7 @@ def test_the_main_model_writes_them_on_the_conversation_as_it_was_sent(
     asked: list[Ask] = []
 
     def script(ask: Ask) -> Answer:
-        if "The conversation pauses here." in ask.last_user:
+        if PAUSED in ask.last_user:
             asked.append(ask)
             return Answer("## Goal\n- Give every boat a berth.\n## Progress\n### Done\n- Some berths were given.")
         return Answer(f"The boat lies at berth {ask.number} now. " + "It was moored with two lines. " * 160)
@@ -32,3 +36,34 @@ def test_the_main_model_writes_them_on_the_conversation_as_it_was_sent(
     assert done
     assert {one.fallback for one in done} == {None}
     assert {str(one.summarizer).rpartition(" ")[2] for one in done} == {"(warm)"}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_summary_that_breaks_off_is_asked_for_again_and_its_progress_is_told(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], api: str
+) -> None:
+    summary = "## Goal\n- Give every boat a berth.\n## Progress\n### Done\n- Some berths were given."
+    server = serve(lambda ask: Answer(summary if PAUSED in ask.last_user else "Moored. " * 300), window=64_000)
+    agent = opened(server, api, window=64_000)
+    for number in range(12):
+        agent.run(f"Find a berth for boat {number} of the harbour.")
+    server.fail_next(Fault("cut"))
+    asked = len(server.model.asked)
+    agent.compress()
+    progress = [event for event in heard if isinstance(event, CompactionProgress)]
+    broken, whole = list(server.model.asked)[asked : asked + 2]
+    assert broken.text == whole.text
+    assert [event.fallback for event in heard if isinstance(event, CompactionFinished)] == [None]
+    assert progress[0].share == progress[0].tokens == 0
+    assert progress[1].share == progress[1].tokens / progress[1].budget > 0
+
+
+def test_a_summary_in_parts_is_told_by_its_parts() -> None:
+    heard: list[AgentEvent] = []
+    meter = SummaryMeter(heard.append)
+    for level, done, total in [(0, 0, 3), (0, 1, 3), (0, 3, 3), (1, 0, 1), (1, 1, 1)]:
+        meter.parts_done(SummaryProgress(level, done, total))
+    assert [(event.parts_done, event.parts) for event in heard if isinstance(event, CompactionProgress)] == [
+        (0, 3),
+        (1, 3),
+    ]

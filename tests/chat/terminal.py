@@ -23,7 +23,7 @@ __all__ = ["Terminal"]
 _PATIENCE = 90.0
 _LOOK = 0.05
 _TMUX = shutil.which("tmux") or "tmux"
-_PROGRAM = "from everlong.cli.main import main; main()"
+_PROGRAM = "from everlong.cli.start import main; main()"
 
 
 class Terminal:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from everlong.testing import Ask
-from tests.chat.conftest import Open, configure, idle, long_talk
+from everlong.model import Message
+from everlong.store import Store
+from everlong.testing import Ask, Fault
+from tests.chat.conftest import Gate, Open, configure, idle, long_talk
 from tests.testing_server.conftest import Serve
 
 SUMMARY = """## Goal
@@ -46,13 +48,14 @@ def test_a_conversation_is_compacted_and_that_is_undone(serve: Serve, chat: Open
     seen = found.wait("⟲ compacted (manual):")
     idle(found)
     assert "tea and cloth" in server.model.asked[0].text
-    ((before, after, messages),) = re.findall(r"manual\): ([\d,]+) → ([\d,]+) tokens, (\d+ → \d+ messages)", seen)
+    ((told, before, after),) = re.findall(r"manual\): (([\d,]+) → ([\d,]+) tokens, \d+ → \d+ messages)", seen)
     assert int(after.replace(",", "")) < int(before.replace(",", ""))
 
     found.enter("/history")
-    found.until(lambda: found.everything().count(messages) > 1, "the compaction in the list")
+    found.until(lambda: found.everything().count(told) > 1, "the compaction in the list")
     found.enter("/history 1")
-    found.wait("covered in session", "Ship 12 came in")
+    plain = [figure.replace(",", "") for figure in (before, after)]
+    found.wait(f"tokens_before: {plain[0]}", f"tokens_after: {plain[1]}", "covered in session", "Ship 12 came in")
     found.enter("/history 7")
     found.wait("✗ '7' is no number from 1 to 1")
     found.enter("/context")
@@ -119,3 +122,107 @@ def test_what_is_pinned_is_told_in_its_own_words(serve: Serve, chat: Open, home:
     found.enter("/retry")
     found.until(lambda: found.everything().count("ship 20 is known.") == 2, "another answer")
     assert server.model.asked[-1].last_user.endswith("Is ship 20 there?")
+
+
+@pytest.mark.spec("8")
+def test_a_bar_shows_how_much_of_the_summary_has_come(serve: Serve, chat: Open, home: Path) -> None:
+    long_talk(home, "Long talk")
+    server = serve(book, window=32_000)
+    server.closing = gate = Gate()
+    found = chat(server, "--resume", "Long talk")
+    server.fail_next(Fault("slow"))
+    found.enter("/compress")
+    gate.waits.wait()
+    found.until(lambda: bar(found.screen()) == (0, 0), "a bar with nothing done")
+    gate.let(4)
+    found.until(lambda: bar(found.screen())[1] > 0, "a bar with something done")
+    before = bar(found.screen())
+    found.type("typed meanwhile")
+    found.wait("❯ typed meanwhile")
+    gate.let(4)
+    found.until(lambda: bar(found.screen()) > before, "a bar with more done")
+    gate.open()
+    found.wait("⟲ compacted (manual):")
+    idle(found)
+    assert "summary ━" not in found.everything()
+    assert "summary ─" not in found.everything()
+
+
+def bar(screen: str) -> tuple[int, int]:
+    """The length of the bar and the tokens that it tells."""
+    found = re.search(r"^summary (━*)─+ +\d+ %  ([\d,]+) of at most [\d,]+ tokens$", screen, re.MULTILINE)
+    return (len(found[1]), int(found[2].replace(",", ""))) if found else (-1, -1)
+
+
+@pytest.mark.spec("8")
+def test_compress_here_keeps_so_many_messages_and_parts_no_call_from_its_results(
+    serve: Serve, chat: Open, home: Path
+) -> None:
+    messages: list[Message] = [{"role": "system", "content": "You keep the harbour's book."}]
+    for ship in range(30):
+        calls = [
+            {"id": f"call_{ship}_{name}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for name in ("berths", "tides")
+        ]
+        messages += [
+            {"role": "user", "content": f"Ship {ship} came in. " + "It carries tea and cloth. " * 10},
+            {"role": "assistant", "content": "I look.", "tool_calls": calls},
+            *({"role": "tool", "tool_call_id": call["id"], "content": "Free. " * 40} for call in calls),
+            {"role": "assistant", "content": f"Ship {ship} is noted. " + "All papers are in order. " * 10},
+        ]
+    with Store.open(home / "store.db") as store:
+        branch = store.record(messages)
+        store.sessions.start(branch, from_depth=0, title="Tools", model="custom:some-model")
+    server = serve(book, window=32_000)
+    found = chat(server, "--resume", "Tools")
+    for wanted, told in (
+        (6, "kept the newest 6 messages as they were"),
+        (8, "kept the newest 9 messages as they were, not 8: a call is not parted from its results"),
+        (1, "kept the newest 1 message as it was, and your latest request"),
+    ):
+        found.enter(f"/compress here {wanted}")
+        found.wait(f"{told}\n")
+        idle(found)
+        with Store.open(home / "store.db") as store:
+            (newest,) = store.sessions.newest(limit=1)
+            assert store.context(store.branch(newest.branch or 0))[-wanted:] == messages[-wanted:]
+        found.enter("/undo compaction")
+        found.wait(f"{told}\n❯ /undo compaction\nthe newest compaction is undone")
+        idle(found)
+    found.enter("/compress here 200")
+    found.wait("there is nothing to compact: all of it is recent or protected")
+    found.enter("/compress here none")
+    found.wait("✗ say how many of the newest messages are to stay: /compress here 10")
+
+
+def test_what_is_held_back_is_told_with_its_figures(serve: Serve, chat: Open, home: Path) -> None:
+    configure(home, models={"some-model": {"context_length": 8_000}})
+    messages: list[Message] = [
+        {"role": "system", "content": "You keep the harbour's book. " * 1_200},
+        {"role": "user", "content": "Is the Gull in?"},
+        {"role": "assistant", "content": "She is."},
+    ]
+    with Store.open(home / "store.db") as store:
+        branch = store.record(messages)
+        store.sessions.start(branch, from_depth=0, title="Short", model="custom:some-model")
+    found = chat(serve("Yes.", window=64_000), "--resume", "Short")
+    found.enter("And the Tern?")
+    found.wait("Yes.")
+    idle(found)
+    found.enter("/context")
+    seen = found.wait("is asked for no summary for another ")  # "Yes." is none
+    assert "\nthreshold 6,000 tokens: 50 % of 8,000 is 4,000, lifted to the floor (" in seen
+    assert re.search(r"^held back: .* for another \d+ of 600 seconds, because it failed: ", seen, re.MULTILINE)
+    found.enter("And the Skua?")
+    found.until(lambda: found.everything().count("Yes.") > 1, "another answer")
+    idle(found)
+    found.enter("/context")
+    seen = found.wait("held back at ")
+    (figures,) = re.findall(
+        r"^held back at ([\d,]+) tokens \(threshold 6,000\): the last 2 compactions saved .* the next is at "
+        r"([\d,]+) \+ ([\d,]+) = ([\d,]+)$",
+        seen,
+        re.MULTILINE,
+    )
+    tokens, then, more, at = (int(figure.replace(",", "")) for figure in figures)
+    assert tokens < then + more == at

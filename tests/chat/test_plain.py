@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from everlong.testing import Answer, Ask, Call, Fault
-from tests.chat.conftest import Gate, Open, environment, idle, talking_to
+from tests.chat.conftest import Gate, Open, environment, idle, long_talk, talking_to
 from tests.testing_server.conftest import Serve
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -116,3 +116,13 @@ def test_without_colour_nothing_is_coloured(serve: Serve, chat: Open) -> None:
     idle(found)
     codes = re.findall(r"\x1b\[([0-9;]*)m", found.screen(colours=True))
     assert [code for code in codes if re.search(r"3[0-8]|4[0-8]|9\d", code)] == []
+
+
+def test_in_a_pipe_one_line_says_that_a_summary_is_written(serve: Serve, home: Path, root: Path) -> None:
+    long_talk(home, "Long talk")
+    summary = "## Goal\nKeep the harbour's book.\n\n## Progress\n### Done\n" + "- A ship was noted.\n" * 40
+    done = piped(home, root, "/compress\n", *talking_to(serve(summary, window=32_000)), "--resume", "Long talk")
+    assert done.returncode == 0
+    assert done.stderr.count("a model writes the summary …\n") == 1
+    assert "⟲ compacted (manual):" in done.stderr
+    assert not done.stdout

@@ -85,8 +85,10 @@ def test_a_chat_looks_as_it_did(serve: Serve, chat: Open, columns: int, rows: in
     idle(found)
     found.enter("/tools 1")
     found.wait("Made berths.txt")
+    idle(found)  # a command that is sent while another is still at work is told once more when its turn comes
     found.enter("/context")
     found.wait("so far in this chat")
+    idle(found)
     found.enter("/nonsense")
     found.wait("✗ there is no command /nonsense; see /help")
     idle(found)

@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, idle, long_talk, talking_to
 from tests.testing_server.conftest import Serve
 
 FAR_OUT = "Far out.\n\nAnd on, and on, and on, for as long as one listens, which is not very long."
 NEVER_STARTS = "import time, everlong.cli.chat.opening as o; o.Opening.desk = lambda *_: time.sleep(3600)"
+
+INTERRUPTED_LOADING = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(name, path, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting)
+"""
 
 
 def script(ask: Ask) -> Answer:
@@ -99,6 +110,26 @@ def test_ctrl_c_during_the_start_leaves_with_130(serve: Serve, terminal: Open) -
     found.press("C-c")
     assert found.wait_exit() == 130
     assert "Traceback" not in found.everything()
+
+
+@pytest.mark.parametrize(
+    "module", ["everlong.cli.main", "click", "everlong.cli.chat.worker", "prompt_toolkit", "everlong.cli.chat.terminal"]
+)
+def test_ctrl_c_while_the_program_is_loaded_leaves_quietly_with_130(terminal: Open, module: str) -> None:
+    found = terminal()
+    found.start("chat", first=INTERRUPTED_LOADING.format(module=module))
+    assert found.wait_exit() == 130
+    assert found.screen().splitlines()[-2:] == ["everlong: interrupted", "[130]$"]
+    assert "Traceback" not in found.everything()
+    assert "-echo " not in found.shell("stty -a")
+
+
+def test_ctrl_c_while_a_class_is_made_is_one_too(terminal: Open) -> None:
+    found = terminal()
+    made = "def made(*_): raise KeyboardInterrupt\nimport dataclasses\ndataclasses.Field.__set_name__ = made"
+    found.start("chat", first=made)
+    assert found.wait_exit() == 130
+    assert found.screen().splitlines()[-2:] == ["everlong: interrupted", "[130]$"]
 
 
 def test_leaving_while_it_works_stops_it(serve: Serve, chat: Open) -> None:

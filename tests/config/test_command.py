@@ -28,7 +28,7 @@ def test_show_lists_every_setting_as_yaml() -> None:
     values = YAML(typ="safe").load(done.stdout)
     assert values["compression"]["threshold"] == 0.5
     assert values["auxiliary"]["compression"] == {"model": None, "provider": "auto", "base_url": None}
-    assert values["plugins"] == {}
+    assert values["plugins"] == {"enabled": [], "paths": []}
 
 
 def test_show_with_origin_has_an_aligned_column(user_file: Path) -> None:
@@ -54,7 +54,8 @@ def test_show_as_json_with_origin_gives_value_and_origin_by_key(monkeypatch: pyt
 
 def test_show_prints_dates_and_odd_keys_of_plugins(user_file: Path) -> None:
     user_file.write_text("plugins: {a.b: {1: 2024-01-01, x: {}}}\n")
-    assert json.loads(run("show", "--json").stdout)["plugins"] == {"a.b": {"1": "2024-01-01", "x": {}}}
+    shown = json.loads(run("show", "--json").stdout)["plugins"]
+    assert shown == {"enabled": [], "paths": [], "a.b": {"1": "2024-01-01", "x": {}}}
     assert '"1": "2024-01-01"' in run("show", "--origin").stdout
 
 

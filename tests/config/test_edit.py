@@ -30,6 +30,8 @@ from everlong.errors import ConfigError
         ("auxiliary.compression.model", "family: large", "family: large"),
         ("auxiliary.compression.model", "@odd", "@odd"),
         ("auxiliary.compression.base_url", "http://localhost:8000/v1", "http://localhost:8000/v1"),
+        ("plugins.enabled", "[clock, tide]", ["clock", "tide"]),
+        ("plugins.enabled", "clock", ["clock"]),
         ("plugins.lcm.depth", "3", 3),
         ("plugins.lcm.names", '["a", {"b": null}]', ["a", {"b": None}]),
         ("plugins.lcm", '{"x": 1}', {"x": 1}),

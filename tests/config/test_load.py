@@ -15,6 +15,9 @@ from everlong.errors import ConfigError
 Load = Callable[..., LoadedSettings]
 THRESHOLD = "EVERLONG_COMPRESSION__THRESHOLD"
 LAYERS = ("user", "project", "env", "flag")
+FLOOD = "\n".join(
+    ["plugins:", "  x:", "    a0: &a0 [1, 2]", *(f"    a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
+).encode()
 
 
 def refusal(load: Load, overrides: dict[str, object] | None = None, **env: str) -> ConfigError:
@@ -220,6 +223,7 @@ def test_a_file_with_byte_order_mark_and_windows_line_ends_is_read(load: Load, u
         (b"a: 1\n---\nb: 2\n", "another document"),
         (b"plugins: {x: 2024-99-99}\n", "cannot represent"),
         (b"plugins: {x: &a [*a]}\n", "contains itself"),
+        (FLOOD, "at line 18 that stands for more than 100,000 values; remove aliases"),
         (b"[" * 20_000, "nested too deeply"),
         (b"plugins: {1: {}}\n", "write the name as text"),
         (b"plugins: []\n", "must be a mapping of plugin names"),
@@ -250,7 +254,8 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_words(load: Load, user_f
 def test_a_plugins_own_section_may_hold_anything(load: Load, user_file: Path) -> None:
     user_file.write_text("plugins:\n  lcm:\n    depth: 3\n    names: [a, b]\n    deep: {er: {x: 1}}\n")
     loaded = load(EVERLONG_PLUGINS__LCM__DEPTH="4", EVERLONG_PLUGINS__LCM__DEEP__ER__Y="[1, 2]")
-    assert loaded.settings.plugins == {"lcm": {"depth": 4, "names": ["a", "b"], "deep": {"er": {"x": 1, "y": [1, 2]}}}}
+    own = {"depth": 4, "names": ["a", "b"], "deep": {"er": {"x": 1, "y": [1, 2]}}}
+    assert loaded.settings.plugins.sections == {"lcm": own}
     assert str(loaded.origins["plugins.lcm.names"]) == f"{user_file}:4"
     assert loaded.origins["plugins.lcm.depth"].kind == "env"
     assert "plugins" not in loaded.origins
@@ -262,8 +267,9 @@ def test_a_plugin_value_that_replaces_a_section_leaves_no_stale_origin(
     user_file.write_text("plugins: {a: {x: 1}, b: 2}\n")
     project_file.write_text("plugins: {a: 3, b: {y: 4}}\n")
     loaded = load()
-    assert loaded.settings.plugins == {"a": 3, "b": {"y": 4}}
-    assert {key for key in loaded.origins if key.startswith("plugins")} == {"plugins.a", "plugins.b.y"}
+    assert loaded.settings.plugins.sections == {"a": 3, "b": {"y": 4}}
+    ours = {"plugins.enabled", "plugins.paths"}
+    assert {key for key in loaded.origins if key.startswith("plugins")} - ours == {"plugins.a", "plugins.b.y"}
 
 
 def test_variables_that_contradict_each_other_are_refused(load: Load) -> None:
@@ -286,3 +292,23 @@ def test_by_default_the_process_environment_and_folder_are_used(
     loaded = load_settings()
     assert loaded.settings.context.engine == "lcm"
     assert loaded.settings.compression.threshold == 0.9
+
+
+@pytest.mark.spec("3.2")
+def test_what_is_loaded_and_where_it_is_found_are_settings_beside_the_sections(load: Load, user_file: Path) -> None:
+    user_file.write_text("plugins:\n  enabled: [clock]\n  paths: ~/plugins\n  clock: {zone: CET}\n")
+    plugins = load().settings.plugins
+    assert (plugins.enabled, plugins.paths) == (["clock"], ["~/plugins"])
+    assert plugins.sections == {"clock": {"zone": "CET"}}
+    assert plugins.section("clock") == {"zone": "CET"}
+    assert plugins.section("other") == {}
+    assert load(EVERLONG_PLUGINS__ENABLED="[tide, clock]").settings.plugins.enabled == ["tide", "clock"]
+
+
+@pytest.mark.spec("3.2")
+@pytest.mark.parametrize("value", ["{a: 1}", "[1]", "null", "['']"])
+def test_the_list_of_plugins_is_checked(load: Load, user_file: Path, value: str) -> None:
+    user_file.write_text(f"plugins:\n  enabled: {value}\n")
+    message = str(refusal(load))
+    assert "plugins.enabled" in message
+    assert "must be a list of plugin names" in message

@@ -54,7 +54,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "keep_alive": False,
             "edit_min_gain": 40_000,
         },
-        "context": {"engine": "compressor"},
+        "context": {"engine": "compressor", "engine_seconds": 60},
         "memory": {
             "enabled": True,
             "provider": None,
@@ -86,7 +86,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         },
         "models": {},
         "providers": {},
-        "plugins": {},
+        "plugins": {"enabled": [], "paths": []},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from typing import Any
 
 import pytest
 import zstandard
@@ -224,3 +225,64 @@ def test_only_encodings_that_can_be_read_are_asked_for(accepted: str, sent: str,
 def test_who_accepts_no_encoding_gets_none(raw: Raw, upstream: Upstream) -> None:
     raw.ask(b"{}")
     assert upstream.last.header("accept-encoding") is None
+
+
+@pytest.mark.parametrize("name", ["big numbers", "lone surrogate", "duplicate keys"])
+def test_what_could_not_be_written_again_as_it_was_gets_no_markers(name: str, raw: Raw, upstream: Upstream) -> None:
+    body = BODIES[name].replace(b'"m"', b'"claude-sonnet-5"')
+    raw.ask(body)
+    assert upstream.last.body == body
+
+
+def test_a_client_with_markers_of_its_own_keeps_every_byte(raw: Raw, upstream: Upstream) -> None:
+    block = b'{ "type":"text", "text":"caf\\u00e9", "cache_control" : {"type":"ephemeral"} }'
+    body = b'{"model":"claude-sonnet-5","max_tokens":1e2, "messages":[{"role":"user","content":[' + block + b"]}]}"
+    raw.ask(body)
+    assert upstream.last.body == body
+
+
+def test_markers_of_ours_are_all_that_is_added(raw: Raw, upstream: Upstream) -> None:
+    sent = {
+        "model": "claude-sonnet-5",
+        "max_tokens": 10,
+        "made_up": {"deep": [None, 1.5, "é"]},
+        "system": "You are a test.",
+        "messages": [{"role": "user", "content": "hi", "made_up": 1}],
+    }
+    raw.ask(json.dumps(sent).encode())
+
+    def without_markers(value: Any) -> Any:
+        if isinstance(value, list):
+            if len(value) == 1 and isinstance(value[0], dict) and value[0].get("type") == "text":
+                return value[0]["text"]
+            return [without_markers(one) for one in value]
+        if isinstance(value, dict):
+            return {key: without_markers(one) for key, one in value.items() if key != "cache_control"}
+        return value
+
+    assert b"cache_control" in upstream.last.body
+    assert without_markers(json.loads(upstream.last.body)) == sent
+
+
+def test_a_client_that_sends_slowly_holds_nobody_up(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    body = BODIES["spaces"]
+    raw.begin(body[:10], headers=[("content-length", str(len(body)))])
+    with relay.raw() as other:
+        assert other.ask(body).status == 200
+    raw.send(body[10:20])
+    assert len(upstream.requests) == 1
+    raw.send(body[20:])
+    assert raw.answer().status == 200
+    assert upstream.last.body == body
+
+
+def test_a_client_that_leaves_amid_its_body_leaves_nothing_behind(
+    raw: Raw, relay: Running, upstream: Upstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw.begin(BODIES["spaces"][:10], headers=[("content-length", "500")])
+    raw.close()
+    with relay.raw() as other:
+        other.ask(BODIES["spaces"])
+    assert len(upstream.requests) == 1
+    assert len(list(relay.store().turns.since())) == 1
+    assert not caplog.records

@@ -327,6 +327,28 @@ def test_a_client_that_hangs_up_cancels_the_request_upstream(
     assert (turn.status, turn.error) == ("cancelled", "the client hung up")
 
 
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_client_that_hangs_up_at_the_last_event_has_its_reply(
+    path: str, raw: Raw, relay: Running, upstream: Upstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    hung_up = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        exchange.begin()
+        exchange.chunk(b"".join(STREAMS[path]))
+        if exchange.sees_hangup():
+            hung_up.set()
+
+    upstream.script = script
+    raw.begin(ASKED, path)
+    raw.head()
+    assert raw.chunk() == b"".join(STREAMS[path])
+    raw.close()
+    assert hung_up.wait(20)
+    assert (reply_in(relay), status_in(relay)) == (HELLO, "done")
+    assert not caplog.records
+
+
 def test_a_slow_client_gets_everything(raw: Raw, upstream: Upstream) -> None:
     big = [event("content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000})] * 100
     upstream.script = lambda exchange: exchange.stream(START, TEXT[0], *big, *END)

@@ -211,8 +211,8 @@ def test_each_compaction_is_in_the_history(store: Store) -> None:
     assert (entry.reason, entry.engine, entry.model, entry.child) == ("threshold", "compressor", "m-1", child.id)
     assert (entry.messages_before, entry.messages_after) == (40, len(done.messages))
     assert (entry.tokens_before, entry.tokens_after) == (
-        engine.last_report.tokens_before,
-        engine.last_report.tokens_after,
+        engine.estimate_tokens(TALK),
+        engine.estimate_tokens(done.messages),
     )
     assert entry.quality == engine.last_report.quality.score if engine.last_report.quality else None
     assert entry.seconds > 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -258,3 +260,14 @@ def test_each_maker_words_an_overflow_its_own_way(serve: Serve, dialect: Any, wo
         assert (raw.json["error"]["n_prompt_tokens"], raw.json["error"]["n_ctx"]) == (64, 60)
     if dialect == "openai":
         assert raw.json["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_client_that_dies_while_it_sends_is_refused_nothing(serve: Serve) -> None:
+    server = serve("Yes.")
+    address = urlsplit(server.url)
+    with socket.create_connection((str(address.hostname), int(address.port or 0))) as gone:
+        gone.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
+        gone.shutdown(socket.SHUT_WR)
+        assert gone.recv(1) == b""
+    assert not server.requests
+    assert not server.rejections

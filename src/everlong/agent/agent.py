@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import Notice, SessionStarted, Stop, TurnFinished
-from everlong.agent.loop import Loop
 from everlong.agent.pauses import Pauses
+from everlong.agent.plugged import PluggedLoop
 from everlong.agent.todos import TodoKeeper
 from everlong.agent.watch import ctrl_c_sets
-from everlong.context import ContextCompressor
 from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.model import ToolCall, text_of
+from everlong.plugins.foreign.host_state import home as plugin_home
+from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.tokens import Prices
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from everlong.agent.tools.toolbox import ToolResult
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import MemoryManager
+    from everlong.plugins.manager import Plugins
     from everlong.providers.catalogue import ModelInfo
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
@@ -36,10 +38,12 @@ _INDEXED_AT_ONCE = 256
 """Messages that are put into the search index after a prompt, at most."""
 
 
-class Agent(Loop):
+class Agent(PluggedLoop):
     """A model with tools, a memory and a conversation that does not end at the window."""
 
     memory: MemoryManager | None = None
+    plugins: Plugins
+    """What is plugged in; set by `open_agent`."""
     side_calls: SideCalls
     """Takes in what calls on the side cost; set by `open_agent`."""
     asker_for: Callable[[Connection], Asker]
@@ -50,6 +54,11 @@ class Agent(Loop):
     """Makes a conversation in which nothing was said yet."""
     pauses: Pauses
     """What is done while nobody says anything."""
+    platform: str = "cli"
+    """Where the session comes from."""
+    _conversation_id: str = ""
+    _left_session: str = ""
+    """The session of which the engine was told that it is over."""
     todos: TodoKeeper
 
     @property
@@ -76,10 +85,12 @@ class Agent(Loop):
         self.compactor.before = self.todos.pin
         self.compactor.went_on = self._goes_on
         self.compactor.wait = self._waited
+        self.compactor.session_facts = self._session_facts
+        if isinstance(self.engine, GuardedEngine):
+            self.engine.check = lambda: self.watch.check()  # noqa: PLW0108 - each prompt has a watch of its own
         session_id = self.conversation.session_id
-        self.engine.on_session_start(
-            session_id, model=self.connection.model, context_length=self.engine.context_length, platform="cli"
-        )
+        self._conversation_id = self._first_of_lineage()
+        self.engine.on_session_start(session_id, **self._session_facts())
         self.listen(SessionStarted(session_id, self.asker.model, is_resumed))
         if is_resumed:
             self.todos.restore()
@@ -111,7 +122,7 @@ class Agent(Loop):
         """End the session for good: engine and memory are told, the log is written."""
         messages, session_id = self.conversation.messages, self.conversation.session_id
         if self.conversation.branch is not None:
-            self.engine.on_session_end(session_id, list(messages))
+            self._left(reason)
             if self.memory is not None:
                 self.memory.end(messages, self.compactor.ask)
         self.conversation.end(reason)
@@ -121,6 +132,7 @@ class Agent(Loop):
         """End the session, and begin another one with nothing said."""
         self.end(reason)
         self.engine.on_session_reset()
+        self.hooks.fire("on_session_reset", session_id=self.conversation.session_id, platform="cli")
         conversation = self.conversation_for()
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
@@ -131,14 +143,47 @@ class Agent(Loop):
         self.begin()
 
     def close(self) -> None:
-        """Let go of connections and of memory providers; the session can be resumed."""
+        """Let go of connections and of memory providers; the engine is told, and the session can be resumed."""
         self.conversation.flush()
+        if self.conversation.branch is not None:
+            self._left("exit")
         if self.memory is not None:
             self.memory.close()
+        if isinstance(self.engine, GuardedEngine):
+            self.engine.close()
+        self.plugins.close()
         self.connection.close()
+
+    def _left(self, reason: str) -> None:
+        """Tell the engine and plugins, once, that nothing more comes in this session."""
+        session_id = self.conversation.session_id
+        if session_id == self._left_session:
+            return
+        self._left_session = session_id
+        self.engine.on_session_end(session_id, list(self.conversation.messages))
+        self.hooks.fire("on_session_end", session_id=session_id, reason=reason, platform="cli")
 
     def _waited(self, work: Callable[[], str | None]) -> str | None:
         return self.watch.call(work)  # each prompt has a watch of its own
+
+    def _session_facts(self) -> dict[str, Any]:
+        """What an engine is told of a session that begins or goes on."""
+        return {
+            "platform": self.platform,
+            "model": self.connection.model,
+            "context_length": self.engine.context_length,
+            "conversation_id": self._conversation_id,
+            "hermes_home": str(plugin_home()),
+        }
+
+    def _first_of_lineage(self) -> str:
+        """The id of the session with which the conversation began; it stays while sessions follow each other."""
+        if self.conversation.session is None:
+            return self.conversation.session_id
+        try:
+            return self.conversation.store.sessions.lineage(self.conversation.session_id)[0].id
+        except StoreError:
+            return self.conversation.session_id
 
     def _goes_on(self, child: str) -> None:
         self.tools.context.session_id = child
@@ -187,7 +232,7 @@ class Agent(Loop):
     def switch_model(self, connection: Connection) -> None:
         """Go on with another model; if its window is smaller, the old model first compacts for it."""
         old = self.asker
-        self._use_window(connection, connection.info.context_length)
+        self.use_window(connection, connection.info.context_length)
         if self.conversation.branch is not None:
             self.compactor.on_smaller_window()
         self.asker = self.asker_for(connection)
@@ -210,17 +255,18 @@ class Agent(Loop):
         window = connection.info.context_length
         if window < self.engine.context_length:
             self.listen(Notice(f"{connection.model_name} has a window of {window:,} tokens, less than was thought"))
-            self._use_window(connection, window)
-            if getattr(self.engine, "summarizer", None) is not None:  # who wants none is not given one
+            self.use_window(connection, window)
+            if any(one.summarizer is not None for one in compressors_in(self.engine)):  # who wants none gets none
                 self.use_model(connection)
 
     def use_model(self, connection: Connection) -> None:
         """Let the engine know what the model costs and who writes summaries for it."""
-        if isinstance(self.engine, ContextCompressor):
-            self.engine.summarizer = self.summarizer_for(connection)
-            self.engine.prices = relative_prices(connection.info)
+        for compressor in compressors_in(self.engine):
+            compressor.summarizer = self.summarizer_for(connection)
+            compressor.prices = relative_prices(connection.info)
 
-    def _use_window(self, connection: Connection, window: int) -> None:
+    def use_window(self, connection: Connection, window: int) -> None:
+        """Let the engine know which model the conversation is with, and how much fits into it."""
         address = connection.endpoint.base_url or ""
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)
 

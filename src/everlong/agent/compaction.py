@@ -61,6 +61,8 @@ class Compactor:
         """Called before each compaction, while everything still stands."""
         self.spent: Callable[[], float | None] = lambda: None
         """What the summarizer has cost since this was last asked."""
+        self.session_facts: Callable[[], dict[str, Any]] = dict
+        """What else an engine is told of the session that goes on."""
         self.went_on: Callable[[str], None] = lambda _: None
         """Told the session that goes on after a compaction."""
         self.wait: Callable[[Callable[[], str | None]], str | None] = lambda work: work()
@@ -80,10 +82,11 @@ class Compactor:
 
     def before_request(self) -> None:
         """Compact if the request that is about to be sent is too large."""
+        # Asked whether or not anything follows from it: some engines take in the conversation here.
+        is_due = self.engine.should_compress_preflight(self.conversation.messages)
         if not self.is_enabled:
             return
         # An engine need not look at messages; what it thinks of their number it can always tell.
-        is_due = self.engine.should_compress_preflight(self.conversation.messages)
         if is_due or self.engine.should_compress(self.tokens):
             self._if_there_is_something("preflight")
 
@@ -204,7 +207,9 @@ class Compactor:
     def _went_on(self, parent: str) -> None:
         child = self.conversation.session_id
         self.went_on(child)
-        self.engine.on_session_start(child, parent_session_id=parent, reason="compression")
+        facts = {"parent_session_id": parent, "reason": "compression"}
+        elsewhere = {"old_session_id": parent, "boundary_reason": "compression"}  # what other hosts call the same
+        self.engine.on_session_start(child, **facts, **elsewhere, **self.session_facts())
         if self.memory is not None:
             self.memory.switch(child, parent_session_id=parent, reason="compression")
         self.write_log(parent)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreError, TitleTaken
-from everlong.model import Message, find_groups, text_of
+from everlong.model import Message, calls_of, find_groups, text_of
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
 
@@ -62,7 +62,7 @@ class Conversation:
         self.store = store
         self.system_prompt = system_prompt
         """What it began with; what a compaction notes beside it is in the messages only."""
-        self.messages: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self.messages: list[Message] = self._nothing_said
         self.tools = list(tools)
         self.model = model
         self.session: Session | None = None
@@ -71,13 +71,13 @@ class Conversation:
         self._branch: Branch | None = None
         self._waiting: list[Said] = []
         self._is_troubled = False
-        self._is_rewound = False
 
     @classmethod
     def resume(cls, store: Store, name: str, *, model: str = "", warn: Callable[[str], None]) -> Conversation:
         """Go on with a stored conversation, at the newest end of its lineage.
 
-        Calls that were under way when the program ended get a result that says so.
+        Calls that were under way when the program ended get a result that says so. One that was rewound goes on from
+        there; where all of it was taken back, nothing was said and there is no `branch`.
         """
         session = store.sessions.resume(store.sessions.find(name).id)
         if session.branch is None:
@@ -85,6 +85,9 @@ class Conversation:
         found = cls(store, model=model or session.model or "", warn=warn)
         found.session = session if session.ended is None else store.sessions.reopen(session.id)
         found.system_prompt = store.sessions.system_prompt(session.id) or ""
+        if session.to_depth == 0:
+            found.session, found.messages = None, found._nothing_said
+            return found
         found._branch = store.branch(session.branch, session.to_depth)
         found.messages = store.context(found._branch)
         for turn in store.turns.of_session(session.id):
@@ -92,6 +95,10 @@ class Conversation:
                 store.turns.finish(turn.id, status="cancelled", error="the program ended before the answer came")
         found.answer_what_is_open(_LOST_RESULT)
         return found
+
+    @property
+    def _nothing_said(self) -> list[Message]:
+        return [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
 
     # -- saying --------------------------------------------------------------------------------------------------------
 
@@ -150,8 +157,9 @@ class Conversation:
                     self.store.outputs.keep(at.head, said.whole)
             if at is not None and (self._branch is None or at.id != self._branch.id):
                 session = self._attached(session, at)
+            elif at is not None and session.to_depth is not None:  # what stands behind it was said once more
+                session = self.store.sessions.rewind(session.id, at.depth)
         # Only now, because it is the end of the batch that makes it durable.
-        self._is_rewound = self._is_rewound and at is not None and self._branch is not None and at.id == self._branch.id
         self.session, self._branch, self._waiting = session, at, []
         return nodes
 
@@ -164,7 +172,7 @@ class Conversation:
             return self.store.sessions.start(**{**about, "title": None})
 
     def _attached(self, session: Session, at: Branch) -> Session:
-        if self._branch is None or self._is_rewound:
+        if self._branch is None or session.to_depth is not None:  # it was rewound
             return self.store.sessions.attach(session.id, at)
         # Somebody else went on from the same place: from here on these are two conversations.
         other = self.store.sessions.start(at, model=self.model, system_prompt=self.system_prompt)
@@ -173,7 +181,9 @@ class Conversation:
 
     def answer_what_is_open(self, text: str) -> None:
         """Give every call at the end that has no result this one, so that the conversation can go on."""
-        groups = find_groups(self.messages).groups
+        # Only the last of them can be open, and all of its results stand behind it.
+        last = next((at for at in reversed(range(len(self.messages))) if calls_of(self.messages[at])), None)
+        groups = find_groups(self.messages[last:]).groups if last is not None else []
         missing = groups[-1].missing if groups else []
         if missing:
             self.add(*(Said({"role": "tool", "tool_call_id": call.id, "content": text}) for call in missing))
@@ -181,7 +191,11 @@ class Conversation:
     def rewind(self) -> Message | None:
         """Go back to before the last thing that the user said, and return it; None where nothing was said.
 
-        What is left behind stays in the store, on a branch of its own as soon as something else is said here.
+        Who resumes the session finds it there. What is left behind stays in the store, on a branch of its own as soon
+        as something else is said here; a conversation that is taken back to its beginning stays with its session.
+
+        Raises:
+            StoreError: it could not be noted; nothing has changed.
         """
         self.flush()
         if self._branch is None or self._waiting:
@@ -189,11 +203,11 @@ class Conversation:
         before, last = self._last_request(self._branch)
         if last is None:
             return None
+        session = self.store.sessions.rewind(self.session_id, before.depth if before is not None else 0)
         if before is None:
-            self._branch, self.session = None, None
-            self.messages = [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
+            self._branch, self.session, self.messages = None, None, self._nothing_said
         else:
-            self._branch, self._is_rewound = before, True
+            self._branch, self.session = before, session
             self.messages = self.store.context(before)
         return last.message
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
+from everlong.plugins.engines import EngineMaker
+from everlong.plugins.foreign.host_state import Host, running_in
+from everlong.plugins.guard import GuardedEngine, adopt
+from everlong.plugins.manager import Plugins
+from everlong.plugins.running import Failed, Overrun, Runner
 
 if TYPE_CHECKING:
     from everlong.config import Settings
 
 __all__ = ["EngineMaker", "resolve_engine"]
-
-EngineMaker = Callable[..., ContextEngine]
-"""Makes an engine; called with ``context_length`` where it takes that, else with nothing."""
 
 
 def resolve_engine(
@@ -24,6 +27,7 @@ def resolve_engine(
     model: str = "",
     summarizer: Summarizer | None = None,
     engines: Mapping[str, EngineMaker] | None = None,
+    plugins: Plugins | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> ContextEngine:
     """The engine that ``context.engine`` names; the built-in compressor where it names nothing that is there.
@@ -34,24 +38,55 @@ def resolve_engine(
         model: its name, which chooses how the compressor counts.
         summarizer: writes the compressor's summaries.
         engines: further engines by name; ``compressor`` always means the built-in one.
-        warn: told where a name leads to nothing.
+        plugins: the plugins that were loaded; by default those of the settings, as seen from the working directory.
+        warn: told where a name leads to nothing, and of what an engine does wrong.
     """
+
+    def built_in() -> ContextCompressor:
+        return ContextCompressor(context_length, settings=settings.compression, summarizer=summarizer, model=model)
+
     wanted = settings.context.engine
+
+    def guarded(make: Callable[..., ContextEngine | None]) -> ContextEngine | None:
+        seconds, host = settings.context.engine_seconds, plugins.host if plugins is not None else Host(settings)
+        return guarded_engine(make, built_in, context_length, seconds=seconds, warn=warn, host=host, wanted=wanted)
+
     make = None if wanted == "compressor" else (engines or {}).get(wanted)
     if make is not None:
-        engine = _made(make, context_length)
-        if engine.name != wanted:
+        engine = guarded(make)
+        if engine is not None and engine.name != wanted:
             warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {engine.name!r}")
-        return engine
+        return engine or built_in()
     if wanted != "compressor":
-        known = ", ".join(sorted({"compressor", *(engines or {})}))
-        warn(f"context.engine is {wanted!r}, and there is no engine of that name (known: {known}); compressor is used")
-    return ContextCompressor(context_length, settings=settings.compression, summarizer=summarizer, model=model)
+        if plugins is None:
+            plugins = Plugins(settings, warn=warn)
+            plugins.load()
+        return guarded(partial(plugins.engine, context_length)) or built_in()
+    return built_in()
 
 
-def _made(make: EngineMaker, context_length: int) -> ContextEngine:
+def guarded_engine(
+    make: Callable[..., ContextEngine | None],
+    fallback: Callable[[], ContextEngine],
+    context_length: int,
+    *,
+    seconds: float,
+    warn: Callable[[str], None],
+    host: Host | None = None,
+    wanted: str,
+) -> ContextEngine | None:
+    """An engine that is not built in, made and kept where it can do no harm; None, with a warning, where it fails."""
+    runner = Runner(f"everlong-engine-{wanted}", seconds)
+    try:
+        engine = runner.call(lambda: _made(make, context_length, host))
+    except (Failed, Overrun) as failed:
+        warn(f"context.engine is {wanted!r}, and that engine cannot be started ({failed}); compressor is used")
+        return None
+    return None if engine is None else GuardedEngine(engine, fallback, warn=warn, host=host, runner=runner)
+
+
+def _made(make: Callable[..., ContextEngine | None], context_length: int, host: Host | None) -> ContextEngine | None:
     takes = inspect.signature(make).parameters
-    engine = make(context_length=context_length) if "context_length" in takes else make()
-    if engine.context_length != context_length:
-        engine.update_model("", context_length)
-    return engine
+    with running_in(host):
+        made = make(context_length=context_length) if "context_length" in takes else make()
+        return None if made is None else adopt(made)

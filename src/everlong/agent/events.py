@@ -15,6 +15,7 @@ __all__ = [
     "AgentEvent",
     "Answered",
     "CompactionFinished",
+    "CompactionProgress",
     "CompactionReason",
     "CompactionStarted",
     "Notice",
@@ -92,6 +93,21 @@ class CompactionStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionProgress:
+    """How far a model has come with the summary of a compaction; the first comes when it is asked."""
+
+    share: float
+    """From 0 to 1: parts done, and of those under way what has come of the most that they may have."""
+    tokens: int
+    """What has come of the answers under way, as counted or estimated here."""
+    budget: int
+    """The most that they may have; a summary is usually shorter."""
+    parts_done: int
+    parts: int
+    """How many parts the conversation is read in, or folded into; 1 where the model's window takes it whole."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompactionFinished:
     """What came of a compaction; figures that the engine does not tell are None."""
 
@@ -142,6 +158,7 @@ AgentEvent: TypeAlias = (
     | ToolStarted
     | ToolFinished
     | CompactionStarted
+    | CompactionProgress
     | CompactionFinished
     | Notice
     | TurnFinished
@@ -156,6 +173,7 @@ _NAMES = {
     ToolStarted: "tool_start",
     ToolFinished: "tool_end",
     CompactionStarted: "compaction_start",
+    CompactionProgress: "compaction_progress",
     CompactionFinished: "compaction_end",
     Notice: "notice",
     TurnFinished: "end",

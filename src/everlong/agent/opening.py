@@ -21,8 +21,10 @@ from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.limits import Limits
 from everlong.agent.pauses import Pauses
+from everlong.agent.plugged import heard_by, plugin_tools, without_clashes
 from everlong.agent.prompt import system_prompt
 from everlong.agent.sidecalls import SideCalls
+from everlong.agent.summarizing import SummaryMeter
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.tool import Tool
@@ -31,9 +33,10 @@ from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
 from everlong.config.paths import data_home
-from everlong.context import ContextCompressor
 from everlong.errors import ConfigError
 from everlong.memory import MemoryManager
+from everlong.plugins.guard import compressors_in
+from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
@@ -127,13 +130,22 @@ class _Opening:
     ) -> None:
         self.settings, self.options, self.connection, self.store = settings, options, connection, store
         self.listen = listen
-        self.memory = MemoryManager.from_settings(settings, warn=self.warn) if settings.memory.enabled else None
         self._agent: Agent | None = None
+        self.plugins = Plugins(settings, options.root, warn=self.warn)
+        self.plugins.host.main, self.plugins.host.ask = self._main, self._asked_by_engine
+        self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
+        self.listen = heard_by(self.plugins.registered.hooks, listen)
+        self.memory = self._memory() if settings.memory.enabled else None
         self._first_id = ""
         self.side_calls = SideCalls(store, self._session_id, self.warn)
+        self.meter = SummaryMeter(listen)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
+
+    def _memory(self) -> MemoryManager:
+        offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
+        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered)
 
     def _session_id(self) -> str:
         assert self._agent is not None  # noqa: S101 - set before anybody is asked anything
@@ -145,15 +157,23 @@ class _Opening:
         if options.resume is not None:
             name = str(self.connection.model_name)
             resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
+            resumed = resumed if resumed.branch is not None else None  # all of it was taken back
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")
         window = self.connection.info.context_length
-        engine = resolve_engine(settings, window, model=self.connection.model, engines=options.engines, warn=self.warn)
+        engine = resolve_engine(
+            settings,
+            window,
+            model=self.connection.model,
+            engines=options.engines,
+            plugins=self.plugins,
+            warn=self.warn,
+        )
         toolbox = self._toolbox(engine)
         self._schemas = toolbox.schemas()
-        if isinstance(engine, ContextCompressor):
-            engine.overhead_tokens = engine.counter.count_tools(self._schemas)
+        for compressor in compressors_in(engine):
+            compressor.overhead_tokens = compressor.counter.count_tools(self._schemas)
         conversation = resumed or self._conversation(ident)
         context = ToolContext(
             Workspace(options.root, options.allowed),
@@ -176,11 +196,15 @@ class _Opening:
             listen=self.listen,
         )
         made.memory, made.side_calls = self.memory, self.side_calls
+        made.plugins, made.hooks = self.plugins, self.plugins.registered.hooks
+        self.plugins.llm.ask = self._asked_by_plugin
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
         made.pauses = Pauses(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
+        made.platform = options.platform or "cli"
         self._agent = made
+        made.use_window(self.connection, window)
         made.use_model(self.connection)
         made.begin(is_resumed=resumed is not None)
         return made
@@ -208,10 +232,28 @@ class _Opening:
 
     def _toolbox(self, engine: ContextEngine) -> Toolbox:
         tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
-        tools += [Tool.from_schema(schema, partial(self._engine_tool, engine)) for schema in engine.get_tool_schemas()]
+        tools += self._engine_tools(engine, {tool.name for tool in tools})
         if self.memory is not None:
             tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
+        if self.options.tools is None:
+            offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
+            tools += without_clashes(offered, tools, self.warn)
         return Toolbox(tools)
+
+    def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
+        """The tools that an engine offers; one that cannot be offered is left out, with a warning."""
+        found: dict[str, Tool] = {}
+        for schema in engine.get_tool_schemas():
+            try:
+                tool = Tool.from_schema(schema, partial(self._engine_tool, engine))
+            except ConfigError as error:
+                self.warn(f"a tool of the engine {engine.name!r} is left out: {error}")
+                continue
+            if tool.name in taken or tool.name in found:
+                self.warn(f"the tool {tool.name!r} of the engine {engine.name!r} is left out: the name is taken")
+                continue
+            found[tool.name] = tool
+        return list(found.values())
 
     def _engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
         assert self._agent is not None  # noqa: S101 - tools are called by an agent
@@ -242,14 +284,31 @@ class _Opening:
         warm = completer(
             connection, self._watched, tools=self._schemas, prepare=cache.apply if cache is not None else None
         )
-        return summarizer_for(self.settings, connection, main_complete=warm, ask=self._watched)
+        return summarizer_for(
+            self.settings, connection, main_complete=warm, progress=self.meter.parts_done, ask=self._watched
+        )
 
     def _watched(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         """Ask a model on the side: it can be stopped like any other call, and what it costs is counted."""
         assert self._agent is not None  # noqa: S101 - set before
-        reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
+        reply = self.meter.ask(self._agent.watch, provider, messages, call)
         self.side_calls.paid("summary", provider, reply.usage)
         return reply
+
+    def _main(self) -> Connection | None:
+        return self._agent.connection if self._agent is not None else self.connection
+
+    def _asked_by_plugin(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        reply = provider.complete(messages, **call)
+        if self._agent is not None:
+            self.side_calls.paid("plugin", provider, reply.usage)
+        return reply
+
+    def _asked_by_engine(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        """As a plugin asks; while a prompt is worked on, the user can stop it."""
+        if self._agent is None or self._agent.watch.interrupted.is_set():
+            return self._asked_by_plugin(provider, messages, call)
+        return self._agent.watch.call(lambda: self._asked_by_plugin(provider, messages, call))
 
     def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
         assert self._agent is not None  # noqa: S101 - set before

@@ -61,7 +61,9 @@ class TodoKeeper:
         for entry in store.pinned(at):
             self._read(store.entries(at, max(-1, entry.depth - _NEAR), entry.depth), entry.id)
         self._pinned = self._node
-        self._read(store.sessions.entries(self._conversation.session_id))
+        # What was said in this session is in the messages: only where a list is among them it is looked up.
+        if any(call.name == NAME for message in self._conversation.messages for call in calls_of(message)):
+            self._read(store.sessions.entries(self._conversation.session_id))
 
     def _read(self, said: Sequence[Entry], only: bytes | None = None) -> None:
         """Take over the lists that results confirm, the newest last; or the one of a single result."""

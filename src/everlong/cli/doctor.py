@@ -62,6 +62,7 @@ def _checks() -> Iterator[Check]:
     yield from (model.check_keys, model.check_model, model.check_call, model.check_clock)
     yield from (model.check_summaries, model.check_local)
     yield from (store.check_store, store.check_disk, store.check_logs, store.check_memory, setup.check_engine)
+    yield setup.check_plugins
 
 
 def _done(check: Check, situation: Situation) -> Iterator[Finding]:

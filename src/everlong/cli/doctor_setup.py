@@ -11,7 +11,15 @@ from pathlib import Path
 
 from everlong.cli.doctor_common import Finding, Situation, fail, ok, warn
 
-__all__ = ["EXTRAS", "check_config", "check_engine", "check_packages", "check_python", "check_terminal"]
+__all__ = [
+    "EXTRAS",
+    "check_config",
+    "check_engine",
+    "check_packages",
+    "check_plugins",
+    "check_python",
+    "check_terminal",
+]
 
 EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
@@ -22,6 +30,8 @@ EXTRAS = {
     "postgres": ("psycopg",),
     "png": ("cairosvg",),
     "testing": ("hypothesis",),
+    "langchain": ("langchain",),
+    "openai-agents": ("openai-agents",),
 }
 """What each extra of the package brings."""
 
@@ -83,13 +93,41 @@ def check_config(_: Situation) -> Iterator[Finding]:
 def check_engine(situation: Situation) -> Iterator[Finding]:
     """Whether the context engine that is named is there."""
     from everlong.agent.engines import resolve_engine  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
 
-    said: list[str] = []
-    engine = resolve_engine(situation.settings, 128_000, warn=said.append)
+    plugins = Plugins(situation.settings)
+    plugins.load()  # what is wrong with other plugins is told by a check of its own
+    failed = plugins.failed.get(situation.settings.context.engine)
+    said = [] if failed is None else [str(failed)]
+    plugins.warn = said.append
+    engine = resolve_engine(situation.settings, 128_000, plugins=plugins, warn=said.append)
     for text in said:
         yield warn("engine", text, "everlong config set context.engine compressor")
     if not said:
         yield ok("engine", f"context.engine is {engine.name}")
+
+
+def check_plugins(situation: Situation) -> Iterator[Finding]:
+    """Which plugins are there, and whether those in use can be loaded."""
+    from everlong.cli.plugins_common import Listed  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.plugins_doctor import looked_at, missing_plugins  # noqa: PLC0415 - as above
+    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
+
+    plugins = Plugins(situation.settings)
+    listed = [one for one in Listed.of(plugins) if one.found.origin != "built-in"]
+    wrong = 0
+    for one in listed:
+        problems = looked_at(one.found).problems if one.is_active else [one.problem] if one.problem else []
+        for text in problems:
+            wrong += 1
+            make = fail if one.is_active else warn
+            yield make("plugins", f"{one.found.name}: {text}", f"everlong plugins doctor {one.found.name} tells more")
+    for text in missing_plugins(plugins, engine=False):
+        wrong += 1
+        yield fail("plugins", text, "everlong plugins list shows what is there")
+    if not wrong:
+        used = ", ".join(one.found.name for one in listed if one.is_active) or "none"
+        yield ok("plugins", f"{len(listed)} {'is' if len(listed) == 1 else 'are'} there; in use: {used}")
 
 
 def check_terminal(_: Situation) -> Iterator[Finding]:

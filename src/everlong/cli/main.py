@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 
 import click
 
@@ -20,6 +19,7 @@ from everlong.cli.config import config_group
 from everlong.cli.demo import demo_command
 from everlong.cli.doctor import doctor_command
 from everlong.cli.inspect import inspect_command
+from everlong.cli.plugins import plugins_group
 from everlong.cli.run import run_command
 from everlong.cli.serve import serve_command
 from everlong.cli.sessions import sessions_group
@@ -30,7 +30,7 @@ from everlong.errors import EverlongError
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
-@click.version_option(version("everlong"), prog_name="everlong")
+@click.version_option(package_name="everlong", prog_name="everlong")
 @click.pass_context
 def cli(context: click.Context, debug: bool) -> None:
     """Keep LLM agents going past the end of their context window; without a command, chat."""
@@ -48,6 +48,7 @@ cli.add_command(config_group)
 cli.add_command(demo_command)
 cli.add_command(doctor_command)
 cli.add_command(inspect_command)
+cli.add_command(plugins_group)
 cli.add_command(run_command)
 cli.add_command(serve_command)
 cli.add_command(sessions_group)

@@ -25,6 +25,7 @@ _SIDE = {
     "summary": ("call for a summary", "calls for summaries"),
     "memory": ("memory flush", "memory flushes"),
     "ping": ("ping", "pings"),
+    "plugin": ("call of a plugin", "calls of plugins"),
 }
 
 

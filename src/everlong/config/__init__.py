@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from everlong.config.edit import set_value
     from everlong.config.listing import SettingInfo, catalog
     from everlong.config.load import LoadedSettings, Origin, load_settings
+    from everlong.config.plugin_settings import PluginsSettings
     from everlong.config.settings import (
         AuxiliaryCompressionSettings,
         AuxiliarySettings,
@@ -47,6 +48,7 @@ __all__ = [
     "MemorySettings",
     "ModelSettings",
     "Origin",
+    "PluginsSettings",
     "PromptCachingSettings",
     "ProviderSettings",
     "SettingInfo",
@@ -78,6 +80,7 @@ _LATER = {
     "StoreSettings": "settings",
     "LoadedSettings": "load",
     "Origin": "load",
+    "PluginsSettings": "plugin_settings",
     "SettingInfo": "listing",
     "catalog": "listing",
     "load_settings": "load",

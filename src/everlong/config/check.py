@@ -81,7 +81,7 @@ def _key_of(location: tuple[int | str, ...]) -> str:
     for step in location:
         parts.append(str(step))
         key = ".".join(parts)
-        if key in catalog() and key != PLUGINS:
+        if key in catalog():
             return key  # what follows names the member of a union that was tried
         if key not in known:
             return key
@@ -101,7 +101,9 @@ def _sentence(key: str, detail: Any, place: str, remedy: str) -> str:
     if detail["type"] == "extra_forbidden" or not (key in sections() or key in catalog() or _is_plugin(key)):
         return unknown_setting(key, place).sentence
     value = shown(detail["input"])
-    if key in sections() and key != PLUGINS:
+    if key == PLUGINS:
+        return f"{key} ({place}) is {value}, but must be a mapping of plugin names to their own settings; {remedy}"
+    if key in sections():
         return f"{key} ({place}) is {value}, but must be a section with settings of its own; {remedy}"
     info = catalog().get(key)
     if info is None:  # a plugin whose name is no text

@@ -21,6 +21,9 @@ __all__ = ["Document", "parse_document", "parse_value", "read_document", "read_t
 
 BYTE_ORDER_MARK = "\ufeff"
 
+MOST_VALUES = 100_000
+"""A file that stands for more, by aliases of aliases, is meant to harm."""
+
 
 @dataclass(frozen=True)
 class Document:
@@ -62,7 +65,7 @@ def parse_document(text: str, name: str) -> Document:
         root = safe_yaml().compose(text)
         lines = {} if root is None else dict(_lines(root, "", 1))
         if root is not None:
-            _refuse_cycles(root, name, [])
+            _refuse_floods(root, name, [], {})
     except MarkedYAMLError as error:
         raise ConfigError(_syntax_problem(name, error)) from error
     except YAMLError as error:
@@ -110,15 +113,25 @@ def _lines(node: Node, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
         yield from _lines(value, f"{dotted}.", depth + 1)
 
 
-def _refuse_cycles(node: Node, name: str, above: list[Node]) -> None:
+def _refuse_floods(node: Node, name: str, above: list[Node], sizes: dict[int, int]) -> int:
+    """How many values a node stands for, each alias counted with all that it leads to; too many are refused."""
     if not isinstance(node.value, list):
-        return
+        return 1
+    if id(node) in sizes:
+        return sizes[id(node)]
+    line = node.start_mark.line + 1
     if any(node is outer for outer in above):
-        line = node.start_mark.line + 1
         raise ConfigError(f"{name} has a value at line {line} that contains itself; remove the alias (*) in it")
+    size = 1
     for entry in node.value:
         for inner in entry if isinstance(entry, tuple) else (entry,):
-            _refuse_cycles(inner, name, [*above, node])
+            size += _refuse_floods(inner, name, [*above, node], sizes)
+    if size > MOST_VALUES:
+        raise ConfigError(
+            f"{name} has a value at line {line} that stands for more than {MOST_VALUES:,} values; remove aliases (*)"
+        )
+    sizes[id(node)] = size
+    return size
 
 
 def _syntax_problem(name: str, error: Any) -> str:

@@ -36,7 +36,7 @@ def set_value(path: Path, key: str, value: str) -> Any:
 
 def _steps(key: str) -> list[str]:
     steps = key.split(".")
-    if key in catalog() and key not in {PLUGINS, *NAMED}:
+    if key in catalog() and key not in NAMED:
         return steps
     named = named_setting(key)
     if named is not None:
@@ -46,7 +46,7 @@ def _steps(key: str) -> list[str]:
     if key in sections():
         inside = [name for name in catalog() if name.startswith(f"{key}.")]
         inside += [f"{key}.NAME.{leaf}" for leaf in (named_settings(key) if key in NAMED else ())]
-        inside = inside or [f"{PLUGINS}.NAME.KEY"]
+        inside += [f"{PLUGINS}.NAME.KEY"] if key == PLUGINS else []
         raise ConfigError(f"{key} is a section, not a setting; set one of {', '.join(inside)}", key)
     problem = unknown_setting(key, "command line")
     raise ConfigError(problem.sentence, key)
@@ -55,7 +55,7 @@ def _steps(key: str) -> list[str]:
 def _understood(steps: list[str], text: str) -> Any:
     """The value that a text means for a setting: as YAML reads it, or, where that does not fit, the text itself."""
     parsed = parse_value(text)
-    if steps[0] == PLUGINS:
+    if steps[0] == PLUGINS and ".".join(steps) not in catalog():
         return parsed
     problems = problems_in(_nested(steps, parsed), lambda _: "command line", "give another value")
     # A model may be called "4" or "gpt: fast", which YAML takes for a number and a mapping.

@@ -20,7 +20,7 @@ from everlong.config.settings import ModelSettings, ProviderSettings, Settings
 __all__ = ["NAMED", "SettingInfo", "catalog", "named_section", "named_setting", "named_settings", "nearest", "sections"]
 
 PLUGINS = "plugins"
-"""The one section whose keys are not ours to check."""
+"""The section that has, beside its settings, one part per plugin that is not ours to check."""
 
 NAMED: dict[str, type[BaseModel]] = {
     "models": ModelSettings,
@@ -43,7 +43,7 @@ class SettingInfo:
 
 @cache
 def catalog() -> dict[str, SettingInfo]:
-    """Every setting by its dotted key, in the order of the documentation; ``plugins`` is one of them."""
+    """Every setting by its dotted key, in the order of the documentation."""
     return {info.key: info for info in _walk(Settings, "")}
 
 

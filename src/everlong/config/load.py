@@ -112,7 +112,7 @@ def _env_layer(env: Mapping[str, str]) -> _Layer:
         if not variable.startswith(PREFIX) or variable in RESERVED or not env[variable].strip():
             continue
         key = variable.removeprefix(PREFIX).lower().replace("__", ".")
-        if (key in catalog() and key not in {PLUGINS, *NAMED}) or named_setting(key):
+        if (key in catalog() and key not in NAMED) or named_setting(key):
             value: Any = None if env[variable].strip() == "null" else env[variable]
         elif key.startswith(f"{PLUGINS}.") and all(key.split(".")):
             value = parse_value(env[variable])
@@ -190,7 +190,8 @@ def _variable(key: str) -> str:
 
 def _unknown_variable(variable: str, key: str) -> Problem:
     if key in sections():
-        example = next((_variable(name) for name in catalog() if name.startswith(f"{key}.")), f"{variable}__NAME__KEY")
+        inside = (_variable(name) for name in catalog() if name.startswith(f"{key}.") and key != PLUGINS)
+        example = next(inside, f"{variable}__NAME__KEY")
         return Problem(key, f"env {variable} names a section; set one of its keys, such as {example}")
     meant = nearest(variable, [*map(_variable, catalog()), *RESERVED])
     if meant is None:

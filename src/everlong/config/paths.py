@@ -6,10 +6,17 @@ This module finds paths; it does not read files and knows no setting.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["config_home", "data_home", "new_project_config_path", "project_config_path", "user_config_path"]
+__all__ = [
+    "config_home",
+    "data_home",
+    "new_project_config_path",
+    "project_config_path",
+    "project_folder",
+    "user_config_path",
+]
 
 FILE_NAME = "config.yaml"
 PROJECT_FOLDER = ".everlong"
@@ -42,12 +49,7 @@ def user_config_path(env: Mapping[str, str] | None = None) -> Path:
 
 def project_config_path(cwd: Path | None = None) -> Path | None:
     """The nearest ``.everlong/config.yaml`` at or above a folder, below the home directory; None if there is none."""
-    start = (Path.cwd() if cwd is None else cwd).absolute()
-    home = _home()
-    for folder in (start, *start.parents):
-        # The home directory itself is no project: what is there is meant for every project.
-        if folder == home:
-            return None
+    for folder in _upwards(cwd):
         candidate = folder / PROJECT_FOLDER / FILE_NAME
         # os.path, because Path.is_file raises for a folder that may not be looked into.
         if os.path.isfile(candidate):  # noqa: PTH113
@@ -55,9 +57,31 @@ def project_config_path(cwd: Path | None = None) -> Path | None:
     return None
 
 
+def project_folder(cwd: Path | None = None) -> Path | None:
+    """The nearest folder at or above a folder that has configuration or plugins of its own; None if there is none."""
+    own = config_home().absolute()
+    for folder in _upwards(cwd):
+        mine = folder / PROJECT_FOLDER
+        if mine == own:  # somebody keeps their own configuration under that name
+            continue
+        if os.path.isfile(mine / FILE_NAME) or os.path.isdir(mine / "plugins"):  # noqa: PTH112, PTH113 - as above
+            return folder
+    return None
+
+
 def new_project_config_path(cwd: Path | None = None) -> Path:
     """Where a project's first ``config.yaml`` goes: directly in the given folder."""
     return (Path.cwd() if cwd is None else cwd).absolute() / PROJECT_FOLDER / FILE_NAME
+
+
+def _upwards(cwd: Path | None) -> Iterator[Path]:
+    """A folder and those above it, up to the home directory, which is no project: what is there is for all of them."""
+    start = (Path.cwd() if cwd is None else cwd).absolute()
+    home = _home()
+    for folder in (start, *start.parents):
+        if folder == home:
+            return
+        yield folder
 
 
 def _home() -> Path | None:

@@ -7,13 +7,14 @@ environment and flags are the business of `everlong.config.load`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from everlong.config.agent_settings import AgentSettings
 from everlong.config.fields import DatabaseUrl, Flag, Name, Price, Ratio, Threshold, WebAddress, Whole
 from everlong.config.fields import Section as _Section
 from everlong.config.fields import setting as _setting
 from everlong.config.gateway_settings import GatewaySettings
+from everlong.config.plugin_settings import PluginsSettings
 from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
 
 __all__ = [
@@ -164,6 +165,12 @@ class ContextSettings(_Section):
         "compressor, or the name of an installed engine",
         "Name of the context engine; an engine is active only if it is named here.",
     )
+    engine_seconds: Whole = _setting(
+        60,
+        "a whole number from 1 to 1,000,000,000",
+        "How many seconds one call of an engine that is not built in may take; then the built-in one takes over.",
+        ge=1,
+    )
 
 
 class MemorySettings(_Section):
@@ -286,8 +293,4 @@ class Settings(_Section):
     providers: dict[Name, ProviderSettings] = _setting(
         {}, "a mapping of provider names to their settings", "Endpoints that serve models."
     )
-    plugins: dict[str, Any] = _setting(
-        {},
-        "a mapping of plugin names to their own settings",
-        "Settings of plugins, one section per plugin name.",
-    )
+    plugins: PluginsSettings = PluginsSettings()

@@ -3,6 +3,7 @@
 from everlong.context.compressor import ContextCompressor
 from everlong.context.engine import ContextEngine
 from everlong.context.explain import ExplainedLine, Explanation, Verdict
+from everlong.context.invariants import repair_messages
 from everlong.context.report import Boundaries, CompactionReport, Quality, SummarizerInput
 from everlong.context.summarize import MendingSummarizer, Summarizer, SummaryRequest, Weakness
 from everlong.context.summary.chain import SummarizerChain
@@ -31,4 +32,5 @@ __all__ = [
     "Verdict",
     "WarmPrefixSummarizer",
     "Weakness",
+    "repair_messages",
 ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from everlong.config import CompressionValues
+from everlong.context.grounds import AutomaticThreshold, ThresholdGrounds
 from everlong.errors import ConfigError
-from everlong.tokens import Prices, Workload, cheapest_threshold
+from everlong.tokens import Prices, Workload, threshold_sums
 
 SUMMARY_SHARE_OF_WINDOW = 0.05
 FLOOR_SHARE_OF_WINDOW = 0.75
@@ -30,6 +31,8 @@ class Budgets:
     summary_cap: int
     summary_floor: int
     summary_ratio: float
+    grounds: ThresholdGrounds
+    """Where the threshold comes from."""
 
     def summary_tokens(self, content_tokens: int) -> int:
         """What a summary of so much content may take."""
@@ -44,7 +47,8 @@ def compute_budgets(settings: CompressionValues, context_length: int) -> Budgets
             "give the size of the model's window, for example 200000",
             key="context_length",
         )
-    threshold = threshold_tokens(settings, context_length)
+    grounds = _grounds(settings, context_length)
+    threshold = grounds.threshold_tokens
     cap = max(1, min(int(context_length * SUMMARY_SHARE_OF_WINDOW), settings.summary_max_tokens))
     return Budgets(
         context_length=context_length,
@@ -53,25 +57,42 @@ def compute_budgets(settings: CompressionValues, context_length: int) -> Budgets
         summary_cap=cap,
         summary_floor=min(settings.summary_min_tokens, cap),
         summary_ratio=settings.summary_ratio,
+        grounds=grounds,
     )
 
 
 def threshold_tokens(settings: CompressionValues, context_length: int) -> int:
     """Where compaction starts: the user's share as it is, the default share with a floor for small windows."""
-    share = CompressionValues().threshold if settings.threshold == "auto" else settings.threshold
-    tokens = int(context_length * float(share))
-    if settings.threshold_is_explicit and settings.threshold != "auto":
-        return tokens
+    return _grounds(settings, context_length).threshold_tokens
+
+
+def _grounds(settings: CompressionValues, context_length: int) -> ThresholdGrounds:
+    share = float(CompressionValues().threshold if settings.threshold == "auto" else settings.threshold)
+    tokens, is_auto = int(context_length * share), settings.threshold == "auto"
+    if settings.threshold_is_explicit and not is_auto:
+        return ThresholdGrounds(tokens, context_length, share, tokens, is_set=True)
     floor = min(settings.minimum_context_length, int(context_length * FLOOR_SHARE_OF_WINDOW))
-    return max(tokens, floor)
+    return ThresholdGrounds(max(tokens, floor), context_length, share, tokens, floor_tokens=floor, is_auto=is_auto)
 
 
 def automatic_budgets(
-    settings: CompressionValues, context_length: int, prefix_tokens: int, growth_per_call: float, prices: Prices
+    settings: CompressionValues,
+    context_length: int,
+    prefix_tokens: int,
+    growth_per_call: float,
+    prices: Prices,
+    calls: int = 0,
 ) -> Budgets:
     """The budgets with the threshold at which a conversation that grows like this costs least."""
     usual = compute_budgets(settings, context_length)
     work = Workload(prefix_tokens, usual.summary_cap, 0, growth_per_call, tail_share=settings.target_ratio)
     ceiling = context_length - int(min(REPLY_RESERVE, context_length * RESERVED_SHARE))
-    threshold = cheapest_threshold(work, prices, ceiling, usual=usual.threshold_tokens)
-    return replace(usual, threshold_tokens=threshold, tail_tokens=int(threshold * settings.target_ratio))
+    sums = threshold_sums(work, prices, ceiling, usual=usual.threshold_tokens)
+    threshold = sums.threshold
+    automatic = AutomaticThreshold(work, prices, sums, calls)
+    return replace(
+        usual,
+        threshold_tokens=threshold,
+        tail_tokens=int(threshold * settings.target_ratio),
+        grounds=replace(usual.grounds, threshold_tokens=threshold, automatic=automatic),
+    )

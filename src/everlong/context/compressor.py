@@ -17,6 +17,7 @@ from everlong.context.budget import Budgets, automatic_budgets, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
 from everlong.context.explain import Explanation
+from everlong.context.grounds import HeldBack, LeftAlone
 from everlong.context.habits import Habits
 from everlong.context.literals import is_summary
 from everlong.context.recognise import digest_of
@@ -36,6 +37,8 @@ _WORTHWHILE = 0.10
 _PATIENCE = 2
 """So many unhelpful compactions in a row, and the next waits until the conversation has grown."""
 
+_MOST_HELD_BACK = 5
+"""So many compactions that were not made an engine remembers."""
 _MOST_EMITTED = 1_000
 """So many summaries of its own an engine knows again by their digest."""
 
@@ -75,7 +78,9 @@ class ContextCompressor(ContextEngine):
         self._sent: list[Message] | None = None
         self._clock = clock
         self._habits = Habits()
-        self._unhelpful = 0
+        self.held_back: list[HeldBack] = []
+        """The last compactions that were due and not made, oldest first."""
+        self._unhelpful: list[float] = []
         self._tokens_when_unhelpful = 0
         self._emitted: list[str] = []
         self._set_window(context_length)
@@ -144,7 +149,9 @@ class ContextCompressor(ContextEngine):
         habits = self._habits
         prices = replace(self.prices, cold_share=max(self.prices.cold_share, habits.cold_share))
         prefix = max(self.overhead_tokens, habits.first_prompt)
-        self._use(automatic_budgets(self.settings, self.context_length, prefix, habits.mean_growth, prices))
+        self._use(
+            automatic_budgets(self.settings, self.context_length, prefix, habits.mean_growth, prices, habits.calls)
+        )
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Whether the threshold is reached, and compacting is not known to be in vain."""
@@ -153,9 +160,13 @@ class ContextCompressor(ContextEngine):
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
         if tokens < self.threshold_tokens:
             return False
-        if self._unhelpful >= _PATIENCE:
-            return tokens >= self._tokens_when_unhelpful + self._budgets.tail_tokens
-        return True
+        if len(self._unhelpful) < _PATIENCE:
+            return True
+        held = self._held(tokens, tuple(self._unhelpful))
+        if tokens >= held.next_at:
+            return True
+        self._hold_back(held)
+        return False
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Whether a request about to be sent is over the threshold, by what is known of its tokens."""
@@ -168,7 +179,26 @@ class ContextCompressor(ContextEngine):
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Whether there is anything between head and tail that is not already a summary."""
-        return Compaction(self.request_for(checked_messages(messages))).has_new_turns
+        has_some = Compaction(self.request_for(checked_messages(messages))).has_new_turns
+        if not has_some:
+            self._hold_back(self._held(self.estimate_tokens(messages)))
+        return has_some
+
+    def _held(self, tokens: int, saved: tuple[float, ...] = ()) -> HeldBack:
+        return HeldBack(tokens, self.threshold_tokens, saved, self._tokens_when_unhelpful, self._budgets.tail_tokens)
+
+    def _hold_back(self, held: HeldBack) -> None:
+        """Note a compaction that is not made; while it waits for the same thing, its newest figures count."""
+        if held.tokens < held.threshold_tokens:
+            return  # it was not due
+        last = self.held_back[-1] if self.held_back else None
+        same = last is not None and (last.saved, last.tokens_then) == (held.saved, held.tokens_then)
+        self.held_back = [*(self.held_back[:-1] if same else self.held_back), held][-_MOST_HELD_BACK:]
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """The summarizers that failed and are not asked now."""
+        return self._writer.left_alone
 
     # -- compacting ------------------------------------------------------------------------------------------------
 
@@ -264,9 +294,9 @@ class ContextCompressor(ContextEngine):
 
     def _remember_help(self, report: CompactionReport) -> None:
         if report.saved_share >= _WORTHWHILE:
-            self._unhelpful = 0
+            self._unhelpful = []
             return
-        self._unhelpful += 1
+        self._unhelpful = [*self._unhelpful, report.saved_share][-_PATIENCE:]
         self._tokens_when_unhelpful = self.last_prompt_tokens
 
     # -- life cycle ------------------------------------------------------------------------------------------------
@@ -277,7 +307,8 @@ class ContextCompressor(ContextEngine):
         self._writer.reset()
         self._sent = None
         self._habits = Habits()
-        self._unhelpful = 0
+        self._unhelpful = []
+        self.held_back = []
         self._emitted = []
         self.last_report = None
         self._set_window(self.context_length)
@@ -298,7 +329,7 @@ class ContextCompressor(ContextEngine):
             self._counter = MessageCounter(counter_for(model))
             self._calibration = Calibration(self._counter)
             self._sent = None
-        self._unhelpful = 0
+        self._unhelpful = []
         self._set_window(context_length)
 
 

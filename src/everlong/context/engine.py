@@ -11,10 +11,11 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any
 
+from everlong.context.elsewhere import ElsewhereMethods
 from everlong.model import Message
 
 
-class ContextEngine(ABC):
+class ContextEngine(ElsewhereMethods, ABC):
     """Base of all context engines; a host may read the attributes below at any time."""
 
     last_prompt_tokens: int = 0
@@ -49,10 +50,10 @@ class ContextEngine(ABC):
     ) -> list[Message]:
         """A shorter list that is a valid message sequence; the input is left as it was."""
 
-    def on_session_start(self, session_id: str, **kwargs: Any) -> None:  # noqa: B027 - optional for engines
+    def on_session_start(self, session_id: str, **kwargs: Any) -> None:
         """A conversation begins or goes on under a new session id."""
 
-    def on_session_end(self, session_id: str, messages: list[Message]) -> None:  # noqa: B027 - optional for engines
+    def on_session_end(self, session_id: str, messages: list[Message]) -> None:
         """A conversation has really ended: exit, reset or expiry, never a single turn."""
 
     def on_session_reset(self) -> None:

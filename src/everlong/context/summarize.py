@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from everlong.context.grounds import LeftAlone
 from everlong.context.shorten import TextCount
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
@@ -121,7 +122,17 @@ class SummaryWriter:
         self._cooldown = cooldown_seconds
         self._clock = clock
         self._cooling_until: float | None = None
+        self._failure = ""
         self._unusable = 0
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """Who failed and is not asked now: the chosen summarizer, or those of its own that it leaves alone."""
+        inner: list[LeftAlone] = list(getattr(self._chosen, "left_alone", ()))
+        left = (self._cooling_until or 0.0) - self._clock() if self._cooling_until is not None else 0.0
+        if self._chosen is None or left <= 0:
+            return inner
+        return [LeftAlone(self._chosen.name, self._failure, left, self._cooldown), *inner]
 
     @property
     def chosen(self) -> Summarizer | None:
@@ -164,7 +175,8 @@ class SummaryWriter:
             answer: object = chosen.summarize(request)
         except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported, not hidden
             self._cooling_until = self._clock() + self._cooldown
-            return self._extract(request, f"{chosen.name}: {type(error).__name__}: {error}")
+            self._failure = f"{type(error).__name__}: {error}"
+            return self._extract(request, f"{chosen.name}: {self._failure}")
         return self._improved(chosen, answer, request, yardstick)
 
     def _improved(self, chosen: Summarizer, answer: object, request: SummaryRequest, yardstick: Yardstick) -> Written:
@@ -182,6 +194,7 @@ class SummaryWriter:
             self._unusable += 1
             if self._unusable >= _PATIENCE:
                 self._cooling_until = self._clock() + self._cooldown
+                self._failure = "; ".join(problems)
             unusable = self._extract(request, f"{chosen.name}: {'; '.join(problems)}", problems)
             return unusable._replace(invented=invented)
         self._unusable, self._cooling_until = 0, None

@@ -206,6 +206,13 @@ class Keeper:
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
+    def catch_up(self, line: Line) -> bool:
+        """Put the view in force into a conversation that has an older one, or none; whether there was another."""
+        if self.view_in_force(line.branch) in {None, line.view.view_id if line.view is not None else None}:
+            return False
+        before, line.view = line.view, applied_view(self.store, self.dialect, line)
+        return line.view is not None and (before is None or before.view_id != line.view.view_id)
+
     def compacted(self, line: Line, engine: ContextEngine, occasion: Occasion, **options: Any) -> Compacted:
         """Have an engine compact a conversation, and put the view into the form of the API."""
         done = self.store.compact(line.branch, engine, occasion, roll_over=line.session, **options)

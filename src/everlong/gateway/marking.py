@@ -5,6 +5,7 @@ Only where the provider takes them; everywhere else, and where the client has it
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import orjson
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["marked"]
 
 _MARKER = b'"cache_control"'
+_LARGE = re.compile(rb"[:,\[\s]-?\d{19}")
+"""A number that would not come back as it was, or a text that looks like one."""
 
 
 def marked(line: Line, body: bytes, model: str, provider: str, settings: PromptCachingSettings) -> bytes:
     """The body with markers by the strategy of the settings."""
-    if _MARKER in body:
+    if _MARKER in body or _LARGE.search(body) is not None:
         return body
     if line.cache is None:
         line.cache = PromptCache(model, provider, settings=settings, warn=lambda _: None)

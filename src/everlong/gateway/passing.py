@@ -33,6 +33,8 @@ class Passing:
     visits: Visits
     visit: Visit | None = None
     warning: str = ""
+    is_over: bool = False
+    """Whether it is known what came of it."""
     is_unstored: bool = False
     """Whether the database was away when it came."""
     account: Account = field(init=False)

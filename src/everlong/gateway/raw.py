@@ -65,22 +65,22 @@ def read_body(body: bytes, list_name: str) -> Read:
     start = scanner.place
     entries = scanner.entries()
     end = scanner.place - 1
-    return Read(before, scanner.rest(before), start, end, entries)
+    return Read(before, scanner.rest({list_name, *before}), start, end, entries)
 
 
-def read_more(body: bytes, known: Read, place: int) -> Read:
+def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
     """Read a body that is the same as a known one up to a place, which is the end of an entry of its list."""
     scanner = _Scanner(body, place)
     entries = scanner.entries(goes_on=place > known.start)
     end = scanner.place - 1
-    return Read(known.before, scanner.rest(known.before), known.start, end, entries)
+    return Read(known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
 
 
 def spliced(body: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
     """The body with some stretches replaced; they must not overlap."""
     parts: list[bytes] = []
     place = 0
-    for start, end, instead in sorted(changes):
+    for start, end, instead in sorted(changes, key=lambda change: change[:2]):
         parts += (body[place:start], instead)
         place = end
     parts.append(body[place:])
@@ -132,7 +132,7 @@ class _Scanner:
         self._at += 1
         return found
 
-    def rest(self, before: dict[str, Span]) -> dict[str, Span]:
+    def rest(self, before: set[str]) -> dict[str, Span]:
         """The fields after the list, to the end of the body."""
         found: dict[str, Span] = {}
         self._comma("}")
@@ -155,13 +155,14 @@ class _Scanner:
 
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")
+        start = self.place - 1
         try:
-            name: str
-            name, self._at = scanstring(self._text, self._at, False)
+            _, self._at = scanstring(self._text, self._at, False)
         except ValueError as error:
             raise Broken(str(error)) from error
+        name = meant(self._body[start : self.place])
         self._expect(":", "a colon is missing")
-        return name
+        return str(name)
 
     def _value(self) -> Span:
         self._skip()

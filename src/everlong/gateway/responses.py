@@ -11,6 +11,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.gateway.items import Asked, asked, messages_of
@@ -45,11 +46,14 @@ class _Begun(NamedTuple):
     branch: Branch
 
 
-class Call(NamedTuple):
+@dataclass(slots=True)
+class Call:
     """A request that is under way."""
 
     asked: Asked
     begun: asyncio.Future[_Begun]
+    is_over: bool = False
+    """Whether it is known what came of it."""
 
 
 class Responses:
@@ -67,7 +71,10 @@ class Responses:
         return Call(said, self._writer.submit(lambda: self._begin(said, place, hint)))
 
     async def finish(self, call: Call, ended: Ended) -> None:
-        """Store what became of it."""
+        """Store what became of it, the first time that something is told."""
+        if call.is_over:
+            return
+        call.is_over = True
         begun = await call.begun
         reply = ended.reply
         usage = None if reply is None else {**reply.usage.to_dict(), **_names(call.asked, reply)}

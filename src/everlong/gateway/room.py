@@ -112,6 +112,8 @@ class Room:
         occasion = Occasion(reason, line.session, visit.model, str(window))
 
         def work() -> str:
+            if keeper.catch_up(line) and target is None:
+                return "unchanged"  # it was compacted while this request came
             engine = ContextCompressor(
                 window, settings=self._settings, summarizer=self._summarizer(), model=visit.model
             )

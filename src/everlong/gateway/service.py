@@ -230,6 +230,9 @@ class Gateway:
 
     async def _finish(self, passing: Passing, ended: Ended, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
+        if passing.is_over:  # clients hang up as soon as they have the last event
+            return
+        passing.is_over = True
         visit = passing.visit
         if visit is None:
             if passing.is_unstored:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from everlong.errors import EverlongError, StoreBusy, StoreFull, StoreUnavailable
+from everlong.gateway.raw import dumped
 from everlong.model import Message
 
 __all__ = ["AWAY", "Spool", "Spooled"]
@@ -68,7 +69,7 @@ class Spool:
         if self._file < 0:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        line = orjson.dumps(entry, default=str) + b"\n"
+        line = dumped(list(entry)) + b"\n"
         os.write(self._file, line)
         self._size += len(line)
         self._number += 1
@@ -150,7 +151,7 @@ class Spool:
 
 def _put_aside(path: Path, entry: Spooled, error: Exception) -> None:
     with path.with_suffix(".broken").open("ab") as aside:
-        aside.write(orjson.dumps([str(error), *entry], default=str) + b"\n")
+        aside.write(dumped([str(error), *entry]) + b"\n")
 
 
 def _is_alive(path: Path) -> bool:

@@ -1,7 +1,9 @@
 """Group commit for the gateway: what many requests store at once shares one transaction.
 
 One thread does the writing (a file lets only one in at a time anyway); a database server is written to by several, and
-what belongs to one conversation stays in one of them. Whoever waits is told after the commit. Knows no table.
+what belongs to one conversation stays in one of them. Work that can wait is gathered for a moment, and handed over
+together: to wake a thread for each would cost more than the work. Whoever waits is told after the commit. Knows no
+table.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -29,75 +30,61 @@ _GATHER_SECONDS = 0.02
 
 class _Job(NamedTuple):
     work: Callable[[], Any]
-    done: Callable[[Any, BaseException | None], None]
-    can_wait: bool
+    future: asyncio.Future[Any]
 
 
-class Writer:
-    """Does work that writes to one database."""
+class _Lane:
+    """One writing thread, and what waits for it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        count = 1 if database.backend.name == "sqlite" else _THREADS
-        self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(count)]
-        self._threads = [
-            threading.Thread(target=self._work, args=(one,), name="everlong-writer", daemon=True)
-            for one in self._queues
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._handed: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._gathered: list[_Job] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.waiting = 0
+        self._thread = threading.Thread(target=self._work, name="everlong-writer", daemon=True)
+        self._thread.start()
 
-    def submit(self, work: Callable[[], T], key: int = 0, *, can_wait: bool = False) -> asyncio.Future[T]:
-        """Do work; the future is there when it is committed. Works with one key are done in order.
-
-        Work that ``can_wait`` does so for a moment, to share its commit with more.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-
-        def settle(value: Any, error: BaseException | None) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(value)
-            else:
-                future.set_exception(error)
-
-        def done(value: Any, error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(settle, value, error)
-
-        self._queues[key % len(self._queues)].put(_Job(work, done, can_wait))
-        return future
-
-    @property
-    def waiting(self) -> int:
-        """Works that have not begun."""
-        return sum(one.qsize() for one in self._queues)
+    def add(self, job: _Job, *, can_wait: bool) -> None:
+        self.waiting += 1
+        self._gathered.append(job)
+        if not can_wait or len(self._gathered) >= _AT_ONCE:
+            self._hand_over()
+        elif self._timer is None:
+            self._timer = job.future.get_loop().call_later(_GATHER_SECONDS, self._hand_over)
 
     def close(self) -> None:
-        """Do what was submitted, and stop."""
-        for one in self._queues:
-            one.put(None)
-        for thread in self._threads:
-            thread.join()
+        """Called in another thread than the loop's, which has ended."""
+        self._handed.put(self._gathered)
+        self._handed.put(None)
+        self._thread.join()
 
-    def _work(self, waiting: queue.SimpleQueue[_Job | None]) -> None:
-        while (job := waiting.get()) is not None:
-            jobs = [job]
-            until = time.monotonic() + _GATHER_SECONDS
-            while len(jobs) < _AT_ONCE and job is not None:
-                left = until - time.monotonic() if all(one.can_wait for one in jobs) else 0.0
-                try:
-                    job = waiting.get(timeout=left) if left > 0 else waiting.get_nowait()
-                except queue.Empty:
-                    break
-                if job is not None:
-                    jobs.append(job)
-            self._together(jobs)
-            if job is None:
+    def _hand_over(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        jobs, self._gathered = self._gathered, []
+        if jobs:
+            self._handed.put(jobs)
+
+    # -- in the thread -------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (jobs := self._handed.get()) is not None:
+            is_over = False
+            while len(jobs) < _AT_ONCE and not self._handed.empty():
+                more = self._handed.get()
+                is_over = more is None
+                jobs += more or []
+            results = self._together(jobs)
+            if results:
+                loop = results[0][0].future.get_loop()
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(self._settle, results)
+            if is_over:
                 return
 
-    def _together(self, jobs: list[_Job]) -> None:
+    def _together(self, jobs: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         results: list[tuple[_Job, Any, BaseException | None]] = []
         try:
             with self._database.batch():
@@ -107,6 +94,42 @@ class Writer:
                     except Exception as error:  # noqa: BLE001 - whoever waits for it is told
                         results.append((job, None, error))
         except Exception as error:  # noqa: BLE001 - nothing was committed, so nobody may believe it
-            results = [(job, None, error) for job in jobs]
-        for job, value, problem in results:
-            job.done(value, problem)
+            return [(job, None, error) for job in jobs]
+        return results
+
+    def _settle(self, results: list[tuple[_Job, Any, BaseException | None]]) -> None:
+        self.waiting -= len(results)
+        for job, value, error in results:
+            if job.future.cancelled():
+                continue
+            if error is None:
+                job.future.set_result(value)
+            else:
+                job.future.set_exception(error)
+
+
+class Writer:
+    """Does work that writes to one database."""
+
+    def __init__(self, database: Database) -> None:
+        count = 1 if database.backend.name == "sqlite" else _THREADS
+        self._lanes = [_Lane(database) for _ in range(count)]
+
+    def submit(self, work: Callable[[], T], key: int = 0, *, can_wait: bool = False) -> asyncio.Future[T]:
+        """Do work; the future is there when it is committed. Works with one key are done in order.
+
+        Work that ``can_wait`` does so for a moment, to share its commit with more.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._lanes[key % len(self._lanes)].add(_Job(work, future), can_wait=can_wait)
+        return future
+
+    @property
+    def waiting(self) -> int:
+        """Works that are not committed yet."""
+        return sum(lane.waiting for lane in self._lanes)
+
+    def close(self) -> None:
+        """Do what was submitted, and stop."""
+        for lane in self._lanes:
+            lane.close()

@@ -80,9 +80,16 @@ class MemoryManager:
 
     @classmethod
     def from_settings(
-        cls, settings: Settings, folder: Path | str | None = None, warn: Warn | None = None
+        cls,
+        settings: Settings,
+        folder: Path | str | None = None,
+        warn: Warn | None = None,
+        offered: Sequence[tuple[str, MemoryProvider]] = (),
     ) -> MemoryManager:
-        """The memory that the ``memory`` section describes; an external provider that cannot be had is a warning."""
+        """The memory that the ``memory`` section describes; an external provider that cannot be had is a warning.
+
+        ``offered`` are providers that plugins registered, each with its plugin's name; it answers to both names.
+        """
         chosen = settings.memory
         warn = warn or logging.getLogger("everlong.memory").warning
         providers: list[MemoryProvider] = []
@@ -90,10 +97,10 @@ class MemoryManager:
             wait = min(5.0, chosen.timeout_seconds / 2)
             providers.append(NotesMemory(folder, budget_tokens=chosen.budget_tokens, wait_seconds=wait))
             if chosen.provider is not None:
-                options = settings.plugins.get(chosen.provider)
                 try:
                     providers.append(
-                        external_provider(chosen.provider, options if isinstance(options, Mapping) else None)
+                        _offered(chosen.provider, offered)
+                        or external_provider(chosen.provider, settings.plugins.section(chosen.provider))
                     )
                 except ConfigError as error:
                     warn(f"{error}; this session goes on without it")
@@ -295,3 +302,14 @@ def _copy(value: Any) -> Any:
 
 def _error(problem: str) -> str:
     return json.dumps({"error": problem}, ensure_ascii=False)
+
+
+def _offered(name: str, offered: Sequence[tuple[str, MemoryProvider]]) -> MemoryProvider | None:
+    """The provider of that name among those that plugins registered."""
+    for plugin, provider in offered:
+        try:
+            if name in {plugin, provider.name}:
+                return provider
+        except Exception as error:  # noqa: BLE001 - foreign code that cannot tell its name; it is not the one
+            logging.getLogger("everlong.memory").debug("a provider of %s has no name: %s", plugin, described(error))
+    return None

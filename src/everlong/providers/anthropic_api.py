@@ -15,7 +15,7 @@ from everlong.model import Message
 from everlong.model.message import ToolCall
 from everlong.providers.anthropic_request import anthropic_body, anthropic_reply
 from everlong.providers.base import CallOptions, Event, Reply, TextDelta, ThinkingDelta, ToolCallMade
-from everlong.providers.client import ClientProvider, Gathering, needed
+from everlong.providers.client import ClientProvider, Gathering, need
 from everlong.providers.served import listed_window
 from everlong.wire.blocks import INVALID
 
@@ -32,7 +32,6 @@ class AnthropicProvider(ClientProvider):
     """One model of the Anthropic Messages API, or of any endpoint that speaks it."""
 
     takes_markers = True
-    _client: Anthropic
     _required = ("model", "max_tokens", "messages")
 
     def __init__(
@@ -44,16 +43,20 @@ class AnthropicProvider(ClientProvider):
         name: str = "anthropic",
         timeout: float = 600.0,
     ) -> None:
-        with needed("anthropic", "Claude"):
+        need("anthropic", "Claude")
+
+        def client() -> Anthropic:
             import anthropic  # noqa: PLC0415 - an optional package, and slow to load
-        client = anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+
+            return anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+
         super().__init__(model, name, client)
 
     def served_context_length(self) -> int | None:
         """The model's window as the API lists it, or as a server of another maker that speaks this format does."""
         try:
             with self._failures():
-                found = self._client.models.retrieve(self.model).max_input_tokens
+                found: int | None = self._client.models.retrieve(self.model).max_input_tokens
         except RequestRefused as error:
             if error.status != 404:
                 raise

@@ -31,7 +31,7 @@ from everlong.providers.names import ModelName, endpoint_for, parse_model_name
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["CHEAPER", "AskModel", "ProviderSummarizer", "completer", "summarizer_for"]
+__all__ = ["CHEAPER", "AskModel", "ProviderSummarizer", "auxiliary_connection", "completer", "summarizer_for"]
 
 CHEAPER: dict[str, str] = {
     "anthropic": "claude-haiku-5-5",
@@ -138,24 +138,9 @@ def summarizer_for(
         ConfigError: the settings name a provider or a model that cannot be found.
         AuthenticationFailed: the provider that the settings name has no key.
     """
-    chosen = settings.auxiliary.compression
     catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
-    members: list[Summarizer] = []
-    if chosen.base_url is not None:
-        members.append(ProviderSummarizer(_at_address(settings, chosen.base_url, catalogue, env), progress, ask))
-    elif chosen.provider == "auto":
-        picked = _picked(settings, main, catalogue, env)
-        members += [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
-    elif chosen.provider != "main":
-        model = chosen.model or CHEAPER.get(chosen.provider)
-        if model is None:
-            endpoint_for(chosen.provider, settings.providers)
-            raise ConfigError(
-                f"auxiliary.compression.model is null, and there is no usual model of {chosen.provider}; name one",
-                key="auxiliary.compression.model",
-            )
-        name = str(ModelName(chosen.provider, model))
-        members.append(ProviderSummarizer(connect(name, settings, catalogue=catalogue, env=env), progress, ask))
+    picked = auxiliary_connection(settings, main, catalogue=catalogue, env=env)
+    members: list[Summarizer] = [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
     if main is not None:
         warm = WarmPrefixSummarizer(
             main_complete or completer(main, ask), window=main.info.context_length, name=f"{main.model_name} (warm)"
@@ -163,6 +148,37 @@ def summarizer_for(
         members += [warm, ProviderSummarizer(main, progress, ask)]
     cooldown = settings.compression.failure_cooldown_seconds
     return SummarizerChain(members, cooldown_seconds=cooldown) if members else None
+
+
+def auxiliary_connection(
+    settings: Settings,
+    main: Connection | None = None,
+    *,
+    catalogue: Catalogue | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Connection | None:
+    """The model that ``auxiliary.compression`` names or that is picked; None where the main one is meant.
+
+    Raises:
+        ConfigError: the settings name a provider or a model that cannot be found.
+        AuthenticationFailed: the provider that the settings name has no key.
+    """
+    chosen = settings.auxiliary.compression
+    catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
+    if chosen.base_url is not None:
+        return _at_address(settings, chosen.base_url, catalogue, env)
+    if chosen.provider == "auto":
+        return _picked(settings, main, catalogue, env)
+    if chosen.provider == "main":
+        return None
+    model = chosen.model or CHEAPER.get(chosen.provider)
+    if model is None:
+        endpoint_for(chosen.provider, settings.providers)
+        raise ConfigError(
+            f"auxiliary.compression.model is null, and there is no usual model of {chosen.provider}; name one",
+            key="auxiliary.compression.model",
+        )
+    return connect(str(ModelName(chosen.provider, model)), settings, catalogue=catalogue, env=env)
 
 
 def _at_address(settings: Settings, base_url: str, catalogue: Catalogue, env: Mapping[str, str] | None) -> Connection:
@@ -203,15 +219,17 @@ def _picked(
     chosen = settings.auxiliary.compression
     if chosen.model is not None:
         return connect(_full_name(chosen.model, main), settings, catalogue=catalogue, env=env)
+    if main is not None and main.info.prices is None:
+        return None  # none is known to be cheaper
     order = list(CHEAPER)
     if main is not None and main.endpoint.name in order:
         order.sort(key=lambda name: name != main.endpoint.name)
     for provider in order:
         endpoint = endpoint_for(provider, settings.providers)
         name = ModelName(provider, CHEAPER[provider])
-        if key_source(endpoint, env) is None:
-            continue
         if main is not None and not _is_cheaper(catalogue.info(name, endpoint).prices, main.info.prices):
+            continue
+        if key_source(endpoint, env) is None:  # asked last, because a keyring takes its time
             continue
         return connect(str(name), settings, catalogue=catalogue, env=env)
     return None

@@ -76,7 +76,10 @@ class Catalogue:
 
     def info(self, name: ModelName, endpoint: Endpoint, ask: Callable[[], int | None] | None = None) -> ModelInfo:
         """What is known of a model; ``ask`` asks its server for the window, once, if nothing else tells it."""
-        entry = _entry(name.model, endpoint.catalogue)
+        own = self._setting(name)
+        # Of a server of one's own the catalogue can tell the window only; it is slow to load.
+        is_needed = endpoint.catalogue is not None or own is None or own.context_length is None
+        entry = _entry(name.model, endpoint.catalogue) if is_needed else None
         length, source = self._window(name, endpoint, entry, ask)
         learned = self._learned.get(name)
         if learned is not None and learned < length:

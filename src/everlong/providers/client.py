@@ -6,9 +6,11 @@ format. Retries are the business of `retry`.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, ClassVar, Unpack
 
 from everlong.errors import ConfigError, MalformedReply
@@ -16,7 +18,7 @@ from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
 
-__all__ = ["ClientProvider", "Gathering", "needed"]
+__all__ = ["ClientProvider", "Gathering", "need"]
 
 _SPOKEN = ("system", "messages")
 
@@ -45,10 +47,23 @@ class ClientProvider(ABC):
     _streaming: ClassVar[dict[str, Any]] = {}
     """What a body has besides when its answer is streamed."""
 
-    def __init__(self, model: str, name: str, client: Any) -> None:
+    def __init__(self, model: str, name: str, make_client: Callable[[], Any]) -> None:
         self.name = name
         self.model = model
-        self._client: Any = client
+        self._make_client = make_client
+        self._made: Any = None
+        self._making = threading.Lock()  # parts of a summary are asked for several at a time
+
+    @property
+    def _client(self) -> Any:
+        with self._making:
+            if self._made is None:
+                self._made = self._make_client()
+            return self._made
+
+    def load(self) -> None:
+        """Load the client's package, which takes a while, so that the first call need not wait for it."""
+        _ = self._client
 
     @property
     def address(self) -> str:
@@ -80,7 +95,9 @@ class ClientProvider(ABC):
 
     def close(self) -> None:
         """Let go of connections."""
-        self._client.close()
+        with self._making:
+            if self._made is not None:
+                self._made.close()
 
     def _prepared(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
         """The body to send; what a ``prepare`` raises is no failure of the API, so it is asked outside of the call."""
@@ -146,12 +163,9 @@ def _public(value: Any) -> Any:
     return {name: item for name, item in value.items() if name != EPHEMERAL} if EPHEMERAL in value else value
 
 
-@contextmanager
-def needed(package: str, who: str) -> Iterator[None]:
-    """Stands around the import of a client's package, and says how to get it where it is missing."""
-    try:
-        yield
-    except ImportError as error:
+def need(package: str, who: str) -> None:
+    """See that a client's package is there, without loading it; say how to get it where it is missing."""
+    if find_spec(package) is None:
         raise ConfigError(
             f"{who} needs the package {package}; install it with: pip install 'everlong[{package}]'", key="provider"
-        ) from error
+        )

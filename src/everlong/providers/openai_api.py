@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from everlong.model import Message, calls_of
 from everlong.providers.base import CallOptions, Event, Reply, TextDelta, ThinkingDelta, ToolCallMade
-from everlong.providers.client import ClientProvider, Gathering, needed
+from everlong.providers.client import ClientProvider, Gathering, need
 from everlong.providers.openai_request import openai_body, openai_reply
 from everlong.providers.served import listed_window
 
@@ -28,7 +28,6 @@ class OpenAIProvider(ClientProvider):
     and reasoning too.
     """
 
-    _client: OpenAI
     _required = ("model", "messages")
     _streaming: ClassVar[dict[str, Any]] = {"stream_options": {"include_usage": True}}
 
@@ -43,9 +42,13 @@ class OpenAIProvider(ClientProvider):
         takes_markers: bool = False,
         timeout: float = 600.0,
     ) -> None:
-        with needed("openai", "this provider"):
+        need("openai", "this provider")
+
+        def client() -> OpenAI:
             import openai  # noqa: PLC0415 - an optional package, and slow to load
-        client = openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+
+            return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+
         super().__init__(model, name, client)
         self.takes_markers = takes_markers
         self._strict = name == "openai" if strict is None else strict

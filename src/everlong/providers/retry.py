@@ -120,6 +120,12 @@ class Retrying:
         """The model's window as the server tells it."""
         return self.inner.served_context_length()
 
+    def load(self) -> None:
+        """Load what the first call would load, where the provider has something to load."""
+        load = getattr(self.inner, "load", None)
+        if load is not None:
+            load()
+
     def close(self) -> None:
         """Let go of connections."""
         self.inner.close()

@@ -19,7 +19,7 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import leases
 from everlong.store.database import TryAgain
-from everlong.store.history import MANUAL, Occasion, compaction_values, state_after
+from everlong.store.history import MANUAL, Occasion, compaction_values, size_of, state_after
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, compaction, view
 from everlong.store.thinking import without_stale_thinking
@@ -81,22 +81,26 @@ class Seen(NamedTuple):
 def see(store: Store, at: Branch, profile: str | None = None) -> Seen:
     """Read the context of a place: the view in force, if it may be used there, and what is raw."""
     with store.database.read() as connection:
-        row = connection.execute(
-            select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == store.tenant)
-        ).first()
-        if row is None:
-            raise NotStored(f"there is no branch {at.id} in {store.database.backend.where}")
-        shown = view_for(connection, row.view_id, at.depth, profile)
-        path = segments_to(connection, at.id, at.depth)
-        pieces = pieces_of(connection, store.reader, path, shown, at.depth)
-        system = system_of(connection, store.reader, at.id, shown)
-        sent = without_stale_thinking(connection, path, pieces, shown)
-        messages = [piece.message for piece in sent if piece.message is not None]
-        if shown is not None and (pins := pinned_in(connection, store.tenant, path)):
-            depths = [depth for _, depth in pins if depth <= shown.cover_depth]
-            entries = [e for d in depths for e in store.reader.entries(connection, path, d - 1, d) if e.id]
-            messages = with_pins(sent, entries)
-        view_id = shown.id if shown is not None else None
+        return _seen(store, connection, at, profile)
+
+
+def _seen(store: Store, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
+    row = connection.execute(
+        select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == store.tenant)
+    ).first()
+    if row is None:
+        raise NotStored(f"there is no branch {at.id} in {store.database.backend.where}")
+    shown = view_for(connection, row.view_id, at.depth, profile)
+    path = segments_to(connection, at.id, at.depth)
+    pieces = pieces_of(connection, store.reader, path, shown, at.depth)
+    system = system_of(connection, store.reader, at.id, shown)
+    sent = without_stale_thinking(connection, path, pieces, shown)
+    messages = [piece.message for piece in sent if piece.message is not None]
+    if shown is not None and (pins := pinned_in(connection, store.tenant, path)):
+        depths = [depth for _, depth in pins if depth <= shown.cover_depth]
+        entries = [e for d in depths for e in store.reader.entries(connection, path, d - 1, d) if e.id]
+        messages = with_pins(sent, entries)
+    view_id = shown.id if shown is not None else None
     return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 
 
@@ -152,13 +156,17 @@ def compact(
             engine.last_prompt_tokens or None,
             state_after(engine),
         )
-        facts = {**compaction_values(engine, before, plain, seconds, occasion), "cost": spent()}
+        facts = {**compaction_values(engine, seconds, occasion), "cost": spent()}
+        facts |= size_of(engine, seen.messages, "before")
+        if options.get("current_tokens"):
+            facts["tokens_before"] = options["current_tokens"]
 
         def work(connection: Connection) -> tuple[int, int]:
             now = time.time()
             ident = write_view(connection, store.database, store.tenant, at.id, made, seen.view_id, now)
             if not put_in_force(connection, at.id, ident, seen.epoch):
                 raise TryAgain("another view came into force")
+            facts.update(size_of(engine, _seen(store, connection, at).messages, "after"))
             row = {**facts, "tenant": store.tenant, "branch": at.id, "view_id": ident, "ts": now}
             key = connection.execute(compaction.insert().values(row)).inserted_primary_key
             return ident, int(key[0]) if key is not None else 0

@@ -65,6 +65,8 @@ class Compaction:
 
 def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
     """The state of the view that an engine just made: degraded by a fallback or by low quality."""
+    if getattr(engine, "last_fault", None) is not None:
+        return "degraded"
     report = getattr(engine, "last_report", None)
     if not isinstance(report, CompactionReport):
         return "good"
@@ -72,13 +74,14 @@ def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
     return "degraded" if report.fallback_reason is not None or is_weak else "good"
 
 
-def compaction_values(
-    engine: ContextEngine,
-    before: Sequence[Message],
-    after: Sequence[Message],
-    seconds: float,
-    occasion: Occasion,
-) -> dict[str, Any]:
+def size_of(engine: ContextEngine, messages: Sequence[Message], when: Literal["before", "after"]) -> dict[str, Any]:
+    """How much is sent, with what is pinned and, where the engine knows them, with the schemas of tools."""
+    estimate = getattr(engine, "estimate_tokens", None)
+    sizes = {f"messages_{when}": len(messages)}
+    return sizes if estimate is None else {**sizes, f"tokens_{when}": int(estimate(messages))}
+
+
+def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion) -> dict[str, Any]:
     """The columns of a compaction that just happened."""
     report = getattr(engine, "last_report", None)
     values: dict[str, Any] = {
@@ -86,8 +89,6 @@ def compaction_values(
         "reason": occasion.reason,
         "engine": engine.name,
         "model": occasion.model,
-        "messages_before": len(before),
-        "messages_after": len(after),
         "seconds": seconds,
         "tokens_after": engine.last_prompt_tokens or None,
     }
@@ -100,6 +101,9 @@ def compaction_values(
             "quality": report.quality.score if report.quality else None,
             "report": json.dumps(report.to_dict(), default=str),
         }
+    fault = getattr(engine, "last_fault", None)
+    if isinstance(fault, str):  # of an engine that had to be helped
+        values["fallback"] = f"{engine.name} {fault}"
     return values
 
 

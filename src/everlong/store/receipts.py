@@ -23,8 +23,8 @@ from everlong.store.turns import storable
 if TYPE_CHECKING:
     from everlong.store.store import Store
 
-Kind = Literal["summary", "memory", "ping"]
-"""What a call on the side was for: a summary, a memory flush, or keeping a provider's cache warm."""
+Kind = Literal["summary", "memory", "ping", "plugin"]
+"""What a call on the side was for: a summary, a memory flush, keeping a provider's cache warm, or a plugin's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ session = Table(
     Column("parent", String),
     Column("branch", _Serial),
     Column("from_depth", BigInteger, nullable=False),
-    Column("to_depth", BigInteger),  # null while the session is open: it ends where its branch ends
+    Column("to_depth", BigInteger),  # null while an open session ends where its branch ends
     Column("title", String),
     Column("source", String, nullable=False),
     Column("platform", String),
@@ -279,7 +279,7 @@ receipt = Table(  # what a call on the side of a session used: figures, no words
     Column("id", _Serial, primary_key=True, autoincrement=True),
     Column("tenant", String, nullable=False),
     Column("session", String, nullable=False),
-    Column("kind", String, nullable=False),  # summary, memory or ping
+    Column("kind", String, nullable=False),  # summary, memory, ping or plugin
     Column("model", String),
     Column("usage", Text, nullable=False),  # JSON, as the provider told it
     Column("cost", Float(53)),  # US dollars; null where the price was not known

@@ -139,6 +139,7 @@ class Sessions:
         title = None if old.title is None else next_title(connection, self._store.tenant, old.title)
         carried = {name: getattr(old, name) for name in _CARRIED}
         values = {**carried, "parent": ident, "branch": number, "from_depth": depth, "title": title}
+        values["to_depth"] = None if old.to_depth is None else depth  # one that was rewound stays so
         self._insert(connection, child, now, values)
         if compaction_id is not None:
             connection.execute(
@@ -151,19 +152,21 @@ class Sessions:
         def work(connection: Connection) -> None:
             row = self._row(connection, ident, lock=True)
             if row.ended is None:
-                self._end(connection, ident, reason, time.time(), self._head_depth(connection, row.branch))
+                depth = self._head_depth(connection, row.branch) if row.to_depth is None else row.to_depth
+                self._end(connection, ident, reason, time.time(), depth)
 
         self._database.write(work)
         return self.get(ident)
 
     def reopen(self, ident: str) -> Session:
-        """Go on with a session that has ended; one that a compaction ended goes on in its child instead."""
+        """Go on with a session that has ended, where it ended; one that a compaction ended goes on in its child."""
 
         def work(connection: Connection) -> None:
             row = self._row(connection, ident, lock=True)
             if row.end_reason == "compression":
                 raise StoreError(f"session {ident} goes on in another one; resume its newest one instead")
-            values = {"ended": None, "end_reason": None, "to_depth": None}
+            place = row.to_depth if self._is_rewound(connection, row) else None
+            values = {"ended": None, "end_reason": None, "to_depth": place}
             connection.execute(update(session).where(session.c.id == ident).values(values))
 
         self._database.write(work)
@@ -179,12 +182,26 @@ class Sessions:
         self._database.write(work)
         return self.get(ident)
 
+    def rewind(self, ident: str, depth: int) -> Session:
+        """Move the place of an open session to a depth of its branch, 0 for before the first message.
+
+        What was said after it stays on the branch; as soon as something else is said, the session goes on in a fork.
+        """
+
+        def work(connection: Connection) -> None:
+            row = self._row(connection, ident, lock=True)
+            place = None if depth == self._head_depth(connection, row.branch) else depth
+            connection.execute(update(session).where(session.c.id == ident).values(to_depth=place))
+
+        self._database.write(work)
+        return self.get(ident)
+
     def attach(self, ident: str, at: Branch) -> Session:
         """Say where in the tree a session is; one that was begun before its first message covers it from the start."""
 
         def work(connection: Connection) -> None:
             self._row(connection, ident)
-            connection.execute(update(session).where(session.c.id == ident).values(branch=at.id))
+            connection.execute(update(session).where(session.c.id == ident).values(branch=at.id, to_depth=None))
 
         self._database.write(work)
         return self.get(ident)
@@ -339,6 +356,13 @@ class Sessions:
         connection.execute(
             update(session).where(session.c.id == ident).values(ended=now, end_reason=reason, to_depth=depth)
         )
+
+    def _is_rewound(self, connection: Connection, row: Row[Any]) -> bool:
+        """Whether a session ended before the end of its branch without another one that went on from there."""
+        if row.to_depth is None or row.to_depth >= self._head_depth(connection, row.branch):
+            return False
+        later = select(session.c.id).where(session.c.branch == row.branch, session.c.from_depth >= row.to_depth)
+        return connection.execute(later.where(session.c.id != row.id).limit(1)).first() is None
 
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0

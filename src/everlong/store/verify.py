@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, and_, exists, func, or_, select
-from sqlalchemy.orm import aliased
 
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
@@ -80,7 +79,7 @@ def _nodes(
     connection: Connection, tenant: str, total: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[str]:
     chain = HashChain(tenant)
-    above = aliased(node)
+    above = node.alias()
     joined = (
         select(
             node,
@@ -134,7 +133,7 @@ def _blocks(chain: HashChain, row: Row[Any]) -> list[tuple[str, bytes]]:
 
 
 def _branches(connection: Connection, tenant: str) -> Iterator[str]:
-    head, parent = aliased(node), aliased(branch)
+    head, parent = node.alias(), branch.alias()
     deepest = select(func.max(node.c.depth)).where(node.c.branch == branch.c.id).scalar_subquery()
     query = (
         select(
@@ -163,7 +162,7 @@ def _branches(connection: Connection, tenant: str) -> Iterator[str]:
 
 def _gaps(connection: Connection, tenant: str) -> Iterator[str]:
     """Messages whose parent is on a branch from which theirs does not come."""
-    above = aliased(node)
+    above = node.alias()
     own = branch.c.parent.is_not(None)
     wrong = (
         select(node.c.id, node.c.branch)
@@ -201,7 +200,7 @@ def _views(connection: Connection, tenant: str) -> Iterator[str]:
 def _references(connection: Connection, tenant: str) -> Iterator[str]:
     """Everything that names a content, node, view or branch names one that is there."""
     items = view_item.join(view, view.c.id == view_item.c.view)
-    chained = aliased(view)
+    chained = view.alias()
     lost: list[tuple[str, Select[Any]]] = [
         (
             "an item of view {0} has no content",

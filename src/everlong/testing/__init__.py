@@ -1,7 +1,7 @@
-"""Help for testing what is built on Everlong: a local model server, and Hypothesis strategies for conversations.
+"""Help for testing what is built on Everlong: a model server, the contract of engines, strategies for conversations.
 
-Nothing is imported until it is used. The server needs the standard library only; `everlong.testing.strategies` needs
-Hypothesis: install ``everlong[testing]``.
+Nothing is imported until it is used. The server needs the standard library only; `EngineContract`, `check_engine` and
+`everlong.testing.strategies` need Hypothesis: install ``everlong[testing]``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everlong.testing.engine_contract import EngineContract, check_engine
     from everlong.testing.server import (
         Answer,
         Ask,
@@ -26,12 +27,14 @@ __all__ = [
     "Answer",
     "Ask",
     "Call",
+    "EngineContract",
     "Fault",
     "ManualClock",
     "ModelServer",
     "Record",
     "ScriptedModel",
     "Turn",
+    "check_engine",
     "random_faults",
 ]
 
@@ -39,6 +42,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from everlong.testing import server  # noqa: PLC0415 - only those who use it load it
+    if name in ("EngineContract", "check_engine"):
+        from everlong.testing import engine_contract  # noqa: PLC0415 - only those who use it load it
+
+        return getattr(engine_contract, name)
+    from everlong.testing import server  # noqa: PLC0415 - as above
 
     return getattr(server, name)

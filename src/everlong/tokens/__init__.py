@@ -11,7 +11,14 @@ from everlong.tokens.counter import TokenCounter
 from everlong.tokens.estimate import EstimatingCounter
 from everlong.tokens.exact import VOCABULARIES, ExactCounter, vocabulary_for
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
-from everlong.tokens.prices import Prices, Workload, cheapest_threshold, cost_per_call
+from everlong.tokens.prices import (
+    Prices,
+    ThresholdSums,
+    Workload,
+    cheapest_threshold,
+    cost_per_call,
+    threshold_sums,
+)
 
 __all__ = [
     "REPLY_PRIMING",
@@ -21,10 +28,12 @@ __all__ = [
     "ExactCounter",
     "MessageCounter",
     "Prices",
+    "ThresholdSums",
     "TokenCounter",
     "Workload",
     "cheapest_threshold",
     "cost_per_call",
     "counter_for",
+    "threshold_sums",
     "vocabulary_for",
 ]

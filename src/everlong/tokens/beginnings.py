@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from everlong.model.content import part_text
@@ -15,6 +16,8 @@ from everlong.model.message import Message
 from everlong.tokens.messages import MessageCounter
 
 __all__ = ["Beginnings", "Walk"]
+
+_CONTENT = methodcaller("get", "content")
 
 
 class Walk(NamedTuple):
@@ -33,6 +36,8 @@ class _Kept(NamedTuple):
     messages: list[Message]
     contents: list[Any]
     """What the messages held, because a caller may put other words into a message that it keeps."""
+    parts: list[tuple[int, str]]
+    """Of contents that can be changed in their place, where they stand and a text that shows what they said."""
     walk: Walk
 
 
@@ -41,15 +46,11 @@ class Beginnings:
 
     def __init__(self, counter: MessageCounter) -> None:
         self._counter = counter
-        self._last = _Kept([], [], Walk([], []))
+        self._last = _Kept([], [], [], Walk([], []))
 
     def walk(self, messages: Sequence[Message]) -> Walk:
         """The beginnings of a list."""
-        contents = [
-            # Most are texts, and this runs over whole conversations at every request.
-            held if type(message) is dict and type(held := message.get("content")) is str else _held(message)
-            for message in messages
-        ]
+        contents = _contents(messages)
         kept = self._last  # one look: another thread may put another in its place
         size = _same(kept, messages, contents)
         if size == len(messages) == len(kept.messages):
@@ -58,29 +59,37 @@ class Beginnings:
         added = messages[size:]
         prints += _fingerprints(added, prints[-1] if prints else 0)
         counted += list(accumulate(self._counter.counts(added), initial=counted[-1] if counted else 0))[1:]
+        parts = [(at, says) for at, says in kept.parts if at < size]
+        parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
         walk = Walk(prints, counted)
-        self._last = _Kept(list(messages), contents, walk)
+        self._last = _Kept(list(messages), contents, parts, walk)
         return walk
 
 
-def _held(message: Any) -> Any:
-    """What a message says; of parts, which can be changed in their place, a text that shows it."""
-    if type(message) is not dict:
-        return None
-    content = message.get("content")
-    return content if type(content) is str else _words(content)
+def _contents(messages: Sequence[Message]) -> list[Any]:
+    """What each message holds; this runs over whole conversations at every request, so in one go."""
+    try:
+        return list(map(_CONTENT, messages))
+    except AttributeError:  # not all are messages
+        return [message.get("content") if type(message) is dict else None for message in messages]
 
 
 def _same(kept: _Kept, messages: Sequence[Message], contents: list[Any]) -> int:
     """How many messages at the beginning are those that were walked last."""
     size = min(len(kept.messages), len(messages))
     try:
-        if list(messages[:size]) == kept.messages[:size] and contents[:size] == kept.contents[:size]:
-            return size
-        pairs = zip(messages, kept.messages, contents, kept.contents, strict=False)
-        return next((at for at, (one, old, says, said) in enumerate(pairs) if one != old or says != said), size)
+        if list(messages[:size]) != kept.messages[:size] or contents[:size] != kept.contents[:size]:
+            pairs = zip(messages, kept.messages, contents, kept.contents, strict=False)
+            size = next((at for at, (one, old, held, was) in enumerate(pairs) if one != old or held != was), size)
+        return next((at for at, says in kept.parts if at < size and _words(contents[at]) != says), size)
     except RecursionError:  # nested deeper than the interpreter can compare
         return 0
+
+
+def _held(message: Any) -> Any:
+    """What a message says; of parts, a text that shows it."""
+    content = message.get("content")
+    return content if type(content) is str else _words(content)
 
 
 def _fingerprints(messages: Sequence[Message], rolling: int) -> list[int]:

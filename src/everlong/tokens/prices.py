@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Prices", "Workload", "cheapest_threshold", "cost_per_call"]
+__all__ = ["Prices", "ThresholdSums", "Workload", "cheapest_threshold", "cost_per_call", "threshold_sums"]
 
 _NOT_WORTH_MOVING = 0.05
 """A usual threshold stays unless another is cheaper by more than this share: the figures behind it are estimates."""
@@ -48,6 +48,28 @@ class Workload:
         return self.tail_share * threshold if self.tail_share else self.tail
 
 
+@dataclass(frozen=True, slots=True)
+class ThresholdSums:
+    """How the cheapest threshold was found: the figures on the way; costs in fresh input tokens per call."""
+
+    threshold: int
+    """The outcome: the cheapest one, or the usual one where that is hardly dearer."""
+    base: float
+    """What stands after a compaction besides a tail that is a share of the threshold."""
+    root: float
+    """How far above that the conversation grows before it pays to compact."""
+    tail_share: float
+    read: float
+    """What it costs to have a token in the prompt, pauses reckoned in."""
+    ceiling: int
+    best: int
+    """``(base + root) / (1 - tail_share)``, at most the ceiling."""
+    best_cost: float
+    usual: int | None
+    usual_cost: float | None
+    """None where the usual threshold cannot be used: above the ceiling, or below what always stands there."""
+
+
 def cost_per_call(work: Workload, prices: Prices, threshold: float) -> float:
     """What a call costs on average if history is compacted at this threshold, new tokens not counted."""
     after = work.prefix + work.summary + work.tail_at(threshold)
@@ -77,15 +99,22 @@ def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int 
     the optimum by a little. ``ceiling`` is what the window can hold beside the reply; a step in the price of long
     prompts lowers it. A ``usual`` threshold stays where the cheapest one is hardly better.
     """
+    return threshold_sums(work, prices, ceiling, usual).threshold
+
+
+def threshold_sums(work: Workload, prices: Prices, ceiling: int, usual: int | None = None) -> ThresholdSums:
+    """The cheapest threshold with the figures that lead to it; see `cheapest_threshold`."""
     if prices.dearer_above is not None:
         ceiling = min(ceiling, prices.dearer_above)
     share = work.tail_share
     base = work.prefix + work.summary + work.tail_at(0)
     fixed = _compaction(work, prices, 0)
     rising = _compaction(work, prices, 1) - fixed  # what a compaction costs more for each token of the threshold
-    spread = 2 * max(work.growth, 1.0) * (fixed * (1 - share) + rising * base) / (_effective_read(prices) * (1 + share))
-    best = int(min((base + math.sqrt(spread)) / (1 - share), ceiling))
-    if usual is None or usual > ceiling or usual <= base:
-        return best
-    is_as_good = cost_per_call(work, prices, usual) * (1 - _NOT_WORTH_MOVING) <= cost_per_call(work, prices, best)
-    return usual if is_as_good else best
+    read = _effective_read(prices)
+    root = math.sqrt(2 * max(work.growth, 1.0) * (fixed * (1 - share) + rising * base) / (read * (1 + share)))
+    best = int(min((base + root) / (1 - share), ceiling))
+    best_cost, usual_cost, threshold = cost_per_call(work, prices, best), None, best
+    if usual is not None and base < usual <= ceiling:
+        usual_cost = cost_per_call(work, prices, usual)
+        threshold = usual if usual_cost * (1 - _NOT_WORTH_MOVING) <= best_cost else best
+    return ThresholdSums(threshold, base, root, share, read, ceiling, best, best_cost, usual, usual_cost)

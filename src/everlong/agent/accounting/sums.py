@@ -15,8 +15,8 @@ from everlong.store.session import usage_totals
 
 __all__ = ["KINDS", "Account", "Entry", "Estimate", "KindSum", "Tokens"]
 
-CallKind = Literal["conversation", "summary", "memory", "ping"]
-KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "ping")
+CallKind = Literal["conversation", "summary", "memory", "ping", "plugin"]
+KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "ping", "plugin")
 """What calls are for: the conversation itself, and what is called on its side."""
 
 _NOTHING = Decimal(0)

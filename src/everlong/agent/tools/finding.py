@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import regex
-
 from everlong.agent.text import visible
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.globs import glob_pattern
@@ -106,6 +104,8 @@ def search_files(
         glob: Only files of these names, such as *.py or src/**/*.{ts,tsx}.
         ignore_case: Whether upper and lower case are the same.
     """
+    import regex  # noqa: PLC0415 - slow to load, and many sessions search no file
+
     try:
         compiled = regex.compile(pattern, regex.MULTILINE | (regex.IGNORECASE if ignore_case else 0))
     except regex.error as error:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from everlong.cli.chat.commands import ChatError, Command, Desk
-from everlong.context import ContextCompressor, ExtractiveSummarizer
 from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
+    from everlong.context import CompactionReport
 
 __all__ = ["CHANGING"]
 
@@ -28,19 +28,38 @@ def compress(desk: Desk, words: str) -> None:
 
 
 def _compress_here(desk: Desk, words: str) -> None:
-    engine = desk.agent.engine
-    if not isinstance(engine, ContextCompressor):
-        raise ChatError(f"the engine {engine.name} decides by itself where to cut")
+    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - the prompt is there before this is loaded
+
+    engine = compressor_of(desk.agent.engine)
+    if engine is None:
+        raise ChatError(f"the engine {desk.agent.engine.name} decides by itself where to cut")
     if not words.isdigit() or int(words) < 1:
         raise ChatError("say how many of the newest messages are to stay: /compress here 10")
     with engine.keeping(int(words)):
         compress(desk, "")
+        report = engine.last_report
+    if report is not None and report.outcome == "summarized":
+        desk.show.line(_kept(report, int(words), engine.threshold_tokens))
+
+
+def _kept(report: CompactionReport, wanted: int, threshold: int) -> str:
+    """What a compaction that was to keep so many of the newest messages kept of them."""
+    kept = report.messages_before - report.boundaries.tail_start
+    told = f"kept the newest {kept} message{'' if kept == 1 else 's'} as {'it was' if kept == 1 else 'they were'}"
+    if report.latest_user_repeated:
+        told += ", and your latest request"
+    if kept > wanted:
+        told += f", not {wanted}: a call is not parted from its results"
+    elif kept < wanted:
+        told += f", not {wanted}: with more it would be over the threshold of {threshold:,} tokens"
+    return told
 
 
 def _preview(desk: Desk, focus: str) -> None:
     """What a compaction would do: on a copy, without a model, so that it costs nothing."""
-    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt is there before this is loaded
+    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - as above
     from everlong.caching.rules import model_rules  # noqa: PLC0415 - as above
+    from everlong.context import ContextCompressor, ExtractiveSummarizer  # noqa: PLC0415 - as above
 
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
@@ -90,6 +109,7 @@ def undo(desk: Desk, words: str) -> None:
     said = conversation.rewind()
     if said is None:
         raise ChatError("nothing was said yet")
+    desk.agent.engine.update_from_response({})  # what was reported belongs to what is gone
     desk.show.line(f"taken back, with its answer: {' '.join(text_of(said).split())[:100]}")
 
 
@@ -120,7 +140,7 @@ def branch(desk: Desk, words: str) -> None:
     new = conversation.store.sessions.start(
         conversation.branch, model=conversation.model, system_prompt=conversation.system_prompt, title=words or None
     )
-    conversation.session = new
+    conversation.session = conversation.store.sessions.rewind(new.id, conversation.branch.depth)
     desk.agent.tools.context.session_id = new.id
     desk.show.line(f"this is session {new.id} now; /resume {old.id} goes back to where it was")
 

@@ -64,7 +64,12 @@ class Registry:
     """The commands of a chat by name."""
 
     def __init__(self, commands: Sequence[Command]) -> None:
-        self.commands = {command.name: command for command in sorted(commands, key=lambda one: one.name)}
+        self._own = list(commands)
+        self.commands = _by_name(commands)
+
+    def replace_plugged(self, commands: Sequence[Command]) -> None:
+        """Have these commands of plugins beside the chat's own, and no others."""
+        self.commands = _by_name([*commands, *self._own])
 
     def run(self, desk: Desk, line: str) -> None:
         """Run a line that begins with a slash."""
@@ -78,3 +83,7 @@ class Registry:
                 meant = " or ".join(f"/{other}" for other in near)
                 raise ChatError(f"there is no command /{name}; " + (f"did you mean {meant}?" if near else "see /help"))
         command.run(desk, words.strip())
+
+
+def _by_name(commands: Sequence[Command]) -> dict[str, Command]:
+    return {command.name: command for command in sorted(commands, key=lambda one: one.name)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.cli.chat.commands import ChatError, Command, Desk
 
@@ -44,6 +44,20 @@ def context(desk: Desk, words: str) -> None:
     desk.show.line(
         f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
     )
+    _grounds(desk)
+
+
+def _grounds(desk: Desk) -> None:
+    """Where the threshold comes from, and what was held back, each with the figures of the decision itself."""
+    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - as above
+
+    engine = compressor_of(desk.agent.engine)
+    if engine is None:
+        return
+    for told in engine.budgets.grounds.explain():
+        desk.show.line(told, "dim")
+    for told in [*(one.explain() for one in engine.held_back), *(one.explain() for one in engine.left_alone)]:
+        desk.show.line(told, "yellow")
 
 
 def history(desk: Desk, words: str) -> None:
@@ -68,7 +82,7 @@ def history(desk: Desk, words: str) -> None:
 
 
 def _one_compaction(desk: Desk, one: Compaction) -> None:
-    for name, value in (one.report or {}).items():
+    for name, value in _report_of(one).items():
         desk.show.line(f"{name}: {value}", "dim")
     store = desk.agent.conversation.store
     if one.session is None:
@@ -77,6 +91,18 @@ def _one_compaction(desk: Desk, one: Compaction) -> None:
     for entry in store.sessions.entries(one.session):
         text = " ".join(str(entry.message.get("content") or entry.message.get("tool_calls") or "").split())
         desk.show.line(f"  {entry.message.get('role'):<9} {text[:100]}", "dim")
+
+
+def _report_of(one: Compaction) -> dict[str, Any]:
+    """The engine's report; what was sent before and after is told with the figures of the history, tools and all."""
+    report = dict(one.report or {})
+    for name in ("tokens_before", "tokens_after", "messages_before", "messages_after"):
+        if name in report:
+            report[name] = getattr(one, name)
+    if "tokens_saved" in report and one.tokens_before and one.tokens_after is not None:
+        report["tokens_saved"] = one.tokens_before - one.tokens_after
+        report["saved_share"] = round(report["tokens_saved"] / one.tokens_before, 4)
+    return report
 
 
 def search(desk: Desk, words: str) -> None:

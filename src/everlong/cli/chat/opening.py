@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.cli.chat.commands import Desk, Registry
+from everlong.cli.chat.plugged import take_commands
 
 if TYPE_CHECKING:
     import click
@@ -60,8 +61,11 @@ class Opening:
         def open_agent(resume: str | None) -> Agent:
             options = self._options(approver, resume)
             if local is not None:
-                return local.open_agent(settings, options, store, show)
-            return self._agent(settings, options, store, show)
+                agent = local.open_agent(settings, options, store, show)
+            else:
+                agent = self._agent(settings, options, store, show)
+            take_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
+            return agent
 
         self._state.agent = agent = open_agent(self._resumed(store, show))
         opened.callback(self._close)

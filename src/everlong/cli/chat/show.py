@@ -16,7 +16,6 @@ from rich.text import Text
 from everlong.agent import events as e
 from everlong.agent.text import one_line, visible
 from everlong.cli.chat.blocks import MarkdownBlocks
-from everlong.cli.chat.markdown import code_of, print_markdown
 from everlong.cli.speaking import compaction_line
 from everlong.context.literals import is_summary
 from everlong.model import text_of
@@ -60,6 +59,8 @@ class Show:
     """Where goes what is no answer; the console itself by default."""
     tools: list[ToolRecord] = field(default_factory=list)
     _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
+    _is_told: bool = False
+    """Whether it was said that a summary is being written."""
 
     def __call__(self, event: AgentEvent) -> None:
         """Show an event."""
@@ -86,10 +87,19 @@ class Show:
 
     def _compacting(self, event: e.CompactionStarted) -> None:
         self._end_of_answer()
+        self._is_told = False
         self.state.doing(f"compacting {event.tokens:,} tokens")
+
+    def _summarizing(self, event: e.CompactionProgress) -> None:
+        if self.plain and not self._is_told:  # a screen reader reads every line, and a pipe keeps it: one will do
+            self._is_told = True
+            self.quiet("a model writes the summary …")
+        self.state.progress = event
+        self.state.changed()
 
     def _compacted(self, event: e.CompactionFinished) -> None:
         self.state.cost += event.cost or 0.0
+        self.state.progress = None
         self._beside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
         self.state.look()
 
@@ -104,6 +114,8 @@ class Show:
         if self.plain:
             self.text(text)
         else:
+            from everlong.cli.chat.markdown import print_markdown  # noqa: PLC0415 - loaded with the first answer
+
             print_markdown(self.console, visible(text))
 
     def _end_of_answer(self) -> None:
@@ -179,6 +191,8 @@ class Show:
         if self.plain:
             self.text(detail)
         else:
+            from everlong.cli.chat.markdown import code_of  # noqa: PLC0415 - as above
+
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
             self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
 
@@ -190,6 +204,7 @@ class Show:
         e.ToolStarted: lambda self, event: self.state.doing(event.summary),
         e.ToolFinished: _tool,
         e.CompactionStarted: _compacting,
+        e.CompactionProgress: _summarizing,
         e.CompactionFinished: _compacted,
         e.Notice: lambda self, event: self.note(event.text),
         e.TurnFinished: _finished,

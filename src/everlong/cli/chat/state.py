@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everlong.agent import Agent, ApprovalRequest, Decision
+    from everlong.agent import Agent, ApprovalRequest, CompactionProgress, Decision
 
 __all__ = ["STARTING", "ChatState", "Question"]
 
@@ -51,6 +51,8 @@ class ChatState:
     """What is being done; empty while the chat waits for its user."""
     pending: str = ""
     """The words of an answer that do not make up a whole block yet."""
+    progress: CompactionProgress | None = None
+    """How far a model has come with a summary; None where none is written."""
     question: Question | None = None
     is_over: bool = False
     cost: float = 0.0
@@ -64,7 +66,7 @@ class ChatState:
 
     def doing(self, what: str) -> None:
         """Say what is being done now."""
-        self.busy, self.hint = what, ""
+        self.busy, self.hint, self.progress = what, "", None
         self.changed()
 
     def look(self) -> None:

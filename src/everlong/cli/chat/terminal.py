@@ -18,6 +18,7 @@ from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.patch_stdout import StdoutProxy
 
+from everlong.cli.chat.bar import progress_row
 from everlong.cli.chat.completion import ChatCompleter
 from everlong.cli.chat.state import SETTLING_SECONDS, STARTING
 from everlong.cli.chat.wrapping import last_rows
@@ -123,6 +124,8 @@ class _Talk:
             ("class:pending", f"{row}\n")
             for row in last_rows(self._state.pending, size.columns, min(_PENDING_ROWS, size.rows // 3))
         ]
+        if self._state.progress is not None:
+            shown.append(("class:progress", f"{progress_row(self._state.progress, size.columns)}\n"))
         return [*shown, ("ansiyellow", _ASKED) if self._is_asked else ("bold", "❯ ")]
 
     def _toolbar(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.context import ContextCompressor
 from everlong.context.literals import is_summary
 from everlong.model import is_system, text_of
+from everlong.plugins.guard import compressors_in
 from everlong.store.viewing import PINNED
 from everlong.tokens import MessageCounter, counter_for
 
@@ -28,7 +28,8 @@ class WindowPart(NamedTuple):
 def window_parts(agent: Agent) -> list[WindowPart]:
     """The parts of the window, in the order in which they are sent; they add up to it."""
     engine, conversation = agent.engine, agent.conversation
-    counter = engine.counter if isinstance(engine, ContextCompressor) else MessageCounter(counter_for(None))
+    counting = compressors_in(engine)
+    counter = counting[0].counter if counting else MessageCounter(counter_for(None))
     memory_text = agent.memory.prompt_block() if agent.memory is not None else ""
     tools = counter.count_tools(agent.tools.toolbox.schemas())
     memory = counter.count_text(memory_text) if memory_text and memory_text in conversation.system_prompt else 0

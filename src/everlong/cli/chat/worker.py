@@ -104,6 +104,8 @@ class Worker:
         with ExitStack() as opened:
             desk = self._begun(opened)
             self.state.doing("")
+            if desk is not None:
+                self._settle(desk)
             while (sent := self._next(desk)) is not None:
                 try:
                     if desk is not None:
@@ -125,10 +127,15 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a bug must not leave the user before a chat that never starts
             self._bug(error)
         else:
-            self.state.look()
             return desk
         self.could_not_begin = self.state.is_over = True
         return None
+
+    def _settle(self, desk: Desk) -> None:
+        """What can wait until the user may type: to count a long conversation, and to load the model's client."""
+        self.state.look()
+        if self._sent.empty():
+            desk.agent.connection.load()
 
     def _next(self, desk: Desk | None) -> _Sent | None:
         """What was sent next; pauses are used meanwhile."""

@@ -10,7 +10,7 @@ from everlong.context.invariants.plain import is_plain
 from everlong.context.invariants.reasoning_blocks import ReasoningBlocks
 from everlong.context.invariants.role_order import RoleOrder
 from everlong.context.invariants.tool_pairing import ToolPairing
-from everlong.model import Message
+from everlong.model import Message, checked_messages
 
 __all__ = [
     "STRUCTURAL",
@@ -25,6 +25,7 @@ __all__ = [
     "is_plain",
     "latest_user_index",
     "repair_all",
+    "repair_messages",
 ]
 
 STRUCTURAL: tuple[Invariant, ...] = (ToolPairing(), ReasoningBlocks(), RoleOrder())
@@ -53,3 +54,14 @@ def repair_all(messages: list[Message]) -> list[Message]:
     for invariant in STRUCTURAL:
         messages = invariant.repair(messages)
     return messages
+
+
+def repair_messages(messages: list[Message]) -> list[Message]:
+    """A new list that any provider takes: results with their calls, orphans gone, a stub where a result is missing.
+
+    Calls at the very end stay open. The input and its messages are left as they are.
+
+    Raises:
+        MessageError: ``messages`` is not a list of messages.
+    """
+    return repair_all(checked_messages(messages))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from everlong.context.grounds import LeftAlone
 from everlong.context.summarize import MendingSummarizer, Summarizer, SummaryRequest, Weakness, yardstick_for
 from everlong.context.summary.judge import judged
 from everlong.errors import ConfigError, SummarizerError
@@ -41,6 +42,7 @@ class SummarizerChain:
         self._cooldown = cooldown_seconds
         self._clock = clock
         self._resting: dict[int, float] = {}
+        self._reasons: dict[int, str] = {}
         self._winner: Summarizer | None = None
 
     @property
@@ -64,7 +66,8 @@ class SummarizerChain:
                 continue
             except Exception as error:  # noqa: BLE001 - foreign code; the next member is asked and the reason kept
                 self._resting[place] = self._clock() + self._cooldown
-                complaints.append(f"{member.name}: {type(error).__name__}: {error}")
+                self._reasons[place] = f"{type(error).__name__}: {error}"
+                complaints.append(f"{member.name}: {self._reasons[place]}")
                 continue
             score = yardstick.score(draft.document.render())
             # The text itself goes on, so that whoever asked the chain sees what was wrong with it.
@@ -83,6 +86,16 @@ class SummarizerChain:
         if not isinstance(self._winner, MendingSummarizer):
             raise SummarizerError(f"{self.name} cannot mend its summary")
         return self._winner.mend(request, draft, weakness)
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """The members that failed and are not asked now."""
+        now = self._clock()
+        return [
+            LeftAlone(self._members[place].name, self._reasons[place], until - now, self._cooldown)
+            for place, until in self._resting.items()
+            if until > now
+        ]
 
     def _awake(self) -> list[int]:
         """The members to ask: those that did not fail lately, or all where every one did."""

@@ -173,6 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a request."""
         length = int(self.headers.get("content-length") or 0)
         raw = self.rfile.read(length)
+        if len(raw) < length:  # whoever sent it is gone, and was refused nothing
+            self.close_connection = True
+            return
         owner = self.server.owner
         if self._path == "/v1/messages/count_tokens":
             self._send(count_reply(owner, raw, self._headers))

@@ -1,0 +1,47 @@
+"""Settings of plugins: which are loaded and where they are found, beside one free section per plugin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from everlong.config.fields import Name, setting
+
+__all__ = ["PluginsSettings"]
+
+
+def _listed(value: object) -> object:
+    # One name needs no brackets, and an environment variable has no other form for several: "a, b".
+    if isinstance(value, str):
+        inner = value.strip().removeprefix("[").removesuffix("]")
+        return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]
+    return value
+
+
+Names: TypeAlias = Annotated[list[Name], BeforeValidator(_listed)]
+
+
+class PluginsSettings(BaseModel):
+    """Where plugins are, which are loaded, and a section for each that only the plugin itself understands."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    enabled: Names = setting(
+        [],
+        "a list of plugin names",
+        "General plugins to load: their commands, tools, hooks and memory providers; nothing is loaded unnamed.",
+    )
+    paths: Names = setting(
+        [], "a list of folders", "Further folders to look for plugins in, besides your own and the project's."
+    )
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """What stands below each other name, as it was written."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A plugin's own settings; empty where there are none, or no mapping."""
+        found = self.sections.get(name)
+        return dict(found) if isinstance(found, dict) else {}

@@ -1,0 +1,29 @@
+"""Adapters that keep the agents of other frameworks inside their window; each is loaded only by those who import it.
+
+`EverlongMiddleware` for LangChain and `EverlongFilter` for the OpenAI Agents SDK, over what they share in
+`everlong.integrations.keeping`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everlong.integrations.langchain import EverlongMiddleware
+    from everlong.integrations.openai_agents import EverlongFilter
+
+__all__ = ["EverlongFilter", "EverlongMiddleware"]
+
+_HOMES = {"EverlongFilter": ("openai_agents", "openai-agents"), "EverlongMiddleware": ("langchain", "langchain")}
+"""The module of each name, and the extra that it needs."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, extra = _HOMES[name]
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name} needs a package that is not installed: pip install 'everlong[{extra}]'") from error

@@ -1,0 +1,98 @@
+"""Whether the list that an engine returned can be sent, and what is mended where it cannot.
+
+Small damage is mended by the rules of the message protocol; what cannot be mended is said. Knows lists only.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from everlong.context.invariants import latest_user_index, repair_all
+from everlong.errors import MessageError
+from everlong.model import Message, checked_messages, leading_system_count, text_of
+
+__all__ = ["TAG", "Checked", "Unusable", "checked_output", "with_tag", "without_tag"]
+
+TAG = "_node"
+"""The key by which the store knows messages again (`everlong.store.views.TAG`; a test holds the two together)."""
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+
+class Unusable(Exception):  # noqa: N818 - reads as the fact that it states
+    """A result that cannot be mended; the message goes on after "compress() "."""
+
+
+class Checked(NamedTuple):
+    """A list that can be sent, and what had to be mended in it."""
+
+    messages: list[Message]
+    repairs: list[str]
+
+
+def checked_output(source: Sequence[Message], output: Any) -> Checked:
+    """What an engine made of ``source``, mended where that is possible; what needs no mending is the same object.
+
+    Raises:
+        Unusable: there is nothing to be mended.
+    """
+    messages = _as_messages(source, output)
+    repairs: list[str] = []
+    prompts = leading_system_count(source)
+    if prompts and not leading_system_count(messages):
+        messages = [*source[:prompts], *messages]
+        repairs.append("dropped the system prompt")
+    mended = _with_latest_request(source, messages)
+    if mended is not messages:
+        messages = mended
+        repairs.append("dropped the user's latest message")
+    paired = repair_all(messages)
+    if paired != messages:
+        messages = paired
+        if repair_all(list(source)) == list(source):  # what was broken before is not the engine's doing
+            repairs.append("returned calls and results that do not belong together")
+    return Checked(messages, repairs)
+
+
+def _as_messages(source: Sequence[Message], output: Any) -> list[Message]:
+    try:
+        messages = checked_messages(output)
+    except MessageError as error:
+        raise Unusable(f"returned something that is no list of messages ({error})") from error
+    if source and not any(message["role"] not in {"system", "developer"} for message in messages):
+        raise Unusable(f"returned {len(messages)} messages, none of them of the conversation")
+    for index, message in enumerate(messages):
+        if message["role"] not in _ROLES:
+            raise Unusable(f"returned a message with the role {message['role']!r} (message {index})")
+    try:
+        json.dumps(messages)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unusable(f"returned messages that are no JSON ({error})") from error
+    return messages
+
+
+def _with_latest_request(source: Sequence[Message], messages: list[Message]) -> list[Message]:
+    """The list with the request in force in it; the very same list where it is there already."""
+    at = latest_user_index(source)
+    if at is None:
+        return messages
+    latest, text = source[at], text_of(source[at])
+    for message in messages:
+        if message == latest or (text.strip() and message["role"] == "user" and text in text_of(message)):
+            return messages
+    later = [message for message in source[at + 1 :] if message["role"] != "tool"]
+    place = next((index for index, message in enumerate(messages) if message in later), len(messages))
+    return [*messages[:place], latest, *messages[place:]]
+
+
+def without_tag(message: Message) -> Message:
+    """A copy of a message as its author knows it."""
+    return {key: copy.deepcopy(value) for key, value in message.items() if key != TAG}
+
+
+def with_tag(message: Message, tag: object) -> Message:
+    """The message as the store knows it."""
+    return message if tag is None else {**message, TAG: tag}

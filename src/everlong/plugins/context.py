@@ -1,0 +1,238 @@
+"""``ctx``: what a plugin's ``register(ctx)`` is given to make itself known, and what it may use of its host.
+
+A call that cannot be taken is warned about and never raises, so that one thing that this host does not have does not
+cost the user the rest of the plugin. It knows nothing of how plugins are found or loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlong.config.paths import data_home
+from everlong.memory.provider import MemoryProvider
+from everlong.plugins.engines import REQUIRED, is_engine, missing_methods
+from everlong.plugins.hooks import EVENTS, EVENTS_ELSEWHERE
+from everlong.plugins.manifest import Manifest, printable
+from everlong.plugins.registered import CommandOffer, Effect, EngineOffer, MemoryOffer, Registered, ToolOffer
+
+if TYPE_CHECKING:
+    from everlong.plugins.llm import PluginModel
+
+__all__ = ["PluginContext", "data_folder"]
+
+_COMMAND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ELSEWHERE = frozenset({"register_cli_command", "register_platform", "register_skill", "register_toolset"})
+"""What other hosts offer and plugins are used to being without."""
+
+
+def data_folder(plugin: str) -> Path:
+    """Where a plugin keeps its files, whether or not the folder is there."""
+    return data_home() / "plugin-data" / plugin
+
+
+class PluginContext:
+    """One plugin's way to its host.
+
+    Attributes:
+        name: the plugin's name.
+        manifest: what its ``plugin.yaml`` says.
+        config: its own section of the settings, ``plugins.<name>``, as a mapping of its own.
+        logger: a logger of its own, ``everlong.plugins.<name>``.
+        llm: a model for the plugin's own questions; see `PluginModel.complete`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        registered: Registered,
+        *,
+        config: Mapping[str, Any],
+        llm: PluginModel,
+        manifest: Manifest | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.manifest = manifest or Manifest()
+        self.config = dict(config)
+        self.logger = logging.getLogger(f"everlong.plugins.{name}")
+        self.llm = llm
+        self._registered = registered
+        self._warn = warn
+        self._warned: set[str] = set()
+        self.inside: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
+        """Puts what a function of the plugin needs of its host around it; set by whoever loads the plugin."""
+
+    @cached_property
+    def data_dir(self) -> Path:
+        """A folder of the plugin's own for files, readable by its user only; made when first asked for."""
+        folder = data_folder(self.name)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        return folder
+
+    # -- registering ---------------------------------------------------------------------------------------------------
+
+    def register_context_engine(self, engine: Any) -> None:
+        """Offer a context engine: the engine, its class, or a function that makes it.
+
+        It is used only where ``context.engine`` names it or this plugin. There can be one over all plugins.
+        """
+        before = self._registered.engine
+        if before is not None:
+            again = "a second time" if before.plugin == self.name else f"after the plugin {before.plugin!r}"
+            self._complain(f"registered a context engine {again}; there can be only one, so this one is not used")
+            return
+        if not is_engine(engine) and not callable(engine):
+            lacking = ", ".join(missing_methods(engine))
+            self._complain(
+                f"registered {type(engine).__name__} as its context engine, which lacks {lacking}; an engine has "
+                f"{', '.join(REQUIRED)}"
+            )
+            return
+        self._registered.engine = EngineOffer(self.name, engine)
+
+    def register_command(
+        self,
+        name: str,
+        handler: Callable[[str], Any] | None = None,
+        description: str = "",
+        args_hint: str = "",
+        **more: Any,
+    ) -> None:
+        """Offer a slash command of the chat.
+
+        Args:
+            name: what is typed after the slash.
+            handler: is given the words after the name, and returns a text to show, or None.
+            description: one line for ``/help``.
+            args_hint: what the command takes, for ``/help``.
+            more: what other hosts take; ignored.
+        """
+        self._ignored("register_command", more)
+        called = str(name).strip().removeprefix("/")
+        if not _COMMAND.fullmatch(called) or not callable(handler):
+            self._complain(f"registered a command {printable(name, 60)!r} that has no proper name or no handler")
+            return
+        taken = self._registered.commands.get(called)
+        if taken is not None:
+            self._complain(f"registered the command /{called}, which the plugin {taken.plugin!r} has already")
+            return
+        handler = self.inside(handler)
+        offer = CommandOffer(self.name, called, handler, printable(description, 120), printable(args_hint, 60))
+        self._registered.commands[called] = offer
+
+    def register_tool(
+        self,
+        name: Any = None,
+        toolset: str = "",
+        schema: Mapping[str, Any] | None = None,
+        handler: Callable[..., Any] | None = None,
+        check_fn: Callable[[], Any] | None = None,
+        description: str = "",
+        *,
+        effect: Effect | None = None,
+        **more: Any,
+    ) -> None:
+        """Offer a tool to the model.
+
+        Either a function with typed parameters and a docstring (or a tool that `everlong.agent.tool` made of one) as
+        the only argument, or a name, a JSON schema and a handler, which is given the arguments as one mapping.
+
+        Args:
+            name: the function or the tool; or the name.
+            toolset: for other hosts.
+            schema: the tool in the OpenAI format, or the JSON schema of its parameters.
+            handler: does the work; returns a text, or anything JSON can hold.
+            check_fn: tells at the start of a session whether the tool can be used.
+            description: what the model is told, where the schema does not say it.
+            effect: ``reads``, ``writes`` or ``runs``; all but the first need the user's approval. ``runs`` by default.
+            more: what other hosts take; ignored.
+        """
+        del toolset
+        self._ignored("register_tool", more)
+        offer = self._tool(name, schema, handler, check_fn, description, effect)
+        if offer is None or not _TOOL.fullmatch(offer.name):
+            self._complain(
+                f"registered a tool {printable(name, 60)!r} that cannot be used: it needs a function, or a name of 1 "
+                "to 64 letters, digits, '_' and '-' with a schema and a handler"
+            )
+        elif offer.name in self._registered.tools:
+            owner = self._registered.tools[offer.name].plugin
+            self._complain(f"registered the tool {offer.name}, which the plugin {owner!r} has already")
+        else:
+            self._registered.tools[offer.name] = offer
+
+    def register_hook(self, event: str, callback: Callable[..., Any]) -> None:
+        """Have a function called whenever something happens; it gets the facts as keyword arguments."""
+        if event in EVENTS_ELSEWHERE:
+            self.logger.debug("the event %s never happens here", event)
+            return
+        if event not in EVENTS or not callable(callback):
+            self._complain(f"registered a hook for {printable(event, 60)!r}; there are {', '.join(EVENTS)}")
+            return
+        self._registered.hooks.add(event, callback, self.name)
+
+    def register_memory_provider(self, provider: Any) -> None:
+        """Offer a memory provider, used where ``memory.provider`` names it or this plugin."""
+        if not isinstance(provider, MemoryProvider):
+            self._complain(
+                f"registered {type(provider).__name__} as a memory provider, which is not made from "
+                "everlong.memory.MemoryProvider"
+            )
+            return
+        self._registered.memory.append(MemoryOffer(self.name, provider))
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("register_"):
+            raise AttributeError(f"the plugin context has no {name!r}")
+
+        def refused(*_: Any, **__: Any) -> None:
+            if name in _ELSEWHERE:
+                self.logger.debug("%s is not offered here and was ignored", name)
+            else:
+                self._complain(
+                    f"called {printable(name, 60)}, which Everlong does not offer; that part of it is left out"
+                )
+
+        return refused
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _tool(
+        self,
+        name: Any,
+        schema: Mapping[str, Any] | None,
+        handler: Callable[..., Any] | None,
+        check_fn: Callable[[], Any] | None,
+        description: str,
+        effect: Effect | None,
+    ) -> ToolOffer | None:
+        if isinstance(name, str) or name is None:
+            body = dict(schema or {})
+            inner = body.get("function")
+            body = dict(inner) if isinstance(inner, Mapping) else body
+            if "parameters" not in body and "input_schema" not in body and body.get("type") == "object":
+                body = {"parameters": body}
+            called = str(name or body.get("name") or "")
+            body = {**body, "name": called, "description": str(body.get("description") or description)}
+            if handler is None:
+                return None
+            return ToolOffer(self.name, called, None, body, self.inside(handler), effect or "runs", check_fn)
+        called = str(getattr(name, "name", None) or getattr(name, "__name__", ""))
+        own: Any = getattr(name, "effect", None)
+        return ToolOffer(self.name, called, name, effect=effect or own or "runs", is_available=check_fn)
+
+    def _ignored(self, call: str, more: Mapping[str, Any]) -> None:
+        if more:
+            self.logger.debug("%s: ignored %s", call, ", ".join(more))
+
+    def _complain(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            self._warn(f"plugin {self.name!r} {what}")

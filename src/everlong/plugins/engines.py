@@ -1,0 +1,113 @@
+"""Context engines in what plugins offer: the class that a module exports, and an engine made of it.
+
+An engine is anything with the required methods of the contract, whether or not it has Everlong's base class. Everything
+a plugin's own code raises on the way becomes a `PluginError` with its traceback.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeAlias, cast
+
+from everlong.context import ContextEngine
+from everlong.errors import PluginError
+from everlong.memory.contain import described
+
+__all__ = ["REQUIRED", "EngineMaker", "engine_class", "is_engine", "made_engine", "missing_methods"]
+
+EngineMaker: TypeAlias = Callable[..., ContextEngine]
+"""Makes an engine; called with ``context_length`` where it takes that, else with nothing."""
+
+REQUIRED = ("name", "update_from_response", "should_compress", "compress")
+"""What every engine must have."""
+
+
+def missing_methods(offered: object) -> list[str]:
+    """What an engine, or a class of engines, lacks of the contract."""
+    abstract: frozenset[str] = getattr(offered, "__abstractmethods__", frozenset())
+    holder = offered if inspect.isclass(offered) else type(offered)  # a property must not run to be seen
+    own = getattr(offered, "__dict__", {})
+    return [name for name in REQUIRED if name in abstract or not (hasattr(holder, name) or name in own)]
+
+
+def is_engine(offered: object) -> bool:
+    """Whether an object can be used as an engine."""
+    return not inspect.isclass(offered) and not missing_methods(offered)
+
+
+def engine_class(module: ModuleType, wanted: str) -> type[ContextEngine] | None:
+    """The engine class that a module exports; None where it exports none.
+
+    Raises:
+        PluginError: it exports several, and neither ``__all__`` nor their names tell which is meant.
+    """
+    listed = [str(name) for name in getattr(module, "__all__", ())]
+    names = listed or [name for name in vars(module) if not name.startswith("_")]
+    found: dict[str, type] = {}
+    for name in names:
+        one = getattr(module, name, None)
+        if inspect.isclass(one) and _is_exported_engine(one, module) and one not in found.values():
+            found[name] = one
+    classes = _most_derived(list(found.values()))
+    if len(classes) > 1:
+        classes = [one for one in classes if getattr(one, "name", None) == wanted] or classes
+    if len(classes) > 1:
+        raise PluginError(
+            f"the plugin {wanted!r} exports several context engines ({', '.join(one.__name__ for one in classes)}); "
+            "its __init__.py must name one of them in __all__, or register one: "
+            "def register(ctx): ctx.register_context_engine(…)"
+        )
+    return cast("type[ContextEngine]", classes[0]) if classes else None
+
+
+def made_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine:
+    """An engine of what a plugin offers: a class, a function that makes one, or the engine itself.
+
+    Raises:
+        PluginError: it cannot be made, or is none.
+    """
+    try:
+        engine = offered if is_engine(offered) else _called(offered, context_length)
+        lacking = missing_methods(engine)
+        if not lacking and getattr(engine, "context_length", None) != context_length:
+            if callable(getattr(engine, "update_model", None)):
+                engine.update_model("", context_length)
+            else:
+                engine.context_length = context_length
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"the engine of the plugin {plugin!r} cannot be made: {described(error)}",
+            traceback="".join(traceback.format_exception(error)),
+        ) from error
+    if lacking:
+        raise PluginError(
+            f"what the plugin {plugin!r} offers as its engine ({type(engine).__name__}) lacks {', '.join(lacking)}; "
+            f"an engine has {', '.join(REQUIRED)}"
+        )
+    return cast("ContextEngine", engine)
+
+
+def _called(make: Any, context_length: int) -> Any:
+    if not callable(make):
+        return make
+    try:
+        takes = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # a class of an extension module does not tell
+        return make()
+    return make(context_length=context_length) if "context_length" in takes else make()
+
+
+def _is_exported_engine(one: type, module: ModuleType) -> bool:
+    """Whether a class is an engine of the plugin's own, and not one that it imported to build on."""
+    if one.__module__.partition(".")[0] == "everlong":
+        return False
+    if issubclass(one, ContextEngine):
+        return not inspect.isabstract(one)
+    return one.__module__.partition(".")[0] == module.__name__.partition(".")[0] and not missing_methods(one)
+
+
+def _most_derived(classes: list[type]) -> list[type]:
+    return [one for one in classes if not any(other is not one and issubclass(other, one) for other in classes)]

@@ -1,0 +1,31 @@
+"""The base class of context engines, by the name it has elsewhere; it is Everlong's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everlong.context.engine import ContextEngine
+from everlong.context.summary.redact import redacted
+
+__all__ = ["ContextEngine", "automatic_compaction_status_message", "sanitize_memory_context"]
+
+MEMORY_CONTEXT_MAX_CHARS = 6_000
+_CUT = "\n…\n"
+
+
+def sanitize_memory_context(memory_context: str) -> str:
+    """What a memory provider said, without secrets, and cut in the middle where it is long."""
+    text = redacted(memory_context.strip())
+    if len(text) <= MEMORY_CONTEXT_MAX_CHARS:
+        return text
+    half = (MEMORY_CONTEXT_MAX_CHARS - len(_CUT)) // 2
+    return text[:half] + _CUT + text[-half:]
+
+
+def automatic_compaction_status_message(engine: Any, *, phase: str, default_message: str, **facts: Any) -> str | None:
+    """What is said of a compaction: the engine's own words, the usual ones, or nothing."""
+    if not getattr(engine, "emit_automatic_compaction_status", True):
+        return None
+    own = getattr(engine, "get_automatic_compaction_status_message", None)
+    text = own(phase=phase, default_message=default_message, **facts) if callable(own) else default_message
+    return (str(text).strip() or None) if text is not None else None

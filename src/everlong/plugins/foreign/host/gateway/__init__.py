@@ -1,0 +1,1 @@
+"""What plugins import as ``gateway``."""

@@ -1,0 +1,9 @@
+"""The providers that are known by name."""
+
+from __future__ import annotations
+
+from everlong.providers.names import ENDPOINTS
+
+__all__ = ["PROVIDER_REGISTRY"]
+
+PROVIDER_REGISTRY = ENDPOINTS

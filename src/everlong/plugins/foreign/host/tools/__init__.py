@@ -1,0 +1,1 @@
+"""What plugins import as ``tools``: only its registry."""

@@ -1,0 +1,126 @@
+"""Hooks: functions of plugins that are called when something happens in a conversation.
+
+A hook that raises is warned about once and never breaks a turn. Knows which events there are, and nothing of who fires
+them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from everlong.memory.contain import described
+
+__all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "awaited"]
+
+EVENTS: Mapping[str, str] = {
+    "on_session_start": "a session begins or is resumed",
+    "on_session_end": "a session has ended for good",
+    "on_session_reset": "the user began anew; the next session starts with nothing said",
+    "pre_llm_call": "a prompt is about to be worked on; text that is returned is added to it",
+    "post_llm_call": "a prompt has its answer",
+    "pre_api_request": "a request is about to be sent to the model",
+    "post_api_request": "the model has answered a request",
+    "pre_tool_call": 'a tool is about to be called; {"action": "block", "message": …} stops that',
+    "post_tool_call": "a tool has answered",
+    "pre_compress": "the conversation is about to be compacted",
+    "post_compress": "a compaction is done",
+}
+"""Every event that a hook can be registered for, and when it happens."""
+
+EVENTS_ELSEWHERE = frozenset(
+    {
+        "on_session_finalize",
+        "post_approval_response",
+        "pre_approval_request",
+        "pre_gateway_dispatch",
+        "subagent_start",
+        "subagent_stop",
+        "transform_llm_output",
+        "transform_terminal_output",
+        "transform_tool_result",
+    }
+)
+"""Events of other hosts that never happen here: hooks for them are taken, and never called."""
+
+
+class Hooks:
+    """The hooks of all plugins, by event.
+
+    Args:
+        warn: told of a hook that failed, once each.
+        around: makes the block in which hooks are called.
+    """
+
+    def __init__(
+        self,
+        warn: Callable[[str], None] = lambda _: None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._warn = warn
+        self._around = around
+        self._by_event: dict[str, list[tuple[str, Callable[..., Any]]]] = {}
+        self._failed: set[tuple[str, int]] = set()
+
+    def add(self, event: str, callback: Callable[..., Any], plugin: str) -> None:
+        """Call a function of a plugin whenever something happens."""
+        self._by_event.setdefault(event, []).append((plugin, callback))
+
+    def take(self, left: Mapping[str, list[Callable[..., Any]]]) -> None:
+        """Add hooks that plugins left where they believe the manager of another host to be."""
+        for event, callbacks in left.items():
+            for callback in callbacks if event in EVENTS else ():
+                self.add(event, callback, callback.__module__.partition(".")[0])
+
+    def forget(self, plugin: str) -> None:
+        """Call nothing of a plugin any more."""
+        for event, hooks in self._by_event.items():
+            self._by_event[event] = [one for one in hooks if one[0] != plugin]
+
+    def __contains__(self, event: str) -> bool:
+        return bool(self._by_event.get(event))
+
+    def of(self, event: str) -> list[str]:
+        """The plugins that hear of an event."""
+        return [plugin for plugin, _ in self._by_event.get(event, ())]
+
+    def fire(self, event: str, **facts: Any) -> list[Any]:
+        """Call every hook of an event with what it takes of the facts; what they returned, without the Nones."""
+        answers = []
+        for plugin, callback in self._by_event.get(event, ()):
+            try:
+                with self._around():
+                    answer = callback(**_taken(callback, facts))
+                    if inspect.isawaitable(answer):
+                        answer = awaited(answer)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; warned about, and the turn goes on
+                if (event, id(callback)) not in self._failed:
+                    self._failed.add((event, id(callback)))
+                    self._warn(f"plugin {plugin!r}: its hook for {event} failed: {described(error)}")
+                continue
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+
+def _taken(callback: Callable[..., Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that a function has parameters for."""
+    try:
+        parameters = inspect.signature(callback).parameters.values()
+    except (TypeError, ValueError):  # a built-in that does not tell
+        return dict(facts)
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return dict(facts)
+    return {one.name: facts[one.name] for one in parameters if one.name in facts}
+
+
+def awaited(answer: Any) -> Any:
+    """What an asynchronous function gives in the end."""
+    import asyncio  # noqa: PLC0415 - hooks are seldom asynchronous
+
+    async def wait() -> Any:
+        return await answer
+
+    return asyncio.run(wait())

@@ -1,0 +1,86 @@
+"""``ctx.llm``: a model for a plugin's own questions, under the user's settings and at the user's cost.
+
+It is the model that writes summaries (``auxiliary.compression``), else the conversation's own. Nothing is connected
+before the first question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from everlong.plugins.foreign.host_state import Host
+from everlong.plugins.foreign.llm import Wish, model_for
+from everlong.plugins.running import time_of_others
+
+if TYPE_CHECKING:
+    from everlong.model import Message
+    from everlong.providers.auxiliary import AskModel
+    from everlong.providers.base import CallOptions
+
+__all__ = ["Answer", "PluginModel"]
+
+_MOST_TOKENS = 2_048
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model said; as text, just its words."""
+
+    text: str
+    model: str
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def content(self) -> str:
+        """The words, under the name that other hosts have for them."""
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class PluginModel:
+    """Asks the auxiliary model.
+
+    Args:
+        host: knows the settings and the conversation's own model.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.ask: AskModel | None = None
+        """How a model is asked, for whoever counts such calls."""
+
+    def complete(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        system: str | None = None,
+        max_tokens: int | None = None,
+        **options: Any,
+    ) -> Answer:
+        """The model's answer to a text or to messages.
+
+        Args:
+            messages: a text, or messages in the OpenAI format.
+            system: a system prompt, in front of them.
+            max_tokens: the most tokens of the answer.
+            options: what other hosts take; ``temperature`` goes to the API, the rest is ignored.
+
+        Raises:
+            PluginError: no model is set up.
+            ConfigError: the settings name a model that cannot be found.
+            ProviderError: the model gave no answer.
+        """
+        said: list[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        if system is not None:
+            said.insert(0, {"role": "system", "content": system})
+        call: CallOptions = {"max_tokens": max_tokens or _MOST_TOKENS}
+        if options.get("temperature") is not None:
+            call["options"] = {"temperature": options["temperature"]}
+        connection = model_for(self._host, Wish())
+        with time_of_others():
+            reply = self.ask(connection, said, call) if self.ask is not None else connection.complete(said, **call)
+        return Answer(reply.text, str(connection.model_name), reply.usage.to_dict())

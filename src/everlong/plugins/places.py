@@ -1,0 +1,199 @@
+"""Where plugins are looked for, in order, and what is found there; nothing of it is imported.
+
+The order is that in which a name is resolved: folders of engines (the user's, the project's, those of
+``plugins.paths``), then general plugins in the same places, then what installed packages offer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from everlong.config.document import read_document
+from everlong.config.paths import PROJECT_FOLDER, config_home, project_config_path, project_folder
+from everlong.config.plugin_settings import PluginsSettings
+from everlong.errors import ConfigError, PluginError
+from everlong.plugins.manifest import Manifest, check_name, printable, read_manifest
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+
+__all__ = ["ENGINES", "ENGINE_GROUP", "FOLDER", "PLUGIN_GROUP", "Found", "Places", "is_plugin"]
+
+FOLDER = "plugins"
+ENGINES = "context_engine"
+"""The folder below a folder of plugins in which context engines are."""
+ENGINE_GROUP = "everlong.engines"
+PLUGIN_GROUP = "everlong.plugins"
+
+Kind = Literal["engine", "general"]
+Origin = Literal["built-in", "user", "project", "path", "package"]
+
+_MOST_FOLDERS = 500
+"""More folders in one place are not looked at: such a place is none for plugins."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plugin that is there, whether or not it works."""
+
+    name: str
+    kind: Kind
+    origin: Origin
+    folder: Path | None = None
+    entry: EntryPoint | None = None
+    manifest: Manifest = field(default_factory=Manifest)
+    needs_trust: bool = False
+    """Whether it came with a project, so that it is loaded only after the user has trusted it."""
+    refused: str = ""
+    """Why it cannot be used under its name; empty where it can."""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it as far as that can be seen from outside; empty where nothing is."""
+        return self.refused or self.manifest.problem
+
+    @property
+    def where(self) -> str:
+        """The folder or the package that it is in."""
+        if self.folder is not None:
+            return str(self.folder)
+        if self.entry is not None:
+            package = self.entry.dist.name if self.entry.dist is not None else "a package"
+            return f"{self.entry.value} of {package}"
+        return "Everlong"
+
+    def answers_to(self, name: str) -> bool:
+        """Whether a user may mean this plugin by a name."""
+        return not self.refused and name in {self.name, self.manifest.name, *self.manifest.provides}
+
+
+@dataclass(frozen=True)
+class _Root:
+    """A folder with plugins in it."""
+
+    folder: Path
+    origin: Origin
+    needs_trust: bool = False
+
+
+class Places:
+    """The places of one configuration, as seen from one folder.
+
+    Args:
+        settings: the configuration, for ``plugins.paths``.
+        cwd: the folder whose project is meant; the working directory by default.
+    """
+
+    def __init__(self, settings: Settings, cwd: Path | None = None) -> None:
+        self._settings = settings
+        self._project = project_folder(cwd)
+        # The settings may be those of the working directory, where an agent works elsewhere.
+        self._configs = {path for path in (project_config_path(cwd), project_config_path()) if path is not None}
+        self._roots = list(self._all_roots())
+
+    def found(self) -> list[Found]:
+        """Every plugin that is there, in the order of resolution; the built-in one first, since nothing hides it."""
+        engines = [one for root in self._roots for one in _folders(root.folder / ENGINES, root, "engine")]
+        general = [one for root in self._roots for one in _general(root)]
+        return [
+            _builtin(),
+            *engines,
+            *general,
+            *_installed(ENGINE_GROUP, "engine"),
+            *_installed(PLUGIN_GROUP, "general"),
+        ]
+
+    def searched(self) -> list[str]:
+        """The places in words, in order, for a message about something that is in none of them."""
+        engines = [str(root.folder / ENGINES) for root in self._roots]
+        general = [str(root.folder) for root in self._roots]
+        return [*engines, *general, f"the entry points {ENGINE_GROUP}", f"the entry points {PLUGIN_GROUP}"]
+
+    def _all_roots(self) -> Iterator[_Root]:
+        yield _Root(config_home() / FOLDER, "user")
+        if self._project is not None:
+            yield _Root(self._project / PROJECT_FOLDER / FOLDER, "project", needs_trust=True)
+        theirs = {text: config.parent.parent for config in self._configs for text in _paths_in(config)}
+        for text in self._settings.plugins.paths:
+            # What a project's own file names came with the project, wherever it is.
+            base = theirs.get(text, config_home())
+            yield _Root(base / Path(text).expanduser(), "path", needs_trust=text in theirs)
+
+    def missing_paths(self) -> list[str]:
+        """The folders that ``plugins.paths`` names and that are not there."""
+        return [str(root.folder) for root in self._roots if root.origin == "path" and not root.folder.is_dir()]
+
+
+def _paths_in(config: Path) -> list[str]:
+    """The paths that a project's configuration names."""
+    try:
+        document = read_document(config)
+    except ConfigError:  # whoever loaded the settings was told
+        return []
+    plugins = document.values.get("plugins") if document is not None else None
+    given = plugins.get("paths") if isinstance(plugins, dict) else None
+    try:
+        return PluginsSettings(paths=given or []).paths
+    except ValueError:
+        return []
+
+
+def _builtin() -> Found:
+    about = "The built-in engine: clears old tool results, and summarizes the middle of a conversation."
+    manifest = Manifest("compressor", about, version("everlong"), provides=("compressor",))
+    return Found("compressor", "engine", "built-in", manifest=manifest)
+
+
+def _folders(folder: Path, root: _Root, kind: Kind) -> Iterator[Found]:
+    """The plugins directly in a folder."""
+    try:
+        inside = sorted(one for one in folder.iterdir() if one.name[0] not in "._" and one.name != ENGINES)
+    except OSError:  # it is not there, or not ours to look into
+        return
+    for one in [one for one in inside if is_plugin(one)][:_MOST_FOLDERS]:
+        yield _found(one, root, kind)
+
+
+def _general(root: _Root) -> Iterator[Found]:
+    if root.origin == "path" and is_plugin(root.folder):
+        yield _found(root.folder, root, "general")  # the plugin itself was named, and its folders are its own
+    else:
+        yield from _folders(root.folder, root, "general")
+
+
+def is_plugin(folder: Path) -> bool:
+    """Whether a folder has what makes it a plugin."""
+    return any(os.path.isfile(folder / name) for name in ("__init__.py", "plugin.yaml", "plugin.yml"))  # noqa: PTH113
+
+
+def _found(folder: Path, root: _Root, kind: Kind) -> Found:
+    manifest = read_manifest(folder)
+    refused = ""
+    try:
+        check_name(folder.name)
+    except PluginError as error:
+        refused = str(error)
+    name = printable(folder.name, 80)
+    return Found(name, kind, root.origin, folder, None, manifest, root.needs_trust, refused)
+
+
+def _installed(group: str, kind: Kind) -> Iterator[Found]:
+    seen: set[tuple[str, str]] = set()
+    for entry in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        if (entry.name, entry.value) in seen:  # the same package may be found twice on the path
+            continue
+        seen.add((entry.name, entry.value))
+        dist = entry.dist
+        about = printable(dist.metadata.json.get("summary") or "") if dist is not None else ""
+        manifest = Manifest(entry.name, about, dist.version if dist is not None else "")
+        refused = ""
+        try:
+            check_name(entry.name)
+        except PluginError as error:
+            refused = str(error)
+        yield Found(entry.name, kind, "package", None, entry, manifest, refused=refused)

@@ -1,0 +1,94 @@
+"""The contract of context engines as tests that an author points at an engine.
+
+    from everlong.testing import EngineContract
+
+    class TestMyEngine(EngineContract):
+        make_engine = MyEngine
+
+`check_engine` does the same without pytest and returns what is wrong as sentences. Each names its clause, which
+docs/engine-contract.md explains. Needs ``everlong[testing]``; knows the contract and the rules of the message protocol,
+and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from everlong.testing.engine_contract.compacting import COMPACTING
+from everlong.testing.engine_contract.living import LIVING
+from everlong.testing.engine_contract.shape import SHAPE
+from everlong.testing.engine_contract.subject import Broken, MakeEngine, Workbench
+
+__all__ = ["CLAUSES", "EngineContract", "check_engine"]
+
+CLAUSES: dict[str, tuple[Callable[[Workbench], None], ...]] = {**SHAPE, **COMPACTING, **LIVING}
+"""Every clause of the contract, by its heading in docs/engine-contract.md, with its checks."""
+
+CONTEXT_LENGTH = 16_000
+EXAMPLES = 12
+
+
+def check_engine(
+    make: MakeEngine, *, context_length: int = CONTEXT_LENGTH, examples: int = EXAMPLES, clause: str | None = None
+) -> list[str]:
+    """What an engine does against the contract, a sentence each, beginning with the clause; empty if all is well.
+
+    Args:
+        make: the engine's class, or a function that makes a new one; called with ``context_length`` if it takes that.
+        context_length: the window for which engines are made; take a larger one for an engine that needs it.
+        examples: with so many generated conversations each rule is tried; always the same ones.
+        clause: look at this clause only.
+    """
+    if clause is not None and clause not in CLAUSES:
+        raise ValueError(f"clause is {clause!r}; the clauses are {', '.join(CLAUSES)}")
+    bench = Workbench(make, context_length, examples)
+    try:
+        bench.bare()
+    except Broken as broken:
+        return [f"Making one: {broken}"]
+    findings: list[str] = []
+    for name in CLAUSES if clause is None else (clause,):
+        for check in CLAUSES[name]:
+            try:
+                check(bench)
+            except Broken as broken:
+                findings.append(f"{name}: {broken}")
+    return list(dict.fromkeys(findings))
+
+
+class EngineContract:
+    """Derive a test class from this and say how an engine is made; pytest then runs a test for every clause.
+
+    ``make_engine`` is the engine's class, or a method that makes a new engine each time. Where engines keep files, give
+    each a folder of its own.
+    """
+
+    make_engine: ClassVar[Any] = None
+    context_length: ClassVar[int] = CONTEXT_LENGTH
+    examples: ClassVar[int] = EXAMPLES
+
+    def _check(self, clause: str) -> None:
+        __tracebackhide__ = True  # an author is told what the engine did, not where the kit saw it
+        make = self.make_engine
+        if make is None:
+            raise AssertionError(f"{type(self).__name__} has no make_engine; set it to the class of your engine")
+        findings = check_engine(make, context_length=self.context_length, examples=self.examples, clause=clause)
+        if findings:
+            raise AssertionError("\n\n".join(findings))
+
+
+def _test_of(clause: str) -> Callable[[EngineContract], None]:
+    def test(self: EngineContract) -> None:
+        __tracebackhide__ = True
+        self._check(clause)
+
+    test.__name__ = f"test_{clause.lower().replace(' ', '_')}"
+    test.__qualname__ = f"EngineContract.{test.__name__}"
+    test.__doc__ = f"The clause {clause!r} of docs/engine-contract.md."
+    return test
+
+
+for _clause in CLAUSES:
+    _made = _test_of(_clause)
+    setattr(EngineContract, _made.__name__, _made)

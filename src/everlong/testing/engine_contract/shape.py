@@ -1,0 +1,251 @@
+"""Whether an engine has what a host reads and calls: attributes, required methods, usage, decisions, status, tools."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeGuard
+
+from everlong.testing.engine_contract.samples import ODD, long_conversation
+from everlong.testing.engine_contract.subject import Subject, Workbench, as_json, require
+
+__all__ = ["SHAPE"]
+
+_REQUIRED = ("update_from_response", "should_compress", "compress")
+_COUNTERS = ("last_prompt_tokens", "last_completion_tokens", "last_total_tokens", "compression_count")
+_WHOLE = (*_COUNTERS, "threshold_tokens", "context_length")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_UNKNOWN_TOOL = "no_such_tool"
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is a whole number and no truth value."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def has_a_name(bench: Workbench) -> None:
+    """The name by which a user chooses it."""
+    name = bench.bare().get("name")
+    require(not callable(name), "name is a method; make it a property, or a plain attribute")
+    require(
+        isinstance(name, str), f"name is {name!r}; make it a short text, the one that users write in context.engine"
+    )
+    require(re.fullmatch(r"\S+", name), f"name is {name!r}; make it one word, as users write it in context.engine")
+    require(bench.bare().get("name") == name, "name differs from one engine to the next; it must always be the same")
+
+
+def has_the_required_methods(bench: Workbench) -> None:
+    """Without these there is no engine."""
+    subject = bench.bare()
+    missing = [method for method in _REQUIRED if not subject.has(method)]
+    require(not missing, f"the engine has no {', '.join(f'{method}()' for method in missing)}, which every host calls")
+
+
+def learns_its_window(bench: Workbench) -> None:
+    """By its constructor or by `update_model`."""
+    window, subject = bench.context_length, bench.fresh()
+    found = subject.get("context_length")
+    advice = "set it in the constructor's context_length, or in update_model(model, context_length, …)"
+    require(found == window, f"made for a window of {window}, the engine has context_length {found!r}; {advice}")
+
+
+def has_whole_numbers(bench: Workbench) -> None:
+    """The figures that hosts show."""
+    for subject, moment in ((bench.bare(), "in a new engine"), (bench.fresh(), "once the window is known")):
+        for name in _WHOLE:
+            value = subject.get(name) if hasattr(subject.engine, name) else None
+            good = is_whole(value) and value >= 0
+            require(good, f"{name} is {value!r} {moment}; it must be an int at all times, 0 or more")
+        for name in _COUNTERS:
+            require(subject.get(name) == 0, f"{name} is {subject.get(name)} {moment}; it must be 0 at first")
+
+
+def has_the_other_attributes(bench: Workbench) -> None:
+    """What is protected, and the threshold's share."""
+    subject = bench.fresh()
+    for name in ("protect_first_n", "protect_last_n"):
+        value = getattr(subject.engine, name, None)
+        require(is_whole(value) and value >= 0, f"{name} is {value!r}; it must be an int of 0 or more")
+    share = getattr(subject.engine, "threshold_percent", None)
+    good = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
+    require(good, f"threshold_percent is {share!r}; it must be a share of the window between 0.0 and 1.0")
+
+
+def has_a_threshold(bench: Workbench) -> None:
+    """Inside the window, once that is known."""
+    threshold, window = bench.fresh().get("threshold_tokens"), bench.context_length
+    good = is_whole(threshold) and 0 < threshold <= window
+    require(good, f"threshold_tokens is {threshold!r} in a window of {window}; it must be an int from 1 to {window}")
+
+
+def takes_usage_over(bench: Workbench) -> None:
+    """From every response."""
+    cached = {"input_tokens": 100, "cache_read_tokens": 700, "cache_write_tokens": 100, "reasoning_tokens": 20}
+    for extra in ({}, cached | {"output_tokens": 50}):
+        usage = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950, **extra}
+        subject = bench.fresh()
+        subject.call("update_from_response", dict(usage))
+        for name, key in zip(_COUNTERS, ("prompt_tokens", "completion_tokens", "total_tokens"), strict=False):
+            found = subject.get(name)
+            advice = f'take over usage["{key}"], which has cache reads and writes in it'
+            require(found == usage[key], f"after update_from_response({usage}) {name} is {found!r}; {advice}")
+
+
+def takes_scant_usage(bench: Workbench) -> None:
+    """Providers leave things out."""
+    scant: tuple[dict[str, Any], ...] = (
+        {"prompt_tokens": 900, "completion_tokens": 50},
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+        {"prompt_tokens": None, "completion_tokens": None, "total_tokens": None},
+        {"prompt_tokens": 900, "x_provider": {"queue": 3}},
+        {},
+    )
+    subject = bench.fresh()
+    for usage in scant:
+        given = dict(usage)
+        subject.call("update_from_response", given, advice="providers leave fields out: use usage.get(…) or 0")
+        require(given == usage, f"update_from_response({usage}) changed the dict that it was given; only read it")
+        for name in _COUNTERS:
+            value = subject.get(name)
+            advice = "it must stay an int: use usage.get(…) or 0"
+            require(is_whole(value), f"after update_from_response({usage}) {name} is {value!r}; {advice}")
+
+
+def decides_by_the_tokens(bench: Workbench) -> None:
+    """Not in an empty window, but in a full one."""
+    subject, window = bench.fresh(), bench.context_length
+    for tokens, wanted, why in (
+        (0, False, "nothing has been said yet"),
+        (window, True, "the window is full, and the next request would be refused"),
+    ):
+        answer = subject.call("should_compress", tokens)
+        advice = f"it must be the bool {wanted}, because {why}"
+        require(answer is wanted, f"should_compress({tokens}) returned {answer!r} in a window of {window}; {advice}")
+
+
+def decides_by_the_last_usage(bench: Workbench) -> None:
+    """Where no number is given."""
+    subject, window = bench.fresh(), bench.context_length
+    answer = subject.call("should_compress")
+    require(answer is False, f"should_compress() of a new engine returned {answer!r}; it must be False")
+    subject.call("update_from_response", {"prompt_tokens": window, "completion_tokens": 1, "total_tokens": window + 1})
+    answer = subject.call("should_compress")
+    advice = "without an argument it must go by last_prompt_tokens"
+    require(answer is True, f"should_compress() returned {answer!r} after a response of {window} tokens; {advice}")
+
+
+def answers_before_a_request(bench: Workbench) -> None:
+    """The two optional questions."""
+    conversations = {**ODD, "a long conversation": long_conversation(bench.context_length)}
+    for method in ("should_compress_preflight", "has_content_to_compress"):
+        subject = bench.fresh()
+        for about, messages in conversations.items() if subject.has(method) else ():
+            answer = subject.call(method, messages)
+            require(isinstance(answer, bool), f"{method}() returned {answer!r} for {about}; it must be a bool")
+
+
+def tells_its_status(bench: Workbench) -> None:
+    """For display, at any time."""
+    subject = bench.bare()
+    if not subject.has("get_status"):
+        return
+    for moment in ("before a session", "after a response"):
+        status = subject.call("get_status", advice="it may be asked at any time")
+        require(isinstance(status, dict), f"get_status() returned {status!r} {moment}; it must be a dict")
+        as_json(status, f"get_status() {moment}")
+        wanted = ("last_prompt_tokens", "threshold_tokens", "context_length", "compression_count", "usage_percent")
+        missing = [key for key in wanted if key not in status]
+        advice = "start from super().get_status() and add your own figures"
+        require(not missing, f"get_status() {moment} lacks {', '.join(missing)}; {advice}")
+        share = status["usage_percent"]
+        good = isinstance(share, int | float) and not isinstance(share, bool) and share >= 0
+        require(good, f"get_status() {moment} has usage_percent {share!r}; it must be a number, 0 or more")
+        subject.call("update_from_response", {"prompt_tokens": 900, "completion_tokens": 5, "total_tokens": 905})
+
+
+def describes_its_tools(bench: Workbench) -> None:
+    """As functions in the OpenAI format, so that every provider takes them."""
+    schemas = _schemas(bench.fresh())
+    names = [_function(schema).get("name") for schema in schemas]
+    for name in names:
+        require(
+            isinstance(name, str) and _TOOL_NAME.fullmatch(name),
+            f"a tool is called {name!r}; providers take 1 to 64 letters, digits, _ and -",
+        )
+        require(names.count(name) == 1, f"two tools are called {name!r}; every tool needs a name of its own")
+    for schema in schemas:
+        function = _function(schema)
+        name, parameters = function["name"], function.get("parameters")
+        told = f"the tool {name!r}"
+        require(isinstance(function.get("description"), str), f"{told} has no description; models choose tools by it")
+        good = isinstance(parameters, dict) and parameters.get("type") == "object"
+        require(good, f"{told} has parameters {parameters!r}; they must be a JSON schema of type object")
+        assert isinstance(parameters, dict)  # noqa: S101 - for the type checker
+        unknown = [key for key in parameters.get("required", []) if key not in parameters.get("properties", {})]
+        require(not unknown, f"{told} requires {', '.join(map(repr, unknown))}, which its properties do not have")
+        as_json(schema, f"the schema of {told}")
+
+
+def refuses_unknown_tools(bench: Workbench) -> None:
+    """In the words that hosts know."""
+    subject = bench.fresh()
+    if not subject.has("handle_tool_call"):
+        return
+    answer = subject.call("handle_tool_call", _UNKNOWN_TOOL, {}, advice="a model may call what is not there")
+    wanted = f'{{"error": "Unknown tool: {_UNKNOWN_TOOL}"}}'
+    advice = f"return the JSON text {wanted}, or super().handle_tool_call(name, args)"
+    require(answer == wanted, f"handle_tool_call({_UNKNOWN_TOOL!r}, {{}}) returned {answer!r}; {advice}")
+
+
+def answers_every_call(bench: Workbench) -> None:
+    """Whatever a model puts in."""
+    subject = bench.fresh()
+    subject.call("on_session_start", "20260102_030405_abcdef") if subject.has("on_session_start") else None
+    for schema in _schemas(subject):
+        function = _function(schema)
+        name, parameters = function.get("name"), function.get("parameters")
+        for args in _arguments(parameters) if isinstance(parameters, dict) else ():
+            advice = "models do send wrong arguments: answer with a JSON error, which the model can read"
+            more = {"messages": long_conversation(bench.context_length, 0.2)}
+            answer = subject.call("handle_tool_call", name, args, advice=advice, **more)
+            told = f"handle_tool_call({name!r}, {args!r}, messages=…) returned {answer!r}"
+            require(isinstance(answer, str), f"{told}; every call must be answered with a text")
+
+
+def _schemas(subject: Subject) -> list[Any]:
+    if not subject.has("get_tool_schemas"):
+        return []
+    schemas = subject.call("get_tool_schemas")
+    require(isinstance(schemas, list), f"get_tool_schemas() returned {schemas!r}; it must be a list, [] for no tools")
+    for schema in schemas:
+        require(isinstance(_function(schema), dict), f"a tool's schema is {schema!r}; it must be a dict with name, …")
+    return list(schemas)
+
+
+def _function(schema: Any) -> Any:
+    """The function's own part; both the bare form and the one inside ``{"type": "function"}`` are in use."""
+    inner = isinstance(schema, dict) and schema.get("type") == "function" and "function" in schema
+    return schema["function"] if inner else schema
+
+
+def _arguments(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """Arguments that fit, none at all, and wrong ones."""
+    values = {"string": "port", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+    properties = parameters.get("properties", {})
+    fitting = {}
+    for name, schema in properties.items():
+        allowed = schema.get("enum") if isinstance(schema, dict) else None
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        fitting[name] = allowed[0] if allowed else values.get(str(kind), "port")
+    wrong = dict.fromkeys(properties, None) | {"no_such_argument": [1]}
+    return [fitting, {name: fitting[name] for name in parameters.get("required", [])}, {}, wrong]
+
+
+SHAPE = {
+    "Making one": (has_a_name, has_the_required_methods, learns_its_window),
+    "Attributes": (has_whole_numbers, has_the_other_attributes, has_a_threshold),
+    "Usage": (takes_usage_over, takes_scant_usage),
+    "Deciding when": (decides_by_the_tokens, decides_by_the_last_usage, answers_before_a_request),
+    "Status": (tells_its_status,),
+    "Tools": (describes_its_tools, refuses_unknown_tools, answers_every_call),
+}
+"""The checks of this module by the clause of the contract that they belong to."""

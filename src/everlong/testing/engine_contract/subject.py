@@ -1,0 +1,156 @@
+"""The engine under test, made and called as a host does it, with every failure turned into a sentence for its author.
+
+Knows how an engine is made and called, and nothing of what is asked of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from everlong.context.invariants import repair_all
+from everlong.errors import MessageError
+from everlong.model import Message, checked_messages
+from everlong.tokens import MessageCounter
+
+__all__ = ["Broken", "MakeEngine", "Subject", "Workbench", "as_json", "case", "require", "shown", "takes", "tokens"]
+
+MakeEngine = Callable[..., Any]
+"""Makes a new engine; called with ``context_length`` where it takes that, else with nothing."""
+
+_SHOWN_CHARS = 700
+_counter = MessageCounter()
+
+
+class Broken(Exception):  # noqa: N818 - it states a fact about the engine; nothing of the package failed
+    """The engine does not keep one clause of the contract; the text says what it did, and what it should do."""
+
+
+def require(holds: object, sentence: str) -> None:
+    """Go on if something holds, else report the sentence."""
+    if not holds:
+        raise Broken(sentence)
+
+
+class Subject:
+    """One engine of the kind under test; what it raises becomes `Broken` with the author's own line."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def has(self, method: str) -> bool:
+        """Whether the engine has a method; engines without our base class may leave out the optional ones."""
+        return callable(getattr(self.engine, method, None))
+
+    def get(self, attribute: str) -> Any:
+        """An attribute, which a host may read at any time."""
+        return _guarded(f"reading {attribute}", "", getattr, self.engine, attribute)
+
+    def call(self, method: str, *args: Any, advice: str = "", **kwargs: Any) -> Any:
+        """What a method returns."""
+        require(self.has(method), f"the engine has no method {method}()")
+        return _guarded(_spelled(method, args, kwargs), advice, getattr(self.engine, method), *args, **kwargs)
+
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        """A compacted list, of which only the outer shape has been looked at."""
+        told = _spelled("compress", (..., *args), kwargs).replace("Ellipsis", "messages")
+        advice = f"a host may hand in any conversation{case(messages)}"
+        result = _guarded(told, advice, self.engine.compress, messages, *args, **kwargs)
+        require(isinstance(result, list), f"{told} returned {_kind(result)}; return a list of messages{case(messages)}")
+        try:
+            return checked_messages(result)
+        except MessageError as error:
+            raise Broken(f"{told} returned a list that is none of messages: {error}{case(messages)}") from None
+
+
+class Workbench:
+    """Makes the engines for the checks, and says with how many generated conversations each is tried."""
+
+    def __init__(self, make: MakeEngine, context_length: int, examples: int) -> None:
+        self.make = make
+        self.context_length = context_length
+        self.examples = examples
+
+    def bare(self) -> Subject:
+        """A new engine as its constructor left it."""
+        with_length = takes(self.make, "context_length")
+        told = f"making an engine with {f'context_length={self.context_length}' if with_length else 'no argument'}"
+        arguments = {"context_length": self.context_length} if with_length else {}
+        return Subject(_guarded(told, "", self.make, **arguments))
+
+    def fresh(self, context_length: int | None = None) -> Subject:
+        """A new engine that has been told its window, as a host does before a conversation."""
+        window = context_length or self.context_length
+        subject = self.bare()
+        if subject.get("context_length") != window and subject.has("update_model"):
+            subject.call("update_model", "", window)
+        return subject
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function takes an argument of this name."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters if p.kind is not p.POSITIONAL_ONLY)
+
+
+def tokens(messages: Sequence[Message], *, repaired: bool = False) -> int:
+    """The size of a list by our own estimate; with ``repaired``, of the list with its tool calls mended."""
+    return sum(_counter.counts(repair_all(list(messages)) if repaired else messages))
+
+
+def case(messages: Sequence[Message], result: Sequence[Message] | None = None) -> str:
+    """The conversation that showed it, and what came of it, for the end of a finding."""
+    return f"\n  given: {shown(messages)}" + ("" if result is None else f"\n  returned: {shown(result)}")
+
+
+def shown(messages: Sequence[Message]) -> str:
+    """A conversation for people to read: whole if short, else its beginning and its length."""
+    text = ", ".join(repr(_short(message)) for message in messages)
+    cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    return f"[{cut}]" if len(messages) == 1 else f"{len(messages)} messages [{cut}]"
+
+
+def as_json(value: Any, what: str) -> str:
+    """A value as JSON text; reported where it cannot be written as one."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise Broken(f"{what} cannot be written as JSON ({error}); use plain dicts, lists, texts and numbers") from None
+
+
+def _short(message: Message) -> Message:
+    content = message.get("content")
+    if not isinstance(content, str) or len(content) <= 80:
+        return message
+    return {**message, "content": f"{content[:60]}… ({len(content):,} characters)"}
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _spelled(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    words = [*map(_argument, args), *(f"{name}={_argument(value)}" for name, value in kwargs.items())]
+    return f"{method}({', '.join(words)})"
+
+
+def _argument(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:100]}…"
+
+
+def _guarded(told: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:  # whatever an engine raises is what its author must be told
+        raise Broken(f"{told} raised {_told(error)}{f'; {advice}' if advice else ''}") from error
+
+
+def _told(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}" if str(error) else f"{type(error).__name__}{where}"

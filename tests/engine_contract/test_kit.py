@@ -1,0 +1,133 @@
+"""The contract kit: the built-in engine passes, and every broken engine is told what it does wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everlong import ContextCompressor
+from everlong.testing import EngineContract, check_engine
+from everlong.testing.engine_contract import CLAUSES
+from tests.engine_contract.broken import RollsDice, Sound, broken_engines
+
+CONTRACT = (Path(__file__).parent.parent.parent / "docs" / "engine-contract.md").read_text(encoding="utf-8")
+BROKEN = list(broken_engines())
+
+
+@pytest.mark.spec("1.6")
+class TestTheCompressor(EngineContract):
+    make_engine = ContextCompressor
+
+
+@pytest.mark.spec("1.6")
+class TestAnEngineMadeByAMethod(EngineContract):
+    examples = 2
+
+    def make_engine(self) -> ContextCompressor:
+        return Sound()
+
+
+@pytest.mark.spec("1.6")
+@pytest.mark.parametrize(("engine", "clause", "words"), BROKEN, ids=[engine.__name__ for engine, _, _ in BROKEN])
+def test_a_broken_engine_is_told_in_its_clause_what_it_did(engine: type, clause: str, words: str) -> None:
+    findings = check_engine(engine, clause=clause, examples=4)
+    assert any(finding.startswith(f"{clause}: ") and words in finding for finding in findings), "\n".join(findings)
+
+
+def test_every_clause_has_an_engine_that_breaks_it() -> None:
+    assert {clause for _, clause, _ in BROKEN} == set(CLAUSES)
+
+
+def test_every_clause_is_a_heading_of_the_documentation() -> None:
+    assert [clause for clause in CLAUSES if f"\n## {clause}\n" not in CONTRACT] == []
+
+
+def test_an_engine_that_only_looks_like_one_passes_without_the_optional_methods() -> None:
+    class Duck:
+        name = "duck"
+        last_prompt_tokens = last_completion_tokens = last_total_tokens = compression_count = 0
+        threshold_percent, protect_first_n, protect_last_n = 0.5, 3, 20
+
+        def __init__(self, context_length: int) -> None:
+            self.context_length, self.threshold_tokens = context_length, context_length // 2
+            self._inner = ContextCompressor(context_length)
+
+        def update_from_response(self, usage: dict[str, int]) -> None:
+            self.last_prompt_tokens = usage.get("prompt_tokens") or 0
+            self.last_completion_tokens = usage.get("completion_tokens") or 0
+            self.last_total_tokens = usage.get("total_tokens") or 0
+
+        def should_compress(self, prompt_tokens: int | None = None) -> bool:
+            return (self.last_prompt_tokens if prompt_tokens is None else prompt_tokens) >= self.threshold_tokens
+
+        def compress(
+            self, messages: list[dict[str, object]], current_tokens: int | None = None, focus_topic: str | None = None
+        ) -> list[dict[str, object]]:
+            result = self._inner.compress(messages, current_tokens, focus_topic)
+            self.last_prompt_tokens = self._inner.last_prompt_tokens
+            self.compression_count = self._inner.compression_count
+            return result
+
+    assert check_engine(Duck, examples=2) == []
+
+
+def test_an_engine_that_cannot_be_made_has_one_finding() -> None:
+    def make() -> ContextCompressor:
+        raise OSError("no disk")
+
+    (finding,) = check_engine(make)
+    assert re.fullmatch(
+        r"Making one: making an engine with no argument raised OSError: no disk \(test_kit\.py, line \d+\)", finding
+    )
+
+
+def test_the_findings_are_the_same_every_time() -> None:
+    first, second = (check_engine(Sound, clause="Broken lists", examples=3) for _ in range(2))
+    assert first == second == []
+
+
+def test_a_clause_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"clause is 'Sise'; the clauses are Making one, Attributes"):
+        check_engine(Sound, clause="Sise")
+
+
+def test_a_contract_without_an_engine_says_what_to_set() -> None:
+    class Forgetful(EngineContract):
+        pass
+
+    with pytest.raises(AssertionError, match="Forgetful has no make_engine; set it to the class of your engine"):
+        Forgetful()._check("Size")
+
+
+def test_pytest_shows_an_author_the_sentence_and_not_the_kit(tmp_path: Path) -> None:
+    lines = ["from everlong.testing import EngineContract", "from tests.engine_contract.broken import NeverCompacts"]
+    lines += ["class TestIt(EngineContract):", "    make_engine = NeverCompacts"]
+    (tmp_path / "test_it.py").write_text("\n".join(lines))
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "deciding", "--rootdir", ".", "test_it.py"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "should_compress(16000) returned False in a window of 16000; it must be the bool True" in done.stdout
+    assert "engine_contract/__init__.py" not in done.stdout
+
+
+def test_the_kit_needs_no_agent_no_store_and_no_pytest() -> None:
+    code = f"""
+import sys
+sys.path[:] = {sys.path!r}
+from everlong.testing import check_engine
+from everlong import ContextCompressor
+assert check_engine(ContextCompressor, examples=1, clause="What comes back") == []
+print(sorted(m for m in sys.modules if m in ("pytest", "sqlalchemy", "everlong.agent", "everlong.store")))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_dice_are_found_out_even_where_a_second_throw_is_the_same() -> None:
+    assert check_engine(RollsDice, clause="The same again", examples=2)

@@ -1,0 +1,117 @@
+"""The template for new engines: what it writes, and what it refuses to."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import everlong
+import everlong.testing
+from everlong.errors import PluginError
+from everlong.plugins.loading import load_folder, unload
+from everlong.plugins.template import write_plugin
+from everlong.testing import check_engine
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_folder_with_engine_manifest_description_and_tests_is_written(tmp_path: Path) -> None:
+    written = write_plugin(tmp_path / "deep" / "short_term", "short_term")
+    names = sorted(str(path.relative_to(tmp_path / "deep" / "short_term")) for path in written)
+    assert names == [
+        "README.md",
+        "__init__.py",
+        "engine.py",
+        "plugin.yaml",
+        "tests/__init__.py",
+        "tests/test_engine.py",
+    ]
+    assert all("{{" not in path.read_text(encoding="utf-8") for path in written)
+
+
+@pytest.mark.spec("2.4")
+def test_the_engine_keeps_the_contract_as_it_is_loaded_by_a_host(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "short_term", "short_term")
+    module = load_folder(tmp_path / "short_term", "short_term")
+    try:
+        assert module.ShortTermEngine().name == "short_term"
+        assert check_engine(module.ShortTermEngine, examples=6) == []
+    finally:
+        unload(module)
+
+
+def test_the_engine_imports_public_names_only(tmp_path: Path) -> None:
+    public = {"everlong": everlong.__all__, "everlong.testing": everlong.testing.__all__, "typing": ["Any"]}
+    for path in write_plugin(tmp_path / "mine", "mine"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.suffix == ".py" else ():
+            assert not isinstance(node, ast.Import)
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                assert {name.name for name in node.names} <= set(public[str(node.module)])
+
+
+def test_what_is_written_is_in_good_style(tmp_path: Path) -> None:
+    write_plugin(tmp_path / "mine", "mine")
+    words = ["--isolated", "--line-length", "120", str(tmp_path)]
+    for command in (["check", "--select", "E,F,I,UP,B,D100,D101,D102"], ["format", "--check"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *words], capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name"), [("lcm", "LcmEngine"), ("short_term", "ShortTermEngine"), ("my_engine", "MyEngine")]
+)
+def test_the_class_is_named_after_the_engine(tmp_path: Path, name: str, class_name: str) -> None:
+    write_plugin(tmp_path / name, name)
+    assert f"class {class_name}(ContextEngine):" in (tmp_path / name / "engine.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "Short Term",
+            "'Short Term' cannot be the name of an engine: it takes small letters, digits and _.*Try short_term",
+        ),
+        ("short-term", "Try short_term"),
+        ("../elsewhere", "Try elsewhere"),
+        ("", "'' cannot be the name of an engine: it takes small letters"),
+        ("9lives", "Try lives"),
+        ("名前", "cannot be the name of an engine"),
+        ("a" * 41, "at most 40 of them"),
+        ("compressor", "'compressor' cannot be the name of an engine: it means something else already"),
+        ("paths", "it means something else already"),
+        ("json", "it means something else already"),
+        ("class", "it means something else already"),
+    ],
+)
+def test_a_name_that_cannot_be_one_is_refused_with_the_reason(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(PluginError, match=words):
+        write_plugin(tmp_path / "new", name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "engine.py").write_text("precious")
+    with pytest.raises(PluginError, match="is there and not empty; nothing was written"):
+        write_plugin(tmp_path / "mine", "mine")
+    assert (tmp_path / "mine" / "engine.py").read_text() == "precious"
+    with pytest.raises(PluginError, match=r"engine\.py is a file; nothing was written"):
+        write_plugin(tmp_path / "mine" / "engine.py", "mine")
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    assert write_plugin(tmp_path / "mine", "mine")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PluginError, match="mine cannot be written: "):
+        write_plugin(tmp_path / "file" / "mine", "mine")

@@ -1,0 +1,124 @@
+"""The names by which clients know their conversations help to tell them apart, and decide nothing alone."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from everlong.gateway.hints import hint_in, hint_of
+from everlong.testing import ModelServer
+from tests.gateway.running import TENANT, Running, run_gateway
+
+ALIKE: list[Any] = [
+    {"role": "user", "content": "Begin."},
+    {"role": "assistant", "content": "Begun."},
+    {"role": "user", "content": "Go on."},
+]
+
+
+@pytest.mark.parametrize(
+    ("headers", "hint"),
+    [
+        ({}, None),
+        ({"x-everlong-session": "own", "x-claude-code-session-id": "c"}, "own"),
+        ({"x-claude-code-session-id": "c"}, "c/"),
+        ({"x-claude-code-session-id": "c", "x-claude-code-agent-id": "a"}, "c/a"),
+        ({"thread-id": "t", "session-id": "s"}, "t"),
+        ({"session-id": "s"}, "s"),
+        ({"x-session-affinity": "x"}, "x"),
+        ({"x-everlong-session": "ü" * 300}, "ü" * 200),
+        ({"x-everlong-session": "a\udcff"}, "a?"),
+    ],
+)
+def test_a_name_stands_in_the_headers(headers: dict[str, str], hint: str | None) -> None:
+    assert hint_of(headers) == hint
+
+
+@pytest.mark.parametrize(
+    ("metadata", "hint"),
+    [
+        (None, None),
+        ({"user_id": 5}, None),
+        ({"user_id": "somebody"}, None),
+        ({"user_id": "user_ab_account_cd_session_ef-1"}, "ef-1"),
+        ({"user_id": '{"device_id": "d", "session_id": "ef-2"}'}, "ef-2"),
+        ({"user_id": "{broken"}, None),
+        ({"user_id": '{"session_id": 7}'}, None),
+        ({"user_id": "user_session_a\x00b"}, "ab"),
+    ],
+)
+def test_a_name_stands_in_the_metadata(metadata: Any, hint: str | None) -> None:
+    assert hint_in(metadata) == hint
+
+
+def ask(running: Running, tenant: str, messages: list[Any], **extra: Any) -> None:
+    headers = {
+        "x-api-key": "k", "anthropic-version": "2023-06-01", "content-type": "application/json", TENANT: tenant,
+        **extra.pop("headers", {}),
+    }
+    body = {"model": "claude-sonnet-5", "max_tokens": 50, "messages": messages, **extra}
+    with running.raw() as raw:
+        answer = raw.ask(json.dumps(body).encode(), headers=list(headers.items()))
+    assert (answer.status, answer.header("x-everlong-warning")) == (200, None)
+
+
+def sessions_of(running: Running, tenant: str) -> list[str | None]:
+    return [turn.session for turn in running.store(tenant).turns.since()]
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant-{uuid.uuid4().hex[:8]}"
+
+
+def test_agents_of_one_client_that_say_the_same_have_a_session_each(
+    database_url: str, tenant: str, model: ModelServer
+) -> None:
+    agents = [{"x-claude-code-session-id": "c", "x-claude-code-agent-id": name} for name in ("one", "two")]
+    with run_gateway(model.url, database_url) as running:
+        for _ in range(2):
+            for headers in agents:
+                ask(running, tenant, ALIKE, headers=headers)
+    with run_gateway(model.url, database_url) as running:  # and after a restart
+        for headers in agents:
+            ask(running, tenant, ALIKE, headers=headers)
+        found = sessions_of(running, tenant)
+    assert None not in found
+    assert found[0::2] == [found[0]] * 3
+    assert found[1::2] == [found[1]] * 3
+    assert found[0] != found[1]
+
+
+def test_a_name_in_the_metadata_tells_conversations_apart(gateway: Running, tenant: str) -> None:
+    for name in ("one", "two", "one"):
+        ask(gateway, tenant, ALIKE, metadata={"user_id": f"user_x_account__session_{name}"})
+    found = sessions_of(gateway, tenant)
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_name_does_not_join_what_was_never_said_together(gateway: Running, tenant: str) -> None:
+    named = {"x-everlong-session": "mine"}
+    ask(gateway, tenant, ALIKE, headers=named)
+    ask(gateway, tenant, [{"role": "user", "content": "Other."}, *ALIKE[1:]], headers=named)
+    found = sessions_of(gateway, tenant)
+    assert found[0] != found[1]
+
+
+def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> None:
+    named = {"x-everlong-session": "mine"}
+    ask(gateway, tenant, ALIKE, headers=named)
+    ask(gateway, f"{tenant}-other", ALIKE, headers=named, metadata={"user_id": tenant})
+    assert len(sessions_of(gateway, tenant)) == 1
+    assert sessions_of(gateway, tenant) != sessions_of(gateway, f"{tenant}-other")
+
+
+def test_a_first_question_makes_no_session_however_often_it_is_asked(gateway: Running, tenant: str) -> None:
+    for _ in range(3):
+        ask(gateway, tenant, ALIKE[:1])
+    ask(gateway, tenant, [{"role": "user", "content": "One."}, {"role": "user", "content": "Two."}])
+    ask(gateway, tenant, ALIKE)
+    ask(gateway, tenant, ALIKE[:1])
+    assert [session is None for session in sessions_of(gateway, tenant)] == [True, True, True, True, False, True]

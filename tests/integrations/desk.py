@@ -1,0 +1,64 @@
+"""A conversation that both frameworks are led through: a fact at the beginning, a hundred errands, a question."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+from everlong import ContextCompressor
+from everlong.testing import Answer, Ask, Call, ModelServer
+
+TURNS = 100
+WINDOW = 16_000
+FACT = "7319-KILO"
+FIRST = f"You keep the books of the harbour. The harbour's code is {FACT}; remember it."
+QUESTION = "What is the harbour's code?"
+
+
+def errand(number: int) -> str:
+    return f"Look up page {number} of the ledger and tell me its total."
+
+
+def page(number: int) -> str:
+    """What the tool returns: some hundred tokens, the total at the end."""
+    rows = "\n".join(f"row {row}: berth {row * 7 % 31}, {row * number + 3} crates" for row in range(40))
+    return f"Ledger, page {number}\n{rows}\ntotal: {number * 1000 + 17}"
+
+
+def clerk(ask: Ask) -> Answer:
+    """Looks up every page that it is asked for, and knows what stands in the request and nothing else."""
+    if QUESTION in ask.last_user:
+        return Answer(f"The code is {FACT}." if FACT in ask.text else "I do not know.")
+    if ask.results:
+        return Answer(f"The {ask.results[-1][1].splitlines()[-1]}.")
+    if "page" not in ask.last_user:
+        return Answer("I will.")
+    number = int(ask.last_user.split("page ")[1].split()[0])
+    return Answer("Let me look.", [Call("look_up", {"number": number})])
+
+
+class Engines:
+    """Makes the engines of a test and remembers them."""
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self.window = window
+        self.made: list[ContextCompressor] = []
+
+    def __call__(self) -> ContextCompressor:
+        self.made.append(ContextCompressor(self.window))
+        return self.made[-1]
+
+    @property
+    def compactions(self) -> int:
+        return sum(engine.compression_count for engine in self.made)
+
+
+def moved_prefixes(server: ModelServer) -> int:
+    """How often a request did not begin with the whole request before it."""
+    bodies: list[list[Any]] = [record.body["messages"] for record in server.requests]
+    return sum(_text(after[: len(before)]) != _text(before) for before, after in pairwise(bodies))
+
+
+def _text(messages: list[Any]) -> str:
+    return json.dumps(messages, sort_keys=True)

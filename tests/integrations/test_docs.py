@@ -1,0 +1,66 @@
+"""The examples of the documentation, run as they stand there, with the clients' addresses in the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everlong import integrations
+from everlong.integrations import keeping
+from everlong.testing import ModelServer
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "integrations.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+TELL = "\nprint(reply if isinstance(reply, str) else reply['messages'][-1].content)\n"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["langchain", "openai_agents"])
+def test_an_example_of_the_documentation_answers(example: str) -> None:
+    with ModelServer("Good morning to you.", dialect="openai") as server:
+        environment = os.environ | {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any"}
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+        words = [sys.executable, "-c", example + TELL]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.returncode) == ("Good morning to you.\n", 0), done.stderr
+        assert len(server.requests) == 1
+        assert server.rejections == []
+
+
+def test_importing_everlong_loads_neither_framework() -> None:
+    code = "import sys, everlong.integrations.keeping; print({'langchain', 'langgraph', 'agents'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("name", integrations.__all__)
+def test_every_public_name_is_documented(name: str) -> None:
+    assert f"`{name}" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("EverlongMiddleware", "langchain", "langchain"), ("EverlongFilter", "agents", "openai-agents")],
+)
+def test_a_framework_that_is_not_installed_is_named_with_what_to_install(name: str, package: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from everlong.integrations import {name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    wanted = f"ImportError: {name} needs a package that is not installed: pip install 'everlong[{extra}]'"
+    assert done.stderr.splitlines()[-1] == wanted
+
+
+def test_a_name_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = integrations.Nonsense
+
+
+@pytest.mark.parametrize("module", ["langchain", "openai_agents"])
+def test_an_adapter_is_a_short_file(module: str) -> None:
+    path = Path(keeping.__file__).parent / f"{module}.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 150

@@ -1,0 +1,227 @@
+"""What the adapters share: views that are known again, for any engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong import ContextEngine, Message, Store
+from everlong.context.invariants import check_all
+from everlong.integrations.keeping import Keeper, refused_window
+from tests.context.builders import assistant, long_session, summaries, system, user
+from tests.integrations.desk import Engines
+
+
+class Tail(ContextEngine):
+    """An engine of another author: keeps prompt, request and last messages, decides by the tokens it is given."""
+
+    keep = 4
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[str, dict[str, Any]]] = []
+        self.update_model("", 4_000)
+
+    @property
+    def name(self) -> str:
+        return "tail"
+
+    def on_session_start(self, session_id: str, **kwargs: Any) -> None:
+        self.starts.append((session_id, kwargs))
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        self.last_prompt_tokens = usage["prompt_tokens"]
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        return (prompt_tokens or 0) >= self.threshold_tokens
+
+    def compress(
+        self, messages: list[Message], current_tokens: int | None = None, focus_topic: str | None = None
+    ) -> list[Message]:
+        del current_tokens, focus_topic
+        self.compression_count += 1
+        return [*messages[:2], *messages[-self.keep :]]
+
+
+class Lazy(Tail):
+    """Says that it is time, and does nothing."""
+
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        del args, kwargs
+        self.compression_count += 1
+        return messages
+
+
+def test_a_conversation_that_fits_goes_out_as_it_is() -> None:
+    messages = [system(), user("Hello."), assistant("Hello!")]
+    assert Keeper(Engines()).fit(messages).messages == messages
+    assert Keeper(Engines()).fit([]).messages == []
+
+
+def test_new_messages_stand_behind_the_same_view_until_the_next_compaction() -> None:
+    engines = Engines(8_000)
+    keeper, messages = Keeper(engines), long_session(60)
+    first = keeper.fit(messages).messages
+    assert len(summaries(first)) == 1
+    for number in range(5):
+        messages = [*messages, assistant(f"Done {number}."), user("Go on.")]
+        assert keeper.fit(messages).messages == [*first, *messages[len(long_session(60)) :]]
+    assert engines.compactions == 1
+
+
+def test_a_second_compaction_starts_from_the_first() -> None:
+    engines = Engines(8_000)
+    keeper, session = Keeper(engines), long_session(200)
+    for end in range(20, len(session), 2):
+        sent = keeper.fit(session[: end + 1]).messages
+        assert len(summaries(sent)) <= 1
+        assert engines.made[0].estimate_tokens(sent) < 8_000
+    assert len(engines.made) == 1
+    assert 2 <= engines.compactions <= 60
+
+
+def test_another_system_prompt_keeps_the_view_and_its_note() -> None:
+    keeper, messages = Keeper(Engines(8_000)), long_session(60)
+    keeper.fit(messages)
+    sent = keeper.fit([system("You are another one."), *messages[1:]]).messages
+    assert str(sent[0]["content"]).count("You are another one.") == 1
+    assert "[Note: Some earlier" in str(sent[0]["content"])
+    assert len(summaries(sent)) == 1
+
+
+def test_a_fork_shares_what_was_compacted_before_it() -> None:
+    engines = Engines(8_000)
+    keeper, messages = Keeper(engines), long_session(60)
+    first = keeper.fit(messages).messages
+    one = keeper.fit([*messages, assistant("One."), user("Go left.")]).messages
+    other = keeper.fit([*messages, assistant("One."), user("Go right.")]).messages
+    assert one[:-1] == other[:-1]
+    assert one[: len(first)] == first
+    assert engines.compactions == 1
+    assert len(engines.made) == 2, "an engine is led through one conversation only"
+
+
+def test_two_conversations_that_begin_alike_do_not_share_an_engine() -> None:
+    keeper = Keeper(Engines())
+    hello = [system(), user("Hello.")]
+    one = keeper.fit([*hello, assistant("Hello!"), user("My name is Ada.")]).engine
+    keeper.fit(hello)
+    other = keeper.fit([*hello, assistant("Hello!"), user("My name is Bob.")]).engine
+    assert one is not other
+    longer = [*hello, assistant("Hello!"), user("My name is Ada."), assistant("Good."), user("Go on.")]
+    assert keeper.fit(longer).engine is one
+
+
+def test_conversations_with_a_name_do_not_share_even_equal_words() -> None:
+    engines = Engines(8_000)
+    keeper = Keeper(engines)
+    for name in ("one", "two", "one"):
+        keeper.fit(long_session(60), conversation=name)
+    assert len(engines.made) == 2
+
+
+def test_an_edited_history_is_compacted_anew() -> None:
+    engines = Engines(8_000)
+    keeper, messages = Keeper(engines), long_session(60)
+    keeper.fit(messages)
+    sent = keeper.fit([messages[0], user("Something else."), *messages[2:]]).messages
+    assert "Something else." in str(sent)
+    assert "Build the project" not in str(sent)
+
+
+def test_an_engine_without_a_preflight_check_is_asked_by_the_tokens_of_the_request() -> None:
+    made: list[Tail] = []
+
+    def make() -> Tail:
+        made.append(Tail())
+        return made[-1]
+
+    keeper = Keeper(make, platform="somewhere")
+    sent = keeper.fit(long_session(30), conversation="harbour").messages
+    assert sent == [*long_session(30)[:2], *long_session(30)[-4:]]
+    assert made[0].compression_count == 1
+    assert made[0].starts == [
+        ("harbour", {"platform": "somewhere", "conversation_id": "harbour", "context_length": 4_000})
+    ]
+
+
+def test_a_list_that_an_engine_cut_through_a_call_is_never_sent() -> None:
+    class Careless(Tail):
+        keep = 3  # begins with a result whose call is gone
+
+    sent = Keeper(Careless).fit(long_session(30)).messages
+    assert check_all(sent, long_session(30)) == []
+    assert len(sent) < 20
+
+
+def test_an_engine_that_raises_is_stood_in_for_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Tail):
+        def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+            del messages, args, kwargs
+            raise RuntimeError("no disk")
+
+    keeper, messages = Keeper(Failing), long_session(30)
+    for _ in range(3):
+        messages = [*messages, assistant("Done."), *long_session(30)[1:], user("Go on.")]
+        sent = keeper.fit(messages).messages
+        assert check_all(sent, messages) == []
+        assert len(sent) < len(messages)
+    assert sum("no disk" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_an_engine_that_does_not_help_is_not_asked_at_every_call() -> None:
+    made = Lazy()
+    keeper, messages = Keeper(lambda: made), long_session(30)
+    for _ in range(5):
+        messages = [*messages, assistant("Done."), user("Go on.")]
+        keeper.fit(messages)
+    assert made.compression_count == 1
+    keeper.fit([*messages, assistant("Much. " * 2_000), user("Go on.")])
+    assert made.compression_count == 2
+
+
+def test_a_refused_request_is_compacted_for_the_window_that_the_refusal_named() -> None:
+    engines = Engines(200_000)
+    keeper, messages = Keeper(engines), long_session(40)
+    assert keeper.fit(messages).messages == messages
+    sent = keeper.fit(messages, refused_window=8_000).messages
+    assert len(summaries(sent)) == 1
+    assert engines.made[0].context_length == 8_000
+    unnamed = Keeper(Engines(200_000)).fit(messages, refused_window=0).messages
+    assert len(unnamed) < len(messages)
+
+
+@pytest.mark.parametrize(
+    ("words", "window"),
+    [
+        (
+            "This model's maximum context length is 16000 tokens. However, your messages resulted in 16303 tokens.",
+            16_000,
+        ),
+        ("prompt is too long: 210000 tokens > 200000 maximum", 200_000),
+        ("the context window is exceeded", 0),
+        ("the key is wrong", None),
+    ],
+)
+def test_refusals_are_told_from_other_errors(words: str, window: int | None) -> None:
+    assert refused_window(RuntimeError(words)) == window
+
+
+def test_with_a_store_a_new_keeper_goes_on_from_the_view(tmp_path: Path) -> None:
+    messages = long_session(60)
+    with Store.open(tmp_path / "talk.db") as store:
+        engines, fresh = Engines(8_000), Engines(8_000)
+        first = Keeper(engines, store=store).fit(messages).messages
+        again = Keeper(fresh, store=store).fit([*messages, assistant("Done."), user("Go on.")]).messages
+        assert again[: len(first)] == first
+        assert (engines.compactions, fresh.compactions) == (1, 0)
+        assert [compaction.reason for compaction in store.compactions()] == ["preflight"]
+
+
+def test_what_a_request_carries_besides_counts_for_every_engine() -> None:
+    assert Keeper(Tail).fit(long_session(3)).messages == long_session(3)
+    assert len(Keeper(Tail).fit(long_session(3), overhead=3_000).messages) == 2 + Tail.keep
+    engines = Engines(8_000)
+    assert Keeper(engines).fit(long_session(8), overhead=3_000).messages != long_session(8)
+    assert engines.made[0].overhead_tokens == 3_000

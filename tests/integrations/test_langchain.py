@@ -1,0 +1,162 @@
+"""LangChain's own agent with the middleware, through its own client for OpenAI."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+
+from everlong.integrations import EverlongMiddleware
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.integrations import desk
+from tests.integrations.desk import FACT, FIRST, QUESTION, TURNS, WINDOW, Engines, errand, moved_prefixes
+
+
+@tool
+def look_up(number: int) -> str:
+    """Read a page of the ledger."""
+    return desk.page(number)
+
+
+def agent(server: ModelServer, middleware: EverlongMiddleware, checkpointer: Any = None) -> Any:
+    model = ChatOpenAI(model="gpt-4o", base_url=server.openai_url, api_key="any", max_retries=0)  # type: ignore[arg-type]
+    return create_agent(
+        model,
+        tools=[look_up],
+        system_prompt="You are a clerk.",
+        middleware=[middleware],
+        checkpointer=checkpointer or InMemorySaver(),
+    )
+
+
+def say(agent: Any, text: str, thread: str = "one") -> str:
+    done = agent.invoke({"messages": [HumanMessage(text)]}, {"configurable": {"thread_id": thread}})
+    return str(done["messages"][-1].content)
+
+
+def test_a_hundred_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
+    engines = Engines()
+    clerk = agent(server, EverlongMiddleware(engines))
+    say(clerk, FIRST)
+    for number in range(TURNS):
+        assert say(clerk, errand(number)) == f"The total: {number * 1000 + 17}."
+    assert say(clerk, QUESTION) == f"The code is {FACT}."
+    assert server.rejections == []
+    assert max(record.prompt_tokens for record in server.requests) < WINDOW
+    assert 1 <= engines.compactions <= 15
+    assert moved_prefixes(server) == engines.compactions
+    state = clerk.get_state({"configurable": {"thread_id": "one"}}).values["messages"]
+    assert len(state) == 4 + 4 * TURNS, "the agent's own state keeps everything"
+
+
+def test_an_asynchronous_agent_is_kept_inside_too(server: ModelServer) -> None:
+    engines = Engines()
+    clerk = agent(server, EverlongMiddleware(engines))
+
+    async def talk() -> str:
+        for text in (FIRST, *map(errand, range(30)), QUESTION):
+            said = {"messages": [HumanMessage(text)]}
+            done = await clerk.ainvoke(said, {"configurable": {"thread_id": "one"}})
+        return str(done["messages"][-1].content)
+
+    assert asyncio.run(talk()) == f"The code is {FACT}."
+    assert server.rejections == []
+    assert engines.compactions >= 1
+
+
+def test_two_threads_have_an_engine_each_and_know_nothing_of_each_other(server: ModelServer) -> None:
+    engines = Engines()
+    clerk = agent(server, EverlongMiddleware(engines))
+    say(clerk, FIRST, "one")
+    for number in range(25):
+        say(clerk, errand(number), "one")
+        say(clerk, errand(number), "two")
+    assert say(clerk, QUESTION, "one") == f"The code is {FACT}."
+    assert say(clerk, QUESTION, "two") == "I do not know."
+    assert len(engines.made) == 2
+
+
+def test_a_window_that_is_smaller_than_said_is_survived(server: ModelServer) -> None:
+    engines = Engines(window=4 * WINDOW)
+    clerk = agent(server, EverlongMiddleware(engines))
+    say(clerk, FIRST)
+    for number in range(40):
+        assert say(clerk, errand(number)) == f"The total: {number * 1000 + 17}."
+    refused = [record for record in server.requests if record.status != 200]
+    assert refused, "the server's window was never reached"
+    assert len(refused) == 1, "the refusal told the real window"
+    assert engines.made[0].context_length == WINDOW
+
+
+def test_with_a_store_every_message_is_kept_and_a_new_process_goes_on_from_the_view(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    saver = InMemorySaver()
+    with Store.open(tmp_path / "talk.db") as store:
+        engines = Engines()
+        clerk = agent(server, EverlongMiddleware(engines, store=store), saver)
+        say(clerk, FIRST)
+        for number in range(30):
+            say(clerk, errand(number))
+    assert engines.compactions >= 1
+    before = len(server.requests)
+    with Store.open(tmp_path / "talk.db") as store:
+        fresh = Engines()
+        clerk = agent(server, EverlongMiddleware(fresh, store=store), saver)
+        assert say(clerk, QUESTION) == f"The code is {FACT}."
+        assert fresh.compactions == 0
+        assert store.search("berth 21").hits
+    assert server.requests[before].prompt_tokens < WINDOW
+    assert server.rejections == []
+
+
+def test_messages_that_are_kept_are_the_very_objects_that_they_were(server: ModelServer) -> None:
+    sent: list[Any] = []
+
+    class Watch(EverlongMiddleware):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            def watched(shorter: Any) -> Any:
+                sent[:] = shorter.messages
+                return handler(shorter)
+
+            return super().wrap_model_call(request, watched)
+
+    clerk = agent(server, Watch(Engines()))
+    for number in range(40):
+        say(clerk, errand(number))
+    state = clerk.get_state({"configurable": {"thread_id": "one"}}).values["messages"]
+    known = {message.id for message in state}
+    new = [message for message in sent if message.id not in known]
+    assert len(new) == 1, "only the summary is new"
+    assert isinstance(new[0], HumanMessage | AIMessage)
+    assert sent[-1] == state[-2]
+    assert isinstance(sent[-1], ToolMessage)
+
+
+def test_a_history_that_was_rewound_is_compacted_by_what_is_left_of_it(server: ModelServer) -> None:
+    engines = Engines()
+    clerk = agent(server, EverlongMiddleware(engines))
+    for number in range(25):
+        say(clerk, errand(number))
+    whole = clerk.get_state({"configurable": {"thread_id": "one"}}).values["messages"]
+    other = agent(server, EverlongMiddleware(engines))
+    done = other.invoke({"messages": [*whole[:60], HumanMessage(errand(7))]}, {"configurable": {"thread_id": "two"}})
+    assert done["messages"][-1].content == "The total: 7017."
+    assert server.rejections == []
+
+
+@pytest.mark.parametrize("window", [8_000, 12_000])
+def test_no_request_is_refused_in_smaller_windows_either(window: int) -> None:
+    with ModelServer(desk.clerk, window=window, dialect="openai") as small:
+        clerk = agent(small, EverlongMiddleware(Engines(window)))
+        for number in range(30):
+            say(clerk, errand(number))
+        assert small.rejections == []

@@ -1,0 +1,139 @@
+"""The OpenAI Agents SDK's own runner with the filter, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, SQLiteSession, function_tool
+from agents.run import CallModelData, ModelInputData
+from openai import AsyncOpenAI
+
+from everlong.context.invariants import check_all
+from everlong.integrations import EverlongFilter
+from everlong.integrations.openai_agents import messages_of
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.integrations import desk
+from tests.integrations.desk import FACT, FIRST, QUESTION, TURNS, WINDOW, Engines, errand, moved_prefixes
+
+
+@function_tool
+def look_up(number: int) -> str:
+    """Read a page of the ledger."""
+    return desk.page(number)
+
+
+def talk(
+    server: ModelServer, keep: EverlongFilter, texts: list[str], session: SQLiteSession | None = None
+) -> list[str]:
+    """What an agent answers to one text after the other, with a session of the SDK as its memory."""
+
+    async def all_of_it() -> list[str]:
+        client = AsyncOpenAI(base_url=server.openai_url, api_key="any", max_retries=0)
+        clerk = Agent(
+            name="clerk",
+            instructions="You are a clerk.",
+            model=OpenAIChatCompletionsModel(model="gpt-4o", openai_client=client),
+            tools=[look_up],
+        )
+        memory = session or SQLiteSession("one")
+        config = RunConfig(call_model_input_filter=keep, tracing_disabled=True)
+        try:
+            return [(await Runner.run(clerk, text, session=memory, run_config=config)).final_output for text in texts]
+        finally:
+            await client.close()
+
+    return asyncio.run(all_of_it())
+
+
+def test_a_hundred_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
+    engines = Engines()
+    answers = talk(server, EverlongFilter(engines), [FIRST, *map(errand, range(TURNS)), QUESTION])
+    assert answers[1:-1] == [f"The total: {number * 1000 + 17}." for number in range(TURNS)]
+    assert answers[-1] == f"The code is {FACT}."
+    assert server.rejections == []
+    assert max(record.prompt_tokens for record in server.requests) < WINDOW
+    assert 1 <= engines.compactions <= 15
+    assert moved_prefixes(server) == engines.compactions
+
+
+def test_with_a_store_every_message_is_kept_and_a_new_process_goes_on_from_the_view(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    session, engines, fresh = SQLiteSession("one"), Engines(), Engines()
+    with Store.open(tmp_path / "talk.db") as store:
+        talk(server, EverlongFilter(engines, store=store), [FIRST, *map(errand, range(30))], session)
+    assert engines.compactions >= 1
+    with Store.open(tmp_path / "talk.db") as store:
+        assert talk(server, EverlongFilter(fresh, store=store), [QUESTION], session) == [f"The code is {FACT}."]
+        assert store.search("berth 21").hits
+    assert fresh.compactions == 0
+    assert server.rejections == []
+
+
+ITEMS: list[dict[str, Any]] = [
+    {"role": "user", "content": "Look at both."},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VjcmV0"},
+    {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "look_up", "arguments": '{"number": 1}'},
+    {"type": "function_call", "id": "fc_2", "call_id": "b", "name": "look_up", "arguments": '{"number": 2}'},
+    {"type": "function_call_output", "call_id": "a", "output": "one"},
+    {"type": "function_call_output", "call_id": "b", "output": [{"type": "input_text", "text": "two"}]},
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
+    {"type": "computer_call", "id": "cu_1", "call_id": "c", "action": {"type": "screenshot"}, "status": "completed"},
+    {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": "data:,"}},
+    {
+        "type": "message",
+        "role": "assistant",
+        "id": "msg_1",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Both are fine.", "annotations": []}],
+    },
+    {"role": "assistant", "content": "Anything else?"},
+    {"role": "user", "content": [{"type": "input_text", "text": "No."}]},
+]
+
+
+def test_what_a_model_wrote_in_one_go_is_one_message_with_all_its_items() -> None:
+    pairs = messages_of(ITEMS)
+    roles = [message["role"] for message, _ in pairs]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant", "assistant", "user"]
+    assert [item for _, items in pairs for item in items] == ITEMS
+    assert [call["id"] for call in pairs[1][0]["tool_calls"]] == ["a", "b"]
+    assert pairs[1][1] == ITEMS[1:4], "thinking stays with the calls that it led to"
+    assert check_all([message for message, _ in pairs]) == []
+
+
+def call(items: list[dict[str, Any]]) -> CallModelData[Any]:
+    agent: Any = SimpleNamespace(tools=[])
+    return CallModelData(model_data=ModelInputData(input=items, instructions="Be brief."), agent=agent, context=None)  # type: ignore[arg-type]
+
+
+def test_items_that_fit_go_out_as_they_came() -> None:
+    fitted = asyncio.run(EverlongFilter(Engines())(call(ITEMS)))
+    assert fitted.input == ITEMS
+    assert fitted.instructions == "Be brief."
+
+
+def test_a_compacted_run_of_responses_items_has_whole_groups_and_a_note() -> None:
+    items = [ITEMS[0]]
+    for number in range(60):
+        thought = {"type": "reasoning", "id": f"rs_{number}", "summary": [{"type": "summary_text", "text": "Hm."}]}
+        asked = {"type": "function_call", "id": f"fc_{number}", "call_id": f"c{number}", "name": "look_up"}
+        output = {"type": "function_call_output", "call_id": f"c{number}", "output": desk.page(number)}
+        items += [thought, {**asked, "arguments": f'{{"number": {number}}}'}, output]
+    keep = EverlongFilter(Engines())
+    fitted = asyncio.run(keep(call(items)))
+    sent: list[Any] = list(fitted.input)
+    assert len(sent) < len(items)
+    assert check_all([message for message, _ in messages_of(sent)]) == []
+    for place, item in enumerate(sent):
+        if item.get("type") == "reasoning":
+            assert sent[place + 1]["type"] == "function_call"
+            assert sent[place + 1]["id"].removeprefix("fc_") == item["id"].removeprefix("rs_")
+    assert str(fitted.instructions).startswith("Be brief.\n[Note: Some earlier")
+    again = asyncio.run(keep(call([*items, {"role": "user", "content": "And?"}])))
+    assert again.input == [*sent, {"role": "user", "content": "And?"}]
+    assert again.instructions == fitted.instructions

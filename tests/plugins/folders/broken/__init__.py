@@ -1,0 +1,3 @@
+"""Cannot be imported."""
+
+from .missing_part import Engine  # noqa: F401

@@ -1,0 +1,3 @@
+def work(messages):
+    """Everything but what the user said."""
+    return [messages[0], {"role": "assistant", "content": "Nobody asked for anything."}]

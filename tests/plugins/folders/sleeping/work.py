@@ -1,0 +1,5 @@
+import threading
+
+
+def work(messages):
+    threading.Event().wait()  # for ever

@@ -1,0 +1,220 @@
+"""The adapters by themselves: models under the user's settings, the configuration, homes, and roots that are data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.config import Settings
+from everlong.config.paths import data_home
+from everlong.errors import AuthenticationFailed, PluginError, RequestRefused
+from everlong.plugins.foreign.host import hermes_constants
+from everlong.plugins.foreign.host.agent import auxiliary_client, context_compressor, context_engine, model_metadata
+from everlong.plugins.foreign.host.gateway import session_context
+from everlong.plugins.foreign.host.hermes_cli import config, plugins, runtime_provider
+from everlong.plugins.foreign.host.tools import registry
+from everlong.plugins.foreign.host_state import Host, running_in
+from everlong.plugins.foreign.names import adapter_of
+from everlong.testing import Ask, ModelServer
+from tests.agent.conftest import connected
+from tests.testing_server.conftest import Serve
+
+MESSAGES = [{"role": "user", "content": "Summarize the log."}]
+
+
+def settings(server: ModelServer | None = None, **sections: Any) -> Settings:
+    auxiliary = {"compression": {"base_url": server.openai_url, "model": "small-one"}} if server else {}
+    return Settings.model_validate({"auxiliary": auxiliary, **sections})
+
+
+@pytest.fixture
+def inside(serve: Serve) -> Iterator[ModelServer]:
+    """A server whose model is the user's auxiliary one, and a host that says so."""
+    server = serve(lambda ask: f"{ask.model}: {ask.body.get('temperature')}", window=8_000)
+    with running_in(Host(settings(server))):
+        yield server
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_auxiliary_model_answers_in_the_shape_of_openais_client(inside: ModelServer) -> None:
+    answer = auxiliary_client.call_llm(
+        task="compression", messages=MESSAGES, max_tokens=50, temperature=0.3, timeout=9, main_runtime={}, other=1
+    )
+    assert answer.choices[0].message.content == "small-one: 0.3"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+    assert auxiliary_client.extract_content_or_reasoning(answer) == "small-one: 0.3"
+    assert inside.requests[0].body["max_tokens"] == 50
+
+
+def test_it_can_be_awaited_and_looks_like_a_client(inside: ModelServer) -> None:
+    answer = asyncio.run(auxiliary_client.async_call_llm("compression", messages=MESSAGES))
+    assert answer.choices[0].message.content.startswith("small-one")
+    client, model = auxiliary_client.get_text_auxiliary_client("compression")
+    assert model == "small-one"
+    again = client.chat.completions.create(model=None, messages=MESSAGES)
+    assert again.choices[0].message.content.startswith("small-one")
+    assert len(inside.requests) == 2
+
+
+def test_another_model_may_be_named(inside: ModelServer) -> None:
+    answer = auxiliary_client.call_llm(messages=MESSAGES, model="other", base_url=inside.openai_url, api_key="made-up")
+    assert answer.choices[0].message.content.startswith("other")
+
+
+def test_a_model_that_takes_no_temperature_is_asked_without(serve: Serve) -> None:
+    def script(ask: Ask) -> str:
+        return f"temperature {ask.body.get('temperature')}"
+
+    server = serve(script, window=8_000)
+    asked: list[Any] = []
+    main = connected(server, "openai", settings())
+
+    def ask(provider: Any, messages: Any, call: Any) -> Any:
+        asked.append(call["options"])
+        if call["options"]:
+            raise RequestRefused("unsupported value: temperature")
+        return provider.complete(messages, **call)
+
+    chosen = settings(auxiliary={"compression": {"provider": "main"}})
+    with running_in(Host(chosen, main=lambda: main, ask=ask)):
+        answer = auxiliary_client.call_llm(messages=MESSAGES, temperature=0.3)
+    assert answer.choices[0].message.content == "temperature None"
+    assert asked == [{"temperature": 0.3}, None]
+    main.close()
+
+
+def test_without_a_model_the_error_says_what_to_set() -> None:
+    chosen = settings(auxiliary={"compression": {"provider": "main"}})
+    with running_in(Host(chosen)), pytest.raises(PluginError, match=r"auxiliary\.compression\.model"):
+        auxiliary_client.call_llm(messages=MESSAGES)
+
+
+def test_a_failure_is_an_ordinary_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with running_in(Host(settings())), pytest.raises(AuthenticationFailed):
+        auxiliary_client.call_llm(messages=MESSAGES, provider="openai", model="gpt-6")
+
+
+# -- configuration -----------------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_has_the_shape_that_plugins_know() -> None:
+    chosen = settings(
+        agent={"model": "anthropic:claude-sonnet-5"},
+        models={"claude-sonnet-5": {"context_length": 9_000}},
+        plugins={"ledger": {"keep": 4}},
+        providers={"shed": {"base_url": "http://127.0.0.1:1/v1"}},
+    )
+    with running_in(Host(chosen)):
+        found = config.load_config()
+        assert found["model"] == {"default": "claude-sonnet-5", "provider": "anthropic", "context_length": 9_000}
+        assert found["compression"]["threshold"] == 0.5
+        assert found["context"]["engine"] == "compressor"
+        assert found["ledger"] == found["plugins"]["ledger"] == found["plugins"]["entries"]["ledger"] == {"keep": 4}
+        assert config.cfg_get(found, "plugins", "ledger", "keep") == 4
+        assert config.cfg_get(found, "no", "such", default=3) == 3
+        assert runtime_provider._get_named_custom_provider("shed")
+        assert runtime_provider._get_named_custom_provider("cerebras") is None
+        assert model_metadata.get_model_context_length("claude-sonnet-5") == 9_000
+    with pytest.raises(PluginError, match="everlong config set"):
+        config.save_config(found)
+
+
+def test_the_home_is_everlongs_unless_the_environment_says_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HERMES_HOME", raising=False)
+    assert config.get_hermes_home() == hermes_constants.get_hermes_home() == data_home()
+    monkeypatch.setenv("AIGENLABS_HOME", str(tmp_path / "a"))
+    assert hermes_constants.get_aigenlabs_home() == tmp_path / "a"
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "h"))
+    assert config.get_hermes_home() == tmp_path / "h"
+    token = hermes_constants.set_hermes_home_override(tmp_path / "o")
+    assert hermes_constants.get_hermes_home() == tmp_path / "o"
+    hermes_constants.reset_hermes_home_override(token)
+    assert hermes_constants.get_hermes_home() == tmp_path / "h"
+
+
+def test_facts_of_the_session_come_from_the_host_and_else_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HERMES_SESSION_ID", "from-outside")
+    assert session_context.get_session_env("HERMES_SESSION_ID") == "from-outside"
+    with running_in(Host(settings(), session={"session_id": "s1", "conversation_id": "c1"})):
+        assert session_context.get_session_env("HERMES_SESSION_ID") == "s1"
+        assert session_context.get_session_env("AIGENLABS_SESSION_KEY") == "c1"
+        assert session_context.get_session_env("HERMES_SESSION_USER", "nobody") == "nobody"
+
+
+def test_hooks_that_are_left_with_the_manager_are_kept_by_the_host() -> None:
+    host = Host(settings())
+    with running_in(host):
+        plugins.get_plugin_manager()._hooks.setdefault("post_llm_call", []).append(lambda **_: "heard")
+        assert plugins.invoke_hook("post_llm_call", session_id="x") == ["heard"]
+    assert list(host.hooks) == ["post_llm_call"]
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def test_roots_of_modules_are_data_and_cover_what_is_below_them() -> None:
+    assert adapter_of("agent.context_engine").endswith("host.agent.context_engine")
+    assert adapter_of("aigenlabs_cli.config").endswith("host.hermes_cli.config")
+    assert adapter_of("tools.registry").endswith("host.tools.registry")
+    assert [adapter_of(name) for name in ("tools", "tools.mine", "agents", "json")] == [""] * 4
+
+
+def test_rough_counts_and_thresholds() -> None:
+    assert model_metadata.estimate_tokens_rough(None) == 0
+    assert model_metadata.estimate_request_tokens_rough([], system_prompt="abcdefgh") == 2
+    assert context_compressor.resolve_model_threshold("claude-x-1", {"claude": 0.3, "claude-x": 0.4}, 0.5) == 0.4
+    assert context_compressor.resolve_model_threshold("gpt", {"claude": 0.3}, 0.5) == 0.5
+
+
+def test_what_a_memory_provider_says_is_cut_and_has_no_secrets() -> None:
+    text = context_engine.sanitize_memory_context(f"key sk-ant-api03-{'a' * 60} " + "x" * 9_000)
+    assert len(text) <= context_engine.MEMORY_CONTEXT_MAX_CHARS
+    assert "sk-ant-api03-aaaa" not in text
+
+
+def test_what_other_hosts_have_in_the_base_class_can_be_passed_on_and_does_nothing() -> None:
+    class Newer(context_compressor.ContextCompressor):
+        def on_turn_complete(self, messages: list[Any], usage: dict[str, Any] | None = None, **facts: Any) -> None:
+            super().on_turn_complete(messages, usage=usage, **facts)
+
+        def select_context(self, request_messages: list[Any], **facts: Any) -> list[Any] | None:
+            return super().select_context(request_messages, **facts)
+
+    engine = Newer(8_000)
+    engine.on_turn_complete([], usage=None, turn_id="x")
+    assert engine.select_context([], budget_tokens=1) is None
+    assert engine.should_compress_info(7_999) == (True, None)
+    assert engine.should_defer_preflight_to_real_usage(5) is False
+    assert engine.prune_tool_results_only(MESSAGES) == (MESSAGES, 0)
+    assert engine.pending_compression_operation([]) is None
+    said = context_engine.automatic_compaction_status_message
+    assert said(engine, phase="compress", default_message=" Compacting ") == "Compacting"
+    engine.emit_automatic_compaction_status = False
+    assert said(engine, phase="compress", default_message="Compacting") is None
+
+
+def test_answers_of_tools_are_json() -> None:
+    assert registry.tool_error("no", code=4) == '{"error": "no", "code": 4}'
+    assert registry.tool_result(found=1) == '{"found": 1}'
+
+
+def test_the_compressor_is_made_the_way_that_others_make_it() -> None:
+    made = context_compressor.ContextCompressor(
+        "some-model", 0.6, 2, 5, summary_target_ratio=0.05, config_context_length=40_960, summary_model_override="s"
+    )
+    assert (made.context_length, made.protect_first_n, made.protect_last_n) == (40_960, 2, 5)
+    assert made.threshold_tokens == int(40_960 * 0.6)
+    assert (made.model, made.summary_model) == ("some-model", "s")
+    assert context_compressor.ContextCompressor(9_000).context_length == 9_000

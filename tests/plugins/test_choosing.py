@@ -1,0 +1,227 @@
+"""Which engine a name leads to: the order, what activates one, what is refused, and what is said where nothing is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong import ContextCompressor
+from everlong.agent import resolve_engine
+from everlong.config import Settings
+from everlong.context import ContextEngine
+from everlong.plugins.guard import GuardedEngine
+from everlong.plugins.manager import Plugins
+from everlong.plugins.trust import trust
+from tests.plugins.making import ENGINE, engine_in, write
+
+REGISTERS = ENGINE + "\ndef register(ctx):\n    ctx.register_context_engine(Engine)\n"
+
+
+def chosen(cwd: Path, engine: str, **plugins: Any) -> tuple[ContextEngine, list[str]]:
+    """The engine that a name leads to, and what is said about it."""
+    settings = Settings.model_validate({"context": {"engine": engine}, "plugins": plugins})
+    said: list[str] = []
+    loaded = Plugins(settings, cwd, warn=said.append)
+    loaded.load()
+    return resolve_engine(settings, 50_000, plugins=loaded, warn=said.append), said
+
+
+def inside(engine: ContextEngine) -> Any:
+    assert isinstance(engine, GuardedEngine), "the built-in engine is in use"
+    return engine.inner
+
+
+@pytest.mark.spec("2.2", "2.3", "2.4")
+def test_an_engine_in_a_folder_is_used_where_it_is_named_and_only_there(home: Path) -> None:
+    engine_in(home / "plugins" / "context_engine" / "short")
+    engine, said = chosen(home, "short")
+    assert (inside(engine).name, engine.context_length, said) == ("short", 50_000, [])
+    engine, said = chosen(home, "compressor")
+    assert isinstance(engine, ContextCompressor)
+    assert said == []
+
+
+@pytest.mark.spec("2.2")
+def test_folders_of_engines_come_first_then_general_plugins(home: Path, root: Path, tmp_path: Path) -> None:
+    general = write(home / "plugins" / "short", REGISTERS.format(name="short") + "\nEngine.of = 'general'\n")
+    assert inside(chosen(root, "short")[0]).of == "general"
+    path = engine_in(tmp_path / "more" / "context_engine" / "short")
+    assert not hasattr(inside(chosen(root, "short", paths=[str(tmp_path / "more")])[0]), "of")
+    project = engine_in(root / ".everlong" / "plugins" / "context_engine" / "short")
+    trust(project)
+    user = engine_in(home / "plugins" / "context_engine" / "short")
+    places = Plugins(Settings.model_validate({"plugins": {"paths": [str(tmp_path / "more")]}}), root)
+    assert [one.folder for one in places.named("short")] == [user, project, path, general]
+
+
+@pytest.mark.spec("2.2")
+def test_nothing_can_take_the_place_of_the_built_in_engine(home: Path) -> None:
+    engine_in(home / "plugins" / "context_engine" / "compressor")
+    engine_in(home / "plugins" / "context_engine" / "other", manifest="name: compressor\nprovides: compressor\n")
+    engine, said = chosen(home, "compressor")
+    assert type(engine) is ContextCompressor
+    assert said == []
+
+
+@pytest.mark.spec("2.2")
+def test_a_name_that_leads_to_nothing_is_told_with_every_place_that_was_looked_at(
+    home: Path, root: Path, tmp_path: Path
+) -> None:
+    (root / ".everlong" / "plugins").mkdir(parents=True)
+    engine, (said,) = chosen(root, "nobody", paths=[str(tmp_path / "more")])
+    assert isinstance(engine, ContextCompressor)
+    assert "'nobody'" in said
+    for place in (home / "plugins", root / ".everlong" / "plugins", tmp_path / "more"):
+        assert str(place / "context_engine") in said
+        assert f"{place}," in said
+    assert "everlong.engines" in said
+    assert "everlong.plugins" in said
+    assert "compressor is used" in said
+
+
+@pytest.mark.spec("2.4")
+def test_an_engine_with_another_name_works_with_a_warning(home: Path) -> None:
+    engine_in(home / "plugins" / "context_engine" / "hermes-lcm", name="lcm")
+    engine, (said,) = chosen(home, "hermes-lcm")
+    assert engine.name == "lcm"
+    assert "'hermes-lcm'" in said
+    assert "calls itself 'lcm'" in said
+
+
+@pytest.mark.spec("2.4")
+def test_a_plugin_answers_to_the_names_that_its_manifest_tells(home: Path) -> None:
+    told = "name: lossless\ndescription: d\nversion: 1\nprovides: [lcm]\n"
+    write(home / "plugins" / "hermes-lcm", REGISTERS.format(name="lcm"), told)
+    engine, said = chosen(home, "lcm")
+    assert (engine.name, said) == ("lcm", [])
+
+
+@pytest.mark.spec("2.2", "2.5")
+def test_the_engine_of_an_enabled_plugin_is_found_by_its_own_name(home: Path) -> None:
+    write(home / "plugins" / "hermes-lcm", REGISTERS.format(name="lcm"))
+    engine, said = chosen(home, "lcm", enabled=["hermes-lcm"])
+    assert (engine.name, said) == ("lcm", [])
+    engine, (warning,) = chosen(home, "lcm")
+    assert isinstance(engine, ContextCompressor)
+    assert "no engine of that name" in warning
+    engine, (warning,) = chosen(home, "other", enabled=["hermes-lcm"])
+    assert isinstance(engine, ContextCompressor)
+    assert "the plugin 'hermes-lcm' has the engine 'lcm'" in warning
+
+
+@pytest.mark.spec("2.5")
+def test_a_second_engine_is_refused_with_a_warning_that_names_both(home: Path) -> None:
+    write(home / "plugins" / "first", REGISTERS.format(name="first"))
+    write(home / "plugins" / "second", REGISTERS.format(name="second"))
+    engine, (said,) = chosen(home, "first", enabled=["second"])
+    assert engine.name == "first"
+    assert "'second'" in said
+    assert "'first'" in said
+    assert "only one" in said
+
+
+@pytest.mark.spec("2.5")
+def test_a_general_plugin_that_does_not_register_its_engine_has_none(home: Path) -> None:
+    write(home / "plugins" / "shy", ENGINE.format(name="shy") + "\ndef register(ctx):\n    pass\n")
+    engine, (said,) = chosen(home, "shy")
+    assert isinstance(engine, ContextCompressor)
+    assert "offers no context engine" in said
+    write(home / "plugins" / "plain", ENGINE.format(name="plain"))
+    assert chosen(home, "plain")[0].name == "plain"
+
+
+@pytest.mark.spec("2.5")
+def test_an_engine_a_class_and_a_function_can_be_registered(home: Path) -> None:
+    for name, offered in {"one": "Engine", "two": "Engine()", "three": "lambda context_length: Engine(1)"}.items():
+        code = ENGINE.format(name=name) + f"\ndef register(ctx):\n    ctx.register_context_engine({offered})\n"
+        write(home / "plugins" / "context_engine" / name, code)
+        engine, said = chosen(home, name)
+        assert (engine.name, engine.context_length, said) == (name, 50_000, [])
+
+
+@pytest.mark.spec("1.1")
+def test_an_engine_without_a_base_class_is_taken_for_what_it_can_do(home: Path) -> None:
+    code = ENGINE.replace("(ContextEngine)", "").format(name="duck")
+    write(home / "plugins" / "context_engine" / "duck", code)
+    assert chosen(home, "duck")[0].name == "duck"
+
+
+@pytest.mark.spec("2.4")
+def test_of_several_classes_the_one_in_all_is_meant_and_the_most_derived_one(home: Path) -> None:
+    two = ENGINE.format(name="x") + "\nclass Better(Engine):\n    name = 'better'\n"
+    write(home / "plugins" / "context_engine" / "derived", two)
+    assert chosen(home, "derived")[0].name == "better"
+    write(home / "plugins" / "context_engine" / "named", two + "\n__all__ = ['Engine']\n")
+    assert chosen(home, "named")[0].name == "x"
+    others = ENGINE.format(name="x") + ENGINE.format(name="y").replace("class Engine", "class Other")
+    write(home / "plugins" / "context_engine" / "unclear", others)
+    engine, (said,) = chosen(home, "unclear")
+    assert isinstance(engine, ContextCompressor)
+    assert "several context engines (Engine, Other)" in said
+    write(home / "plugins" / "context_engine" / "y", others)
+    assert chosen(home, "y")[0].name == "y"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
+        ("def register(ctx):\n    raise ValueError('no tide')", "ValueError: no tide"),
+        ("def register(ctx):\n    raise SystemExit(3)", "SystemExit"),
+        ("x = 1", "neither register(ctx) nor a class made from ContextEngine"),
+        ("def register(ctx):\n    pass", "offers no context engine"),
+        (REGISTERS.format(name="x").replace("self.context_length = context_length", "1 / 0"), "ZeroDivisionError"),
+        ("def register(ctx):\n    ctx.register_context_engine(lambda: 5)", "lacks name"),
+    ],
+)
+def test_a_plugin_that_fails_is_one_warning_and_the_built_in_engine(home: Path, code: str, said: str) -> None:
+    write(home / "plugins" / "context_engine" / "bad", code)
+    before = set(sys.modules)
+    engine, warnings = chosen(home, "bad")
+    assert isinstance(engine, ContextCompressor)
+    assert len(warnings) == 1
+    assert said in warnings[0]
+    assert "everlong plugins doctor bad" in warnings[0]
+    if "nowhere" in code or "raise" in code:
+        assert not {name for name in set(sys.modules) - before if "bad" in name}
+
+
+def test_a_plugin_that_fails_half_way_leaves_nothing_that_it_registered(home: Path) -> None:
+    code = """
+        def register(ctx):
+            ctx.register_command("tide", print)
+            ctx.register_tool(name="tide", schema={}, handler=print)
+            ctx.register_hook("pre_compress", print)
+            raise ValueError("no tide")
+        """
+    write(home / "plugins" / "half", code)
+    settings = Settings.model_validate({"plugins": {"enabled": ["half"]}})
+    plugins = Plugins(settings, home)
+    plugins.load()
+    assert "no tide" in str(plugins.failed["half"])
+    assert plugins.registered.of("half") == []
+
+
+def test_what_is_enabled_and_not_there_is_told(home: Path) -> None:
+    _, (said,) = chosen(home, "compressor", enabled=["ghost"])
+    assert "plugins.enabled names 'ghost'" in said
+    assert str(home / "plugins") in said
+
+
+@pytest.mark.spec("2.3")
+def test_being_there_loads_nothing(home: Path) -> None:
+    write(home / "plugins" / "loud", "raise SystemExit('it was imported')")
+    engine_in(home / "plugins" / "context_engine" / "short")
+    engine, said = chosen(home, "short")
+    assert (engine.name, said) == ("short", [])
+
+
+@pytest.mark.spec("2.7")
+def test_an_engine_reads_its_own_section_and_not_that_of_the_compressor(home: Path) -> None:
+    code = REGISTERS.format(name="deep").replace("ctx.register", "Engine.depth = ctx.config\n    ctx.register")
+    write(home / "plugins" / "context_engine" / "deep", code)
+    engine, _ = chosen(home, "deep", deep={"depth": 3})
+    assert inside(engine).depth == {"depth": 3}

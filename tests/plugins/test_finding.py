@@ -1,0 +1,140 @@
+"""Plugins are found in their places, by what they say of themselves; nothing of them is run for that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.config import Settings
+from everlong.errors import PluginError
+from everlong.plugins.manager import Plugins
+from everlong.plugins.manifest import check_name, read_manifest
+from everlong.plugins.places import Found
+from tests.plugins.making import engine_in, write
+
+
+def settings(**sections: Any) -> Settings:
+    return Settings.model_validate(sections)
+
+
+def found(folder: Path, **sections: Any) -> dict[str, Found]:
+    """What is there, by name; in a test no name is there twice."""
+    return {one.name: one for one in Plugins(settings(**sections), folder).found}
+
+
+@pytest.mark.spec("2.2", "2.6")
+def test_every_place_is_looked_at_in_the_order_of_resolution(home: Path, root: Path, tmp_path: Path) -> None:
+    engine_in(home / "plugins" / "context_engine" / "one")
+    engine_in(root / ".everlong" / "plugins" / "context_engine" / "two")
+    engine_in(tmp_path / "more" / "context_engine" / "three")
+    write(home / "plugins" / "four", "")
+    write(root / ".everlong" / "plugins" / "five", "")
+    write(tmp_path / "more" / "six", "")
+    write(tmp_path / "seven", "")
+    plugins = Plugins(settings(plugins={"paths": [str(tmp_path / "more"), str(tmp_path / "seven")]}), root / "deep")
+    there = [(one.name, one.kind, one.origin, one.needs_trust) for one in plugins.found if one.origin != "package"]
+    assert there == [
+        ("compressor", "engine", "built-in", False),
+        ("one", "engine", "user", False),
+        ("two", "engine", "project", True),
+        ("three", "engine", "path", False),
+        ("four", "general", "user", False),
+        ("five", "general", "project", True),
+        ("six", "general", "path", False),
+        ("seven", "general", "path", False),
+    ]
+
+
+@pytest.mark.spec("2.2")
+def test_paths_that_a_project_names_came_with_the_project(
+    home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine_in(root / "tools" / "theirs")
+    engine_in(home / "extra" / "mine")
+    (root / ".everlong").mkdir()
+    (root / ".everlong" / "config.yaml").write_text("plugins: {paths: [tools]}\n")
+    assert found(root, plugins={"paths": ["tools"]})["theirs"].needs_trust
+    monkeypatch.chdir(root)  # whose settings are in force, wherever the agent works
+    there = found(home, plugins={"paths": ["tools"]})["theirs"]
+    assert (there.needs_trust, there.folder) == (True, root / "tools" / "theirs")
+    mine = found(root, plugins={"paths": ["extra"]})["mine"]
+    assert not mine.needs_trust
+    assert mine.folder == home / "extra" / "mine"
+
+
+def test_listing_imports_nothing(home: Path) -> None:
+    write(home / "plugins" / "context_engine" / "loud", "raise SystemExit('it was imported')")
+    before = set(sys.modules)
+    assert found(home)["loud"].manifest.version == "1.0"
+    assert not {name for name in set(sys.modules) - before if "loud" in name}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        (b"name: [", "not valid YAML at line 1"),
+        (b"- a\n- b\n", "holds no mapping"),
+        (b"name: x\n", "does not tell description, version"),
+        (b"name: {a: 1}\ndescription: d\nversion: 1\n", "name in its plugin.yaml must be text"),
+        (b"name: x\ndescription: d\nversion: 1\nprovides: {a: b}\n", "provides in its plugin.yaml must be text"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"#" * 70_000, "larger than 64 KiB"),
+        (b"!!python/object/apply:os.system ['true']", "holds no mapping"),
+        (b"a: " + b"[" * 30_000, "cannot be read"),
+    ],
+)
+def test_a_broken_manifest_is_told_and_hides_nothing(home: Path, manifest: bytes, problem: str) -> None:
+    folder = engine_in(home / "plugins" / "context_engine" / "odd")
+    (folder / "plugin.yaml").write_bytes(manifest)
+    assert problem in found(home)["odd"].problem
+
+
+def test_without_a_manifest_a_plugin_is_there_all_the_same(home: Path) -> None:
+    engine_in(home / "plugins" / "context_engine" / "plain", manifest="")
+    assert found(home)["plain"].problem == "it has no plugin.yaml"
+
+
+def test_what_a_manifest_says_is_shown_in_one_line_without_control_characters(tmp_path: Path) -> None:
+    text = 'name: x\nversion: 1.10\ndescription: "a\\e[31mred\\nline \\u202e"\n'
+    manifest = read_manifest(engine_in(tmp_path / "x", manifest=text))
+    assert manifest.description == "a [31mred line"
+    assert manifest.version == "1.10"
+    assert len(read_manifest(engine_in(tmp_path / "y", manifest=f"description: {'y' * 9_000}\n")).description) == 300
+
+
+def test_a_manifest_with_many_aliases_is_read_at_once(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    manifest = read_manifest(engine_in(tmp_path / "x", manifest="\n".join(["name: x", *lines])))
+    assert manifest.name == "x"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_manifest_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+    folder = engine_in(tmp_path / "x", manifest="")
+    os.mkfifo(folder / "plugin.yaml")
+    assert read_manifest(folder).problem == "its plugin.yaml is no file"
+
+
+@pytest.mark.parametrize("name", ["paths", "enabled", "compressor", "context_engine", "", "-x", "a b", "a/b", "x" * 65])
+def test_a_plugin_cannot_have_just_any_name(name: str) -> None:
+    with pytest.raises(PluginError, match="cannot be called"):
+        check_name(name)
+
+
+def test_a_plugin_with_a_name_that_it_cannot_have_is_listed_with_the_reason_and_answers_to_nothing(home: Path) -> None:
+    write(home / "plugins" / "paths", "")
+    plugins = Plugins(settings(), home)
+    assert "cannot be called 'paths'" in {one.name: one for one in plugins.found}["paths"].problem
+    assert plugins.named("paths") == []
+
+
+def test_hidden_folders_caches_and_files_are_no_plugins(home: Path) -> None:
+    for name in (".git", "__pycache__", "empty"):
+        (home / "plugins" / name).mkdir(parents=True)
+    write(home / "plugins" / ".hidden", "")
+    (home / "plugins" / "file.py").write_text("")
+    assert {one.name for one in Plugins(settings(), home).found if one.origin != "package"} == {"compressor"}

@@ -1,0 +1,180 @@
+"""An engine that was written for another host runs unchanged: 300 turns, a restart, tools, a command, a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everlong
+from everlong.agent import AgentEvent, CompactionFinished, ToolFinished
+from everlong.config.paths import data_home
+from everlong.context import ContextCompressor, ContextEngine
+from everlong.plugins.foreign import host_path
+from everlong.plugins.foreign.host.agent import context_engine
+from everlong.plugins.guard import GuardedEngine, compressor_of
+from everlong.store import Store
+from tests.agent.conftest import Opened
+from tests.plugins.conftest import FOLDERS, WINDOW, WithEngine, notices, talk, talker
+from tests.testing_server.conftest import Serve
+
+
+def told(home: Path) -> list[tuple[str, str, dict[str, Any]]]:
+    """What the engine was told, as it noted it itself."""
+    with sqlite3.connect(home / "ledger.db") as connection:
+        rows = connection.execute("SELECT kind, session, facts FROM told ORDER BY rowid").fetchall()
+    return [(kind, session, json.loads(facts)) for kind, session, facts in rows]
+
+
+@pytest.mark.spec("1.4", "1.5", "2.8")
+def test_three_hundred_turns_a_tool_a_command_and_a_restart(
+    with_engine: WithEngine, serve: Serve, store: Store, heard: list[AgentEvent]
+) -> None:
+    server = serve(talker, window=WINDOW)
+    agent = with_engine("ledger", server=server, title="Log", plugins={"ledger": {"keep": 4}})
+    first = agent.conversation.session_id
+    talk(agent, 150)
+    left = agent.conversation.session_id
+    agent.close()
+    agent = with_engine("ledger", server=server, resume="Log", plugins={"ledger": {"keep": 4}})
+    talk(agent, 150, start=150)
+
+    assert notices(heard) == []
+    assert server.rejections == []
+    assert isinstance(agent.engine, GuardedEngine)
+    assert agent.engine.inner.keep == 4  # type: ignore[attr-defined]  # of its own section of the configuration
+    done = [event for event in heard if isinstance(event, CompactionFinished)]
+    assert len(done) >= 20
+    assert {event.outcome for event in done} == {"compacted"}
+    assert {event.fallback for event in done} == {None}
+
+    starts = [one for one in told(data_home()) if one[0] == "start"]
+    assert starts[0][1] == first
+    assert {facts["conversation_id"] for _, _, facts in starts} == {first}
+    assert starts[0][2] == {
+        "platform": "cli",
+        "model": "claude-sonnet-5",
+        "context_length": WINDOW,
+        "conversation_id": first,
+        "hermes_home": str(data_home()),
+    }
+    assert starts[1][2]["boundary_reason"] == starts[1][2]["reason"] == "compression"
+    assert starts[1][2]["old_session_id"] == starts[1][2]["parent_session_id"] == first
+    assert [one[1] for one in told(data_home()) if one[0] == "end"] == [left]
+    agent.end()
+    assert [one[1] for one in told(data_home()) if one[0] == "end"] == [left, agent.conversation.session_id]
+
+    calls = [event for event in heard if isinstance(event, ToolFinished)]
+    assert {event.call.name for event in calls} == {"ledger_find"}
+    assert all(event.outcome == "done" for event in calls)
+    said = agent.plugins.registered.commands["ledger"].handler("")
+    assert int(said.split()[1]) >= 600
+    assert agent.engine.get_status()["turns"] == 150  # its hook heard of every turn since the restart
+    assert "agent" not in sys.modules
+    assert "hermes_constants" not in sys.modules
+    assert store.verify().problems == []
+
+
+def test_what_its_model_calls_cost_is_counted(with_engine: WithEngine, store: Store) -> None:
+    agent = with_engine("ledger")
+    talk(agent, 12)
+    assert isinstance(agent.engine, GuardedEngine)
+    assert agent.engine.inner.summaries > 0  # type: ignore[attr-defined]  # they were written by a model
+    assert agent.conversation.branch is not None
+    assert store.compactions(branch=agent.conversation.branch.id)[0].engine == "ledger"
+
+
+def test_a_foreign_engine_may_be_made_from_the_compressor(serve: Serve, opened: Opened, tmp_path: Path) -> None:
+    folder = tmp_path / "plugs" / "derived"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(
+        "from agent.context_compressor import ContextCompressor, SUMMARY_PREFIX\n"
+        "class Derived(ContextCompressor):\n"
+        "    name = 'derived'\n"
+        "    def __init__(self):\n"
+        "        super().__init__(model='derived-boot', quiet_mode=True, config_context_length=200_000,\n"
+        "                         threshold_percent=0.5, protect_last_n=4, summary_target_ratio=0.9, api_key='')\n"
+        "    def compress(self, messages, current_tokens=None, focus_topic=None, **more):\n"
+        "        return super().compress(messages, current_tokens, focus_topic, **more)\n",
+        encoding="utf-8",
+    )
+    server = serve(talker, window=WINDOW)
+    settings = {"context": {"engine": "derived"}, "plugins": {"paths": [str(folder.parent)]}}
+    agent = opened(server, settings=settings)
+    inside = compressor_of(agent.engine)
+    assert isinstance(inside, ContextCompressor)
+    assert (inside.context_length, inside.protect_last_n, inside.quiet_mode) == (WINDOW, 4, True)  # type: ignore[attr-defined]
+    assert inside.summarizer is not None  # models write its summaries
+    assert inside.overhead_tokens > 0
+    talk(agent, 20)
+    assert agent.compactor.count >= 2
+    report = agent.engine.last_report  # type: ignore[attr-defined]
+    assert report.summarizer
+    assert server.rejections == []
+
+
+# -- the folder for PYTHONPATH -----------------------------------------------------------------------------------------
+
+
+def in_another_process(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    source = str(Path(everlong.__file__).parent.parent)
+    path = os.pathsep.join([str(host_path()), source])
+    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_foreign_plugins_own_tests_pass_against_the_host_folder(tmp_path: Path) -> None:
+    tests = FOLDERS / "ledger" / "own_tests"
+    options = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        f"--rootdir={tests}",
+        "--basetemp",
+        str(tmp_path / "t"),
+    )
+    done = in_another_process("-m", "pytest", *options, str(tests / "check_ledger.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 passed" in done.stdout
+
+
+def test_the_host_folder_has_every_name_that_is_adapted(tmp_path: Path) -> None:
+    script = """
+        from agent.context_engine import ContextEngine, sanitize_memory_context, automatic_compaction_status_message
+        from agent.auxiliary_client import call_llm, async_call_llm, extract_content_or_reasoning
+        from agent.auxiliary_client import get_text_auxiliary_client, resolve_provider_client
+        from agent.context_compressor import ContextCompressor, SUMMARY_PREFIX, LEGACY_SUMMARY_PREFIX
+        from agent.prompt_caching import apply_anthropic_cache_control
+        from agent.model_metadata import estimate_messages_tokens_rough, estimate_tokens_rough
+        from agent.model_metadata import estimate_request_tokens_rough, get_model_context_length
+        from agent.memory_provider import MemoryProvider
+        from agent.redact import redact_sensitive_text
+        from hermes_constants import get_hermes_home, display_hermes_home, get_hermes_dir
+        from hermes_cli.config import get_hermes_home as again, load_config, cfg_get, save_config
+        from hermes_cli.plugins import get_plugin_manager
+        from hermes_cli.auth import PROVIDER_REGISTRY
+        from hermes_cli.runtime_provider import _get_named_custom_provider
+        from gateway.session_context import get_session_env
+        from tools.registry import tool_error, tool_result
+        import everlong.context
+        assert ContextEngine is everlong.context.ContextEngine
+        assert issubclass(ContextCompressor, everlong.context.ContextCompressor)
+        assert get_hermes_home() == again()
+        print(estimate_tokens_rough("abcde"), get_model_context_length("nobody's", config_context_length=7))
+    """
+    done = in_another_process("-c", "\n".join(line.strip() for line in script.splitlines()), cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("2 7\n", "")
+
+
+def test_the_base_class_is_everlongs_own() -> None:
+    assert context_engine.ContextEngine is ContextEngine

@@ -1,0 +1,333 @@
+"""The guard around an engine: what passes through it, what is kept from the host, and what the host keeps from it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.agent.watch import Interrupted
+from everlong.context import ContextCompressor, ContextEngine
+from everlong.errors import PluginError, TargetUnreachable
+from everlong.model import Message
+from everlong.plugins import checking
+from everlong.plugins.guard import Fault, GuardedEngine, adopt
+from everlong.plugins.running import Failed, Overrun, Runner, time_of_others
+from everlong.store import views
+
+TALK = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. " * 4
+
+
+class Plain(ContextEngine):
+    """Keeps the system prompt and the last two messages."""
+
+    threshold_tokens = 1_000
+
+    @property
+    def name(self) -> str:
+        return "plain"
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        self.last_prompt_tokens = int(usage.get("prompt_tokens", 0))
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        return (prompt_tokens or self.last_prompt_tokens) >= self.threshold_tokens
+
+    def compress(
+        self, messages: list[Message], current_tokens: int | None = None, focus_topic: str | None = None
+    ) -> list[Message]:
+        del current_tokens, focus_topic
+        return [messages[0], *messages[-2:]]
+
+
+def conversation(turns: int = 12) -> list[Message]:
+    said: list[Message] = [{"role": "system", "content": "Be brief."}]
+    for number in range(turns):
+        said.append({"role": "user", "content": f"Question {number}: {TALK}"})
+        said.append({"role": "assistant", "content": f"Answer {number}: {TALK}"})
+    return said
+
+
+def guarded(engine: Any, *, seconds: float = 5.0, warned: list[str] | None = None) -> GuardedEngine:
+    return GuardedEngine(
+        engine,
+        lambda: ContextCompressor(8_000),
+        seconds=seconds,
+        warn=(warned if warned is not None else []).append,
+    )
+
+
+def with_compress(compress: Callable[[list[Message]], Any]) -> Plain:
+    class Changed(Plain):
+        def compress(self, messages: list[Message], *_: Any, **__: Any) -> list[Message]:
+            found: list[Message] = compress(messages)
+            return found
+
+    return Changed()
+
+
+# -- what passes through -----------------------------------------------------------------------------------------------
+
+
+def test_a_good_engines_list_is_passed_on_as_it_is() -> None:
+    messages = conversation()
+    warned: list[str] = []
+    engine = guarded(Plain(), warned=warned)
+    assert engine.compress(messages) == [messages[0], *messages[-2:]]
+    assert warned == []
+    assert engine.last_fault is None
+    assert engine.last_prompt_tokens == engine.estimate_tokens([messages[0], *messages[-2:]])
+
+
+def test_the_stores_marks_are_hidden_from_the_engine_and_put_back() -> None:
+    messages = [{**message, checking.TAG: f"n{place}"} for place, message in enumerate(conversation())]
+    seen: list[Message] = []
+
+    def look(given: list[Message]) -> list[Message]:
+        seen.extend(given)
+        given[-1]["content"] = "shorter"
+        return [given[0], *given[-2:]]
+
+    result = guarded(with_compress(look)).compress(messages)
+    assert not any(checking.TAG in message for message in seen)
+    assert [message[checking.TAG] for message in result] == ["n0", "n23", "n24"]
+    assert result[-1]["content"] == "shorter"
+    assert messages[-1]["content"] != "shorter"
+    assert checking.TAG == views.TAG
+
+
+def test_options_reach_only_engines_that_take_them() -> None:
+    taken: list[dict[str, Any]] = []
+
+    class Asking(Plain):
+        def compress(  # type: ignore[override]
+            self, messages: list[Message], *, force: bool = False, memory_context: str = ""
+        ) -> list[Message]:
+            taken.append({"force": force, "memory_context": memory_context})
+            return [messages[0], *messages[-2:]]
+
+    guarded(Asking()).compress(conversation(), 7, "buoys", force=True, memory_context="m", target_tokens=4_000)
+    assert taken == [{"force": True, "memory_context": "m"}]
+
+
+def test_a_target_is_reached_even_where_the_engine_knows_none() -> None:
+    messages = conversation(40)
+    engine = guarded(with_compress(lambda given: given))
+    result = engine.compress(messages, target_tokens=3_000)
+    assert engine.estimate_tokens(result) <= 3_000
+    with pytest.raises(TargetUnreachable):
+        engine.compress(messages, target_tokens=1)
+
+
+def test_an_engine_of_no_base_class_is_an_engine() -> None:
+    class Duck:
+        name = "duck"
+        update_from_response = Plain.update_from_response
+        should_compress = Plain.should_compress
+        compress = Plain.compress
+        last_prompt_tokens = 0
+        threshold_tokens = 10
+
+    engine = guarded(adopt(Duck()))
+    messages = conversation()
+    assert engine.compress(messages) == [messages[0], *messages[-2:]]
+    assert engine.get_tool_schemas() == []
+    assert engine.get_status()["engine"] == "duck"
+    engine.on_session_start("one", platform="cli")
+    engine.on_session_end("one", messages)
+    with pytest.raises(PluginError, match="has no update_from_response, should_compress, compress"):
+        adopt(type("Stub", (), {"name": "stub"})())
+
+
+# -- what is kept from the host ----------------------------------------------------------------------------------------
+
+
+def test_every_fault_is_recorded_and_told_once_per_kind() -> None:
+    def fail(_: list[Message]) -> list[Message]:
+        raise ValueError("no")
+
+    warned: list[str] = []
+    recorded: list[Fault] = []
+    engine = GuardedEngine(
+        with_compress(fail), lambda: ContextCompressor(8_000), warn=warned.append, record=recorded.append
+    )
+    messages = conversation(40)
+    assert len(engine.compress(messages)) < len(messages)
+    engine.compress(messages)
+    assert len(warned) == 1
+    assert [fault.method for fault in recorded] == ["compress", "compress"]
+    assert "ValueError: no" in recorded[0].traceback
+    assert engine.last_report is not None
+    assert "raised ValueError in compress()" in (engine.last_report.fallback_reason or "")
+
+
+def test_an_engine_that_hangs_is_never_called_again() -> None:
+    calls: list[str] = []
+
+    class Hanging(Plain):
+        def should_compress(self, prompt_tokens: int | None = None) -> bool:  # noqa: ARG002
+            calls.append("should_compress")
+            threading.Event().wait()
+            return True
+
+    warned: list[str] = []
+    engine = guarded(Hanging(), seconds=0.1, warned=warned)
+    assert engine.should_compress(10) is False
+    assert engine.is_off
+    assert engine.should_compress(7_000) is True
+    engine.update_from_response({"prompt_tokens": 123})
+    assert engine.last_prompt_tokens == 123
+    assert json.loads(engine.handle_tool_call("x", {}))["error"]
+    assert (calls, len(warned)) == (["should_compress"], 1)
+
+
+@pytest.mark.parametrize("value", [None, "many", -1, float("nan"), True, [5]])
+def test_a_figure_that_makes_no_sense_is_not_believed(value: Any) -> None:
+    class Odd(Plain):
+        threshold_tokens = value
+        context_length = value
+
+    engine = guarded(Odd())
+    engine.update_from_response({"prompt_tokens": 50})
+    assert engine.context_length == 8_000
+    assert engine.threshold_tokens == ContextCompressor(8_000).threshold_tokens
+
+
+def test_a_property_that_raises_is_as_good_as_none() -> None:
+    class Raising(Plain):
+        @property
+        def compression_count(self) -> int:  # type: ignore[override]
+            raise RuntimeError("not today")
+
+    engine = guarded(Raising())
+    engine.update_from_response({"prompt_tokens": 50})
+    assert (engine.compression_count, engine.last_prompt_tokens) == (0, 50)
+
+
+@pytest.mark.parametrize("offered", [5, ["x"], [{"description": "nameless"}], {"name": "not a list"}])
+def test_tools_that_cannot_be_offered_are_left_out(offered: Any) -> None:
+    class Tooled(Plain):
+        def get_tool_schemas(self) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = offered
+            return found
+
+    warned: list[str] = []
+    assert guarded(Tooled(), warned=warned).get_tool_schemas() == []
+    assert len(warned) == 1
+
+
+def test_a_tools_answer_is_text_whatever_the_engine_returns() -> None:
+    class Tooled(Plain):
+        def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+            args.clear()
+            found: Any = {"asked": name, "messages": len(kwargs["messages"])}
+            return found  # type: ignore[no-any-return]
+
+    args = {"a": 1}
+    answer = guarded(Tooled()).handle_tool_call("look", args, messages=conversation(1))
+    assert json.loads(answer) == {"asked": "look", "messages": 3}
+    assert args == {"a": 1}
+
+
+def test_the_hosts_own_interrupt_passes_through() -> None:
+    def stop(_: list[Message]) -> list[Message]:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        guarded(with_compress(stop)).compress(conversation())
+
+
+def test_a_compaction_can_be_interrupted_while_the_engine_is_at_it() -> None:
+    busy, released = threading.Event(), threading.Event()
+
+    def work(given: list[Message]) -> list[Message]:
+        busy.set()
+        released.wait()
+        return given
+
+    def check() -> None:
+        if busy.is_set():
+            raise Interrupted
+
+    engine = guarded(with_compress(work))
+    engine.check = check
+    with pytest.raises(Interrupted):
+        engine.compress(conversation())
+    released.set()
+    assert not engine.is_off
+    assert engine.get_status()["engine"] == "plain"  # it is there again
+
+
+def test_an_engines_own_keyboard_interrupt_does_not() -> None:
+    def stop(_: list[Message]) -> list[Message]:
+        raise KeyboardInterrupt
+
+    warned: list[str] = []
+    guarded(with_compress(stop), warned=warned).compress(conversation())
+    assert "raised KeyboardInterrupt in compress()" in warned[0]
+
+
+# -- lists that are mended ---------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_system_prompt_is_put_back() -> None:
+    messages = conversation()
+    warned: list[str] = []
+    result = guarded(with_compress(lambda given: given[-2:]), warned=warned).compress(messages)
+    assert result == [messages[0], *messages[-2:]]
+    assert "dropped the system prompt" in warned[0]
+
+
+def test_the_latest_request_is_put_back_where_it_was() -> None:
+    messages = [*conversation(), {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "Working."}]
+    result = guarded(with_compress(lambda given: [given[0], given[2], given[-1]])).compress(messages)
+    assert [message["content"] for message in result][-2:] == ["And now?", "Working."]
+
+
+def test_a_request_with_words_added_to_it_still_stands() -> None:
+    messages = [*conversation(), {"role": "user", "content": "And now?"}]
+    annotated = {"role": "user", "content": "And now?\n\n[recalled: berth nine]"}
+    result = guarded(with_compress(lambda given: [given[0], annotated])).compress(messages)
+    assert result == [messages[0], annotated]
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+def test_all_calls_come_from_one_thread_of_their_own() -> None:
+    runner = Runner("one", 5.0)
+    threads = {runner.call(threading.get_ident) for _ in range(5)}
+    assert len(threads) == 1
+    assert threads != {threading.get_ident()}
+
+
+def test_what_was_opened_elsewhere_is_used_where_it_can_be(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "a.db")
+    runner = Runner("two", 5.0)
+    assert runner.call(lambda: connection.execute("SELECT 1").fetchone()) == (1,)
+    assert runner.call(threading.get_ident) == threading.get_ident()
+    connection.close()
+
+
+def test_time_that_others_take_is_not_counted() -> None:
+    def asks() -> str:
+        with time_of_others():
+            time.sleep(0.4)
+        return "answered"
+
+    runner = Runner("three", 0.2)
+    assert runner.call(asks) == "answered"
+    with pytest.raises(Overrun):
+        runner.call(lambda: time.sleep(0.5))
+
+
+def test_an_error_is_told_apart_from_an_interrupt_of_the_one_who_waits() -> None:
+    with pytest.raises(Failed) as caught:
+        Runner("four", 5.0).call(lambda: int("x"))
+    assert isinstance(caught.value.error, ValueError)

@@ -1,0 +1,134 @@
+"""Whatever an engine does, a session of a hundred turns ends well, with one clear warning."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from everlong.agent import Agent, AgentEvent, CompactionFinished
+from everlong.plugins.guard import GuardedEngine
+from everlong.store import Store
+from tests.plugins.conftest import WINDOW, WithEngine, notices, talk
+
+TURNS = 100
+
+METHODS = (
+    "update_from_response",
+    "should_compress",
+    "compress",
+    "should_compress_preflight",
+    "has_content_to_compress",
+    "on_session_start",
+    "on_session_end",
+    "on_session_reset",
+    "get_tool_schemas",
+    "handle_tool_call",
+    "get_status",
+)
+
+
+def went_well(agent: Agent, store: Store, heard: list[AgentEvent]) -> None:
+    """Everything that was said is stored, it was compacted on the way, and what is sent now is within the window."""
+    line = store.sessions.lineage(agent.conversation.session_id)
+    entries = [entry for one in line for entry in store.sessions.entries(one.id)]
+    asked = [entry.message["content"] for entry in entries if entry.message["role"] == "user"]
+    assert [text.split(":")[0] for text in asked] == [f"Entry {number}" for number in range(TURNS)]
+    done = [event for event in heard if isinstance(event, CompactionFinished) and event.outcome == "compacted"]
+    assert len(done) >= 5
+    assert agent.compactor.tokens < WINDOW
+    assert store.verify().problems == []
+
+
+@pytest.mark.spec("2.4", "2.8")
+@pytest.mark.parametrize(("method", "kind"), [*((method, "error") for method in METHODS), ("compress", "exit")])
+def test_an_engine_may_raise_in_any_method(
+    with_engine: WithEngine,
+    store: Store,
+    heard: list[AgentEvent],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("HOSTILE_METHOD", method)
+    monkeypatch.setenv("HOSTILE_KIND", kind)
+    agent = with_engine("raising")
+    talk(agent, TURNS)
+    went_well(agent, store, heard)
+    agent.engine.get_status()
+    agent.reset()
+    (said,) = notices(heard)
+    assert "the context engine 'raising' raised" in said
+    assert f"nobody home in {method}" in said
+
+
+def test_an_engine_that_cannot_say_its_name_or_take_a_model_is_used_as_far_as_it_goes(
+    with_engine: WithEngine, store: Store, heard: list[AgentEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTILE_METHOD", "name")
+    agent = with_engine("raising")
+    talk(agent, TURNS)
+    went_well(agent, store, heard)
+    assert agent.engine.name == "Raising"
+    assert sum("nobody home in name" in said for said in notices(heard)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", "returned something that is no list of messages"),
+        ("lying", "returned something that is no list of messages"),
+        ("orphans", "returned calls and results that do not belong together; that was mended"),
+        ("doubling", "tokens of"),
+        ("forgetting", "dropped the user's latest message; that was mended"),
+        ("sleeping", "did not come back from compress() in time"),
+    ],
+)
+def test_what_an_engine_returns_is_checked_mended_or_replaced(
+    with_engine: WithEngine, store: Store, heard: list[AgentEvent], name: str, said: str
+) -> None:
+    agent = with_engine(name)
+    talk(agent, TURNS)
+    went_well(agent, store, heard)
+    (warned,) = notices(heard)
+    assert f"the context engine {name!r}" in warned
+    assert said in warned
+    assert agent.conversation.branch is not None
+    history = store.compactions(branch=agent.conversation.branch.id)
+    assert all(one.engine == name and one.fallback and name in one.fallback for one in history)
+    assert isinstance(agent.engine, GuardedEngine)
+    assert agent.engine.is_off is (name == "sleeping")
+
+
+def test_an_engine_that_wrecks_its_input_wrecks_a_copy(
+    with_engine: WithEngine, store: Store, heard: list[AgentEvent]
+) -> None:
+    agent = with_engine("mutating")
+    talk(agent, TURNS)
+    went_well(agent, store, heard)
+    assert notices(heard) == []
+    assert "wrecked" not in str(agent.conversation.messages)
+
+
+@pytest.mark.spec("2.5")
+def test_a_second_engine_of_a_plugin_is_refused(with_engine: WithEngine, store: Store, heard: list[AgentEvent]) -> None:
+    agent = with_engine("twice")
+    talk(agent, TURNS)
+    went_well(agent, store, heard)
+    (said,) = notices(heard)
+    assert "there can be only one" in said
+    assert agent.engine.name == "twice"
+
+
+@pytest.mark.spec("2.2")
+def test_a_plugin_that_cannot_be_imported_is_left_out(
+    with_engine: WithEngine, store: Store, heard: list[AgentEvent]
+) -> None:
+    agent = with_engine("broken")
+    talk(agent, TURNS)
+    went_well(agent, store, heard)
+    (said,) = notices(heard)
+    assert "'broken' cannot be loaded" in said
+    assert "missing_part" in said
+    assert agent.engine.name == "compressor"
+    assert not [name for name in sys.modules if "everlong_plugin_broken" in name]

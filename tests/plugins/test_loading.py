@@ -1,0 +1,214 @@
+"""A plugin's folder is imported as a package of its own, whatever it is called and however its modules import."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from everlong.context import ContextEngine
+from everlong.errors import PluginError
+from everlong.plugins.loading import load_folder, unload
+
+PLUGINS = "everlong_plugin_"
+
+
+def plugin(root: Path, name: str, **files: str) -> Path:
+    """A plugin's folder; ``a__b`` is the file b.py in the folder a."""
+    folder = root / name
+    for stem, text in files.items():
+        file = folder.joinpath(*stem.split("___")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text), encoding="utf-8")
+    return folder
+
+
+def loaded_names() -> set[str]:
+    return {name for name in sys.modules if name.startswith(PLUGINS)}
+
+
+@pytest.mark.spec("2.4")
+def test_relative_imports_and_sub_packages_work_at_import_and_in_functions(tmp_path: Path) -> None:
+    folder = plugin(
+        tmp_path,
+        "deep",
+        __init__="""
+            from .words import GREETING
+            from . import inner
+            def late():
+                from . import latecomer
+                from .inner.core import answer
+                return latecomer.VALUE + answer()
+        """,
+        words="GREETING = 'hello'",
+        latecomer="VALUE = 40",
+        inner_____init__="from ..words import GREETING as OUTER",
+        inner___core="def answer():\n    from ..words import GREETING\n    return len(GREETING) - 3",
+    )
+    module = load_folder(folder, "deep")
+    assert (module.GREETING, module.inner.OUTER, module.late()) == ("hello", "hello", 42)
+    unload(module)
+
+
+def test_a_plugin_may_call_itself_by_its_folders_name(tmp_path: Path) -> None:
+    folder = plugin(
+        tmp_path,
+        "selfish",
+        __init__="from selfish.engine import NAME\nimport selfish.engine\nAGAIN = selfish.engine.NAME",
+        engine="NAME = 'own'\ndef whole():\n    import selfish\n    return selfish.NAME",
+    )
+    module = load_folder(folder, "selfish")
+    assert (module.NAME, module.AGAIN, module.engine.whole()) == ("own", "own", "own")
+    assert "selfish" not in sys.modules
+    unload(module)
+
+
+def test_a_plugin_named_like_a_library_still_reaches_the_library(tmp_path: Path) -> None:
+    folder = plugin(tmp_path, "zstandard", __init__="import zstandard\nMADE = zstandard.compress(b'x')")
+    module = load_folder(folder, "zstandard")
+    assert isinstance(module.MADE, bytes)
+    unload(module)
+
+
+def test_two_plugins_with_equal_module_names_never_meet(tmp_path: Path) -> None:
+    path = "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parent))\nfrom tools import WHO"
+    first = load_folder(plugin(tmp_path / "one", "same", __init__=path, tools="WHO = 1"), "same")
+    second = load_folder(plugin(tmp_path / "two", "same", __init__=path, tools="WHO = 2"), "same")
+    assert (first.WHO, second.WHO) == (1, 2)
+    assert "tools" not in sys.modules
+    unload(first)
+    unload(second)
+
+
+def test_a_plugins_folders_do_not_stay_on_the_path_of_the_program(tmp_path: Path) -> None:
+    before = list(sys.path)
+    folder = plugin(
+        tmp_path,
+        "pathy",
+        __init__="""
+            import os, sys
+            sys.path.insert(0, os.path.join(os.path.dirname(__file__), "vendor"))
+            import bundled
+            def later():
+                import other
+                return other.VALUE
+        """,
+        vendor___bundled="import bundled_friend\nVALUE = bundled_friend.VALUE",
+        vendor___bundled_friend="VALUE = 7",
+        vendor___other="VALUE = 8",
+    )
+    module = load_folder(folder, "pathy")
+    assert (module.bundled.VALUE, module.later()) == (7, 8)
+    assert sys.path == before
+    unload(module)
+
+
+def test_modules_that_import_each_other_work(tmp_path: Path) -> None:
+    folder = plugin(
+        tmp_path,
+        "ring",
+        __init__="from . import a",
+        a="from . import b\nA = 1\ndef both():\n    return A + b.B",
+        b="from . import a\nB = 2",
+    )
+    module = load_folder(folder, "ring")
+    assert module.a.both() == 3
+    unload(module)
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("def f(:\n", "SyntaxError"),
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import a_module_that_is_nowhere", "No module named 'a_module_that_is_nowhere'"),
+        ("import agent.nothing_of_ours", "No module named 'agent.nothing_of_ours'"),
+    ],
+)
+def test_a_failed_import_tells_the_plugins_own_traceback_and_leaves_nothing_behind(
+    tmp_path: Path, broken: str, said: str
+) -> None:
+    path, modules, finders = list(sys.path), loaded_names(), list(sys.meta_path)
+    folder = plugin(
+        tmp_path,
+        "bad",
+        __init__="import sys\nsys.path.insert(0, '/nowhere')\nfrom . import good\nfrom . import broken",
+        good="VALUE = 1",
+        broken=broken,
+    )
+    with pytest.raises(PluginError, match="'bad' cannot be loaded") as caught:
+        load_folder(folder, "bad")
+    assert said in caught.value.traceback
+    assert "broken.py" in caught.value.traceback
+    assert "loading.py" not in caught.value.traceback
+    assert (list(sys.path), loaded_names(), list(sys.meta_path)) == (path, modules, finders)
+
+
+def test_a_folder_without_a_start_is_said_to_have_none(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"has no file __init__\.py"):
+        load_folder(tmp_path, "empty")
+
+
+def test_no_byte_code_is_written_into_a_plugins_folder(tmp_path: Path) -> None:
+    module = load_folder(plugin(tmp_path, "clean", __init__="from . import part", part="X = 1"), "clean")
+    assert not list(tmp_path.rglob("*.pyc"))
+    unload(module)
+
+
+@pytest.mark.spec("2.8")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from agent.context_engine import ContextEngine",
+        "import agent.context_engine\nContextEngine = agent.context_engine.ContextEngine",
+        "from agent import context_engine\nContextEngine = context_engine.ContextEngine",
+        "import agent.context_engine as ce\nContextEngine = ce.ContextEngine",
+        "import importlib\nContextEngine = importlib.import_module('agent.context_engine').ContextEngine",
+        "from importlib import import_module\nContextEngine = import_module('agent.context_engine').ContextEngine",
+        "import importlib.util\nContextEngine = importlib.import_module('agent.context_engine').ContextEngine",
+        "ContextEngine = __import__('agent.context_engine', fromlist=['x']).ContextEngine",
+    ],
+)
+def test_a_foreign_base_class_is_everlongs_own_to_the_plugin_and_to_nobody_else(tmp_path: Path, text: str) -> None:
+    module = load_folder(plugin(tmp_path, "foreign", __init__=text), "foreign")
+    assert module.ContextEngine is ContextEngine
+    assert "agent" not in sys.modules
+    with pytest.raises(ModuleNotFoundError):
+        __import__("agent.context_engine")
+    unload(module)
+
+
+def test_unloading_takes_every_module_of_the_plugin_away(tmp_path: Path) -> None:
+    module = load_folder(plugin(tmp_path, "gone", __init__="from . import part", part="X = 1"), "gone")
+    finders = len(sys.meta_path)
+    unload(module)
+    assert not {name for name in loaded_names() if "gone" in name}
+    assert len(sys.meta_path) == finders - 1
+
+
+def test_an_installed_package_behind_a_plugin_sees_the_adapters_and_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    for name, text in {
+        "tidal_engine/__init__.py": "",
+        "tidal_engine/core.py": "from agent.context_engine import ContextEngine\n",
+        "tidal_engine/late.py": "def base():\n    import agent.context_engine as host\n    return host.ContextEngine\n",
+        "plain_helper.py": "def find():\n    import agent\n",
+    }.items():
+        file = site / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(site))
+    shim = "from tidal_engine.core import ContextEngine\nfrom tidal_engine.late import base\nimport plain_helper"
+    module = load_folder(plugin(tmp_path, "tidal", __init__=shim), "tidal")
+    assert module.ContextEngine is ContextEngine
+    assert module.base() is ContextEngine
+    with pytest.raises(ModuleNotFoundError):
+        module.plain_helper.find()
+    unload(module)
+    for name in ("tidal_engine", "tidal_engine.core", "tidal_engine.late", "plain_helper"):
+        monkeypatch.delitem(sys.modules, name)

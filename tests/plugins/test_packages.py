@@ -1,0 +1,78 @@
+"""What installed packages offer by entry points: engines and general plugins, listed from metadata."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import invalidate_caches
+from pathlib import Path
+
+import pytest
+
+from everlong import ContextCompressor
+from everlong.config import Settings
+from everlong.plugins.manager import Plugins
+from tests.plugins.making import ENGINE, engine_in
+from tests.plugins.test_choosing import REGISTERS, chosen
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs a package of one module, as pip leaves it behind."""
+    site = tmp_path / "site"
+
+    def put(name: str, code: str, **entries: str) -> None:
+        (site / name).mkdir(parents=True)
+        (site / name / "__init__.py").write_text(code, encoding="utf-8")
+        about = site / f"{name}-3.1.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.1\nSummary: About {name}.\n")
+        lines = [f"[everlong.{group}]\n{entry}\n" for group, entry in entries.items()]
+        (about / "entry_points.txt").write_text("".join(lines))
+        invalidate_caches()
+
+    monkeypatch.syspath_prepend(site)
+    yield put
+    for name in [one for one in sys.modules if one.startswith("pkg_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.spec("2.2")
+def test_engines_and_plugins_of_packages_are_found_after_folders(install: Install, home: Path) -> None:
+    install("pkg_tide", ENGINE.format(name="tide"), engines="tide = pkg_tide:Engine")
+    install("pkg_moon", REGISTERS.format(name="moon"), plugins="moon = pkg_moon")
+    install("pkg_sun", REGISTERS.format(name="sun"), plugins="sun = pkg_sun:register")
+    for name in ("tide", "moon", "sun"):
+        engine, said = chosen(home, name)
+        assert (engine.name, engine.context_length, said) == (name, 50_000, [])
+    engine_in(home / "plugins" / "tide", name="nearer")
+    assert chosen(home, "tide")[0].name == "nearer"
+
+
+@pytest.mark.spec("2.3", "2.6")
+def test_they_are_listed_without_being_imported(install: Install, home: Path) -> None:
+    install("pkg_loud", "raise SystemExit('it was imported')", engines="loud = pkg_loud:Engine")
+    (found,) = Plugins(Settings(), home).named("loud")
+    assert (found.manifest.version, found.manifest.description) == ("3.1", "About pkg_loud.")
+    assert found.where == "pkg_loud:Engine of pkg_loud"
+    assert "pkg_loud" not in sys.modules
+
+
+def test_a_package_that_cannot_be_imported_is_a_warning_and_leaves_nothing_behind(install: Install, home: Path) -> None:
+    install("pkg_bad", "import pkg_bad.more", engines="bad = pkg_bad:Engine")
+    (home.parent / "site" / "pkg_bad" / "more.py").write_text("raise ValueError('no tide')")
+    engine, (said,) = chosen(home, "bad")
+    assert isinstance(engine, ContextCompressor)
+    assert "ValueError: no tide" in said
+    assert "everlong plugins doctor bad" in said
+    assert not {name for name in sys.modules if name.startswith("pkg_bad")}
+
+
+def test_a_package_cannot_offer_the_built_in_name(install: Install, home: Path) -> None:
+    install("pkg_false", ENGINE.format(name="compressor"), engines="compressor = pkg_false:Engine")
+    engine, said = chosen(home, "compressor")
+    assert type(engine) is ContextCompressor
+    assert said == []
+    assert [one.origin for one in Plugins(Settings(), home).named("compressor")] == ["built-in"]

@@ -1,0 +1,107 @@
+"""A project's plugins are loaded after their user trusted them, as they were then."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from everlong import ContextCompressor
+from everlong.errors import PluginError
+from everlong.plugins.trust import content_hash, is_trusted, trust, trust_file
+from tests.plugins.making import engine_in
+from tests.plugins.test_choosing import chosen
+
+
+@pytest.fixture
+def theirs(root: Path) -> Path:
+    return engine_in(root / ".everlong" / "plugins" / "context_engine" / "theirs")
+
+
+def test_a_projects_plugin_is_not_imported_before_it_is_trusted(theirs: Path, root: Path) -> None:
+    (theirs / "__init__.py").write_text("raise SystemExit('it was imported')")
+    engine, (said,) = chosen(root, "theirs")
+    assert isinstance(engine, ContextCompressor)
+    assert f"everlong plugins trust {theirs}" in said
+    assert "it was imported" not in said
+
+
+def test_once_trusted_it_is_used_until_anything_in_it_changes(theirs: Path, root: Path) -> None:
+    trust(theirs)
+    assert chosen(root, "theirs")[1] == []
+    (theirs / "data.txt").write_text("new")
+    assert not is_trusted(theirs)
+    assert "is not trusted, or has changed" in chosen(root, "theirs")[1][0]
+    trust(theirs)
+    assert is_trusted(theirs)
+    (theirs / "data.txt").rename(theirs / "other.txt")
+    assert not is_trusted(theirs)
+
+
+def test_trusting_one_folder_trusts_no_other(theirs: Path, tmp_path: Path) -> None:
+    trust(theirs)
+    copy = engine_in(tmp_path / "theirs")
+    assert content_hash(copy) == content_hash(theirs)
+    assert not is_trusted(copy)
+
+
+@pytest.mark.usefixtures("theirs")
+def test_one_that_is_not_trusted_does_not_hide_the_users_own(root: Path, home: Path) -> None:
+    engine_in(home / "plugins" / "theirs")
+    engine, (said,) = chosen(root, "theirs")
+    assert engine.name == "theirs"
+    assert "trust" in said
+
+
+def test_using_a_plugin_does_not_change_it(theirs: Path, root: Path) -> None:
+    trust(theirs)
+    assert chosen(root, "theirs")[1] == []
+    assert sorted(one.name for one in theirs.iterdir()) == ["__init__.py", "plugin.yaml"]
+
+
+def test_compiled_files_and_git_do_not_count_and_all_else_does(theirs: Path) -> None:
+    before = content_hash(theirs)
+    for name in ("__pycache__/x.cpython-311.pyc", ".git/index"):
+        (theirs / name).parent.mkdir()
+        (theirs / name).write_bytes(b"x")
+    assert content_hash(theirs) == before
+    (theirs / "__pycache__" / "x.py").write_text("")
+    assert content_hash(theirs) != before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs symbolic links")
+def test_links_that_lead_out_are_refused_and_links_inside_are_not(theirs: Path, tmp_path: Path) -> None:
+    (theirs / "inner").symlink_to(theirs / "plugin.yaml")
+    trust(theirs)
+    (theirs / "inner").unlink()
+    assert not is_trusted(theirs)
+    (tmp_path / "elsewhere").mkdir()
+    (theirs / "outer").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PluginError, match="leads out of the plugin"):
+        trust(theirs)
+    assert not is_trusted(theirs)
+
+
+def test_a_folder_that_is_too_large_is_refused(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlong.plugins.trust._MOST_FILES", 3)
+    for number in range(3):
+        (theirs / f"{number}.txt").write_text("")
+    with pytest.raises(PluginError, match="more than 3 files"):
+        trust(theirs)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs permissions")
+def test_the_list_is_the_users_own_and_a_broken_one_trusts_nothing(theirs: Path) -> None:
+    trust(theirs)
+    assert stat.S_IMODE(trust_file().stat().st_mode) == 0o600
+    trust_file().write_text("{broken")
+    assert not is_trusted(theirs)
+    trust(theirs)
+    assert is_trusted(theirs)
+
+
+def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="is no folder"):
+        trust(tmp_path / "nothing")
