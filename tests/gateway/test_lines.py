@@ -1,30 +1,70 @@
-"""What the gateway has in memory of conversations stays as small as they are few."""
+"""Conversations in memory: a grown body is known again by its beginning, and by nothing less."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import random
 
-import pytest
+from everlong.gateway.lines import Line, Lines, Place
+from everlong.gateway.raw import Read, read_body
+from everlong.store import Branch
 
-from tests.gateway.running import Raw, Running
-from tests.gateway.upstream import Upstream
+
+def body_of(*texts: str) -> bytes:
+    messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": text} for n, text in enumerate(texts)]
+    return json.dumps({"model": "m", "padding": "x" * 300, "messages": messages}).encode()
 
 
-@pytest.mark.parametrize("markers", [0, 1, 2])
-def test_a_conversation_whose_markers_move_is_not_kept_many_times(
-    markers: int, raw: Raw, relay: Running, upstream: Upstream
-) -> None:
-    upstream.script = lambda exchange: exchange.answer(b"{}")
-    texts = ["Let us begin. " * 30]
-    for turn in range(20):
-        messages: list[Any] = [
-            {"role": "assistant" if number % 2 else "user", "content": [{"type": "text", "text": text}]}
-            for number, text in enumerate(texts)
-        ]
-        for message in messages[::-2][:markers]:
-            message["content"][-1]["cache_control"] = {"type": "ephemeral"}
-        raw.ask(json.dumps({"model": "m", "messages": messages}).encode())
-        texts += [f"Answer {turn}.", f"Question {turn}?"]
-    assert {turn.branch for turn in relay.store().turns.since()} == {1}
-    assert len(relay.gateway._visits["local", "anthropic"].lines) <= 2  # its first body may have begun otherwise
+def kept(lines: Lines, body: bytes, number: int = 1) -> Line:
+    read = read_body(body, "messages")
+    ends = [entry.end for entry in read.entries]
+    places = {count: Branch(number, bytes([count]) * 16, count) for count in range(1, len(ends) + 1)}
+    head = Read(read.before, {}, read.start, 0, [])
+    line = Line(head, 0, [], ends, list(range(1, len(ends) + 1)), places[len(ends)], None)
+    lines.keep(body, line, places)
+    return line
+
+
+def found(lines: Lines, body: bytes) -> Place:
+    place = lines.find(body)
+    assert place is not None
+    return place
+
+
+def test_a_grown_body_is_known_at_its_longest_known_beginning() -> None:
+    lines = Lines()
+    line = kept(lines, body_of("one", "two", "three"))
+    place = found(lines, body_of("one", "two", "three", "four", "five"))
+    assert (place.line, place.number, place.branch.depth) == (line, 3, 3)
+    assert found(lines, body_of("one", "two", "three")).number == 3
+
+
+def test_a_changed_end_is_known_before_the_change_and_a_changed_beginning_is_not() -> None:
+    lines = Lines()
+    line = kept(lines, body_of(*"abcdefgh"))
+    assert found(lines, body_of(*"abcdefgX", "more")).number == 7
+    assert found(lines, body_of(*"abcdX")).number in {3, 4}
+    assert lines.find(body_of("X", *"bcdefgh")) is None
+    lines.forget(line)
+    assert lines.find(body_of(*"abcdefgh")) is None
+    assert len(lines) == 0
+
+
+def test_of_conversations_with_one_beginning_each_is_known_by_its_own() -> None:
+    lines = Lines()
+    every = {number: kept(lines, body_of("the same", f"then {number}", "and so on"), number) for number in range(200)}
+    for number, line in every.items():
+        place = found(lines, body_of("the same", f"then {number}", "and so on", "more"))
+        assert (place.line is line, place.branch.id, place.number) == (True, number, 3)
+
+
+def test_those_not_used_for_long_go_first_and_all_is_counted_rightly() -> None:
+    lines = Lines(most_entries=50)
+    dice = random.Random(1)
+    for number in range(400):
+        kept(lines, body_of(*(f"{number} {place}" for place in range(dice.randint(1, 9)))), number)
+        assert sum(len(one.line.ends) for one in lines._kept.values()) <= 50
+    assert lines.find(body_of("0 0")) is None
+    for one in list(lines._kept.values()):
+        lines.forget(one.line)
+    assert (lines._places, lines._heads, lines._entries) == ({}, {}, 0)
