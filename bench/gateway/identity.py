@@ -1,6 +1,6 @@
 """Many conversations that begin alike, of three tenants, interleaved; every stored turn is held against its client.
 
-    python -m bench.gateway.identity [--conversations N] [--steps N] [--seed N] [--postgres]
+    python -m bench.gateway.identity [--conversations N] [--steps N] [--seed N] [--postgres] [--window N]
 
 Clients fork, rewind, edit, retry, clear old results, move markers and have sub-agents; the gateway is restarted
 half-way. With ``--postgres`` two replicas share a PostgreSQL server, and one of them is restarted. Exits with 1 if a
@@ -26,14 +26,19 @@ def main() -> int:
     """Let them talk, and look at what was stored."""
     options = _options()
     began = time.perf_counter()
-    world = World(options.seed, ["ada", "ben", "cleo"], options.conversations)
+    padding = " and so on" * 250 if options.window else ""
+    world = World(options.seed, ["ada", "ben", "cleo"], options.conversations, padding)
+    names = ("claude-sonnet-5", "gpt-test")
+    settings = {"models": {name: {"context_length": options.window} for name in names}} if options.window else {}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         database = stack.enter_context(postgres()) if options.postgres else f"{folder}/store.db"
-        model = stack.enter_context(ModelServer(answer_to, faults=slowly, remember=100))
-        replicas = [stack.enter_context(run_gateway(model.url, database))] if options.postgres else []
+        model = stack.enter_context(
+            ModelServer(answer_to, faults=slowly, remember=100, window=options.window or 200_000)
+        )
+        replicas = [stack.enter_context(run_gateway(model.url, database, settings))] if options.postgres else []
         for _ in range(2):
-            with run_gateway(model.url, database) as running:
+            with run_gateway(model.url, database, settings) as running:
                 ports = [running.port, *(replica.port for replica in replicas)]
                 world.go_on(options.steps // 2, lambda ports=ports: ports)  # type: ignore[misc]
         problems = [f"refused upstream: {record.error}" for record in model.rejections]
@@ -55,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--window", type=int, help="tokens of a window that the conversations outgrow, as 8000")
     return parser.parse_args()
 
 

@@ -57,6 +57,8 @@ class Client:
     is_plain: bool = True
     """Whether it has only ever gone on."""
     turns: int = 0
+    padding: str = ""
+    """What makes its messages long."""
     family: str = ""
     """Forks have that of the conversation that they come from."""
 
@@ -82,7 +84,7 @@ class Client:
         elif not self.history:
             self.history.append(Item("user", FIRST))
         else:
-            self.history.append(Item("user", f"{self.name} goes on ({self.rng.randrange(10**9)})"))
+            self.history.append(Item("user", f"{self.name} goes on ({self.rng.randrange(10**9)})" + self.padding))
 
     def rewind(self) -> None:
         """Take back some turns and say something else."""

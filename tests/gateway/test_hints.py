@@ -56,7 +56,10 @@ def test_a_name_stands_in_the_metadata(metadata: Any, hint: str | None) -> None:
 
 def ask(running: Running, tenant: str, messages: list[Any], **extra: Any) -> None:
     headers = {
-        "x-api-key": "k", "anthropic-version": "2023-06-01", "content-type": "application/json", TENANT: tenant,
+        "x-api-key": "k",
+        "anthropic-version": "2023-06-01",
+        "content-type": "application/json",
+        TENANT: tenant,
         **extra.pop("headers", {}),
     }
     body = {"model": "claude-sonnet-5", "max_tokens": 50, "messages": messages, **extra}

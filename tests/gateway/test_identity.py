@@ -41,3 +41,18 @@ def test_every_turn_is_where_it_belongs_with_two_replicas_of_which_one_is_restar
                 world.go_on(STEPS, lambda: [lasting.port, running.port])
         assert not model.rejections
         assert problems_in(world, lasting.store) == []
+
+
+def test_every_turn_is_where_it_belongs_in_conversations_that_are_compacted(tmp_path: Path) -> None:
+    path, window = str(tmp_path / "store.db"), 8_000
+    settings = {"models": {name: {"context_length": window} for name in ("claude-sonnet-5", "gpt-test")}}
+    world = World(4, tenants(), CONVERSATIONS // 4, padding=" and so on" * 250)
+    with ModelServer(answer_to, window=window) as model:
+        for _ in range(2):
+            with run_gateway(model.url, path, settings) as running:
+                world.go_on(2 * STEPS, lambda: [running.port])
+        assert not model.rejections
+        with Store.open(path) as opened:
+            stores = [Store(opened.database, tenant) for tenant in world.tenants]
+            assert sum(len(store.compactions()) for store in stores) > 10
+            assert problems_in(world, lambda tenant: Store(opened.database, tenant)) == []

@@ -88,7 +88,7 @@ class _OpenAI(Dialect):
         return []
 
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
-        return sendable(messages)
+        return _unmarked(sendable(messages))
 
     def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
         del read
@@ -136,7 +136,7 @@ class _Anthropic(Dialect):
             raise Broken(str(error)) from error
 
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
-        return sendable(to_anthropic(messages)[1])
+        return _unmarked(sendable(to_anthropic(messages)[1]))
 
     def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
         del leading
@@ -172,6 +172,23 @@ _KINDS = {
 
 OPENAI: Dialect = _OpenAI()
 ANTHROPIC: Dialect = _Anthropic()
+
+
+def _unmarked(entries: Sequence[Any], depth: int = 2) -> list[Any]:
+    """Entries without the cache markers that stood in them when they came, maybe by another API.
+
+    Clients move their markers along; those of long ago would be too many, and one API does not know them.
+    """
+    found: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            plain = {name: value for name, value in entry.items() if name != "cache_control"}
+            if depth and isinstance(plain.get("content"), list):
+                plain["content"] = _unmarked(plain["content"], depth - 1)
+            found.append(plain)
+        else:
+            found.append(entry)
+    return found
 
 
 def is_leading(entry: Any) -> bool:

@@ -32,6 +32,9 @@ __all__ = ["Visit", "Visits"]
 _PATIENCE = 0.1
 """Seconds after which a request is stored though nothing has come of it yet."""
 
+_MOVING = 4
+"""So many of the last entries may come again in other bytes: clients move their cache markers along."""
+
 
 class _New(NamedTuple):
     """What a request adds to a conversation."""
@@ -98,8 +101,8 @@ class Visits:
         line.answered = line.answered or first_answer(read.entries, place.number)
         if added.messages:
             line.branch, line.last = added.branches[-1], added.messages[-1]
-        if place.number == len(place.line.ends):
-            self.lines.forget(place.line)  # this one has all of its places, and more
+        if place.number >= len(place.line.ends) - _MOVING:
+            self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
         self.lines.keep(body, line, {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch})
         visit = Visit(body, read, line, hint, _New(place.branch, added.messages))
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)

@@ -1,0 +1,47 @@
+"""What is stored goes back into a body in the form of its API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everlong.gateway.dialects import ANTHROPIC, OPENAI, Dialect
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC], ids=lambda one: one.name)
+def test_markers_of_long_ago_stay_behind(dialect: Dialect) -> None:
+    arguments = '{"cache_control": "of a tool"}'
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    messages: list[dict[str, Any]] = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "One.", **MARK}, {"type": "text", "text": "Two."}],
+            **MARK,
+        },
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "Three.", **MARK}]},
+    ]
+    told = str(dialect.entries_of(messages))
+    assert "ephemeral" not in told
+    assert all(word in told for word in ("One.", "Two.", "Three.", "of a tool"))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (502, "api_error"),
+        (529, "overloaded_error"),
+    ],
+)
+def test_errors_of_ours_have_the_shape_of_the_api(status: int, kind: str) -> None:
+    assert ANTHROPIC.error(status, "no") == {"type": "error", "error": {"type": kind, "message": "no"}}
+    assert OPENAI.error(status, "no") == {"error": {"message": "no", "type": kind, "param": None, "code": None}}
