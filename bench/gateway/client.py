@@ -76,7 +76,8 @@ class WholeHistory:
             self.add({"role": "tool", "tool_call_id": ident, "content": text})
 
     def _taken_openai(self, events: list[dict[str, Any]]) -> tuple[str, list[ToolCall]]:
-        text, calls = "", {}
+        text = ""
+        calls: dict[int, dict[str, str]] = {}
         for choice in (choice for event in events for choice in event.get("choices") or ()):
             text += choice["delta"].get("content") or ""
             for part in choice["delta"].get("tool_calls") or ():

@@ -89,3 +89,8 @@ def test_only_what_is_replaced_changes(body: bytes, data: st.DataObject) -> None
 def test_what_is_written_is_what_was_meant(value: Any) -> None:
     assert json.loads(dumped(value)) == value
     assert dumped({"huge": 2**200, "half": "\ud800"})
+
+
+def test_large_numbers_keep_their_digits() -> None:
+    said = [{"id": 2**70, "small": 7}, -9223372036854775809]
+    assert [entry.value for entry in read_body(written({}, said, {}), "messages").entries] == said

@@ -8,7 +8,9 @@ one that was read before is read only where it has grown. Knows no API.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # as old as the module, and documented nowhere
 from typing import Any
@@ -19,6 +21,7 @@ __all__ = ["Broken", "Read", "Span", "dumped", "meant", "read_body", "read_more"
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
 _SPACE = frozenset(" \t\n\r")
+_LONG_NUMBER = re.compile(rb"\d{19}")
 
 
 class Broken(ValueError):  # noqa: N818 - what a body is that cannot be read
@@ -202,10 +205,10 @@ class _Scanner:
 
 def meant(data: bytes) -> Any:
     """What some JSON means; `Broken` where it is none."""
+    if _LONG_NUMBER.search(data) is None:  # a number of more than 64 bits would lose its last digits
+        with suppress(ValueError):
+            return orjson.loads(data)
     try:
-        return orjson.loads(data)
-    except ValueError:
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise Broken(str(error)) from error
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Broken(str(error)) from error
