@@ -19,6 +19,7 @@ from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
 from everlong.model import text_of
+from everlong.plugins.checking import given_list
 from everlong.plugins.hooks import Hooks, awaited
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class PluggedLoop(Loop):
         return self.hooks.fire(event, **about, **facts)
 
     def _history(self) -> list[Message]:
-        return copy.deepcopy(list(self.conversation.messages))
+        return given_list(self.conversation.messages)
 
 
 def _context_of(answer: Any) -> str:
