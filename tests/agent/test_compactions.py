@@ -108,6 +108,16 @@ def test_a_request_that_never_fits_is_a_clear_error_after_three_tries(serve: Ser
     assert agent2.conversation.messages[-1]["content"] == "One more."
 
 
+def test_a_refused_request_gets_shorter_however_much_of_it_its_tools_are(serve: Serve, opened: Opened) -> None:
+    agent = opened(serve(talker, window=60_000), window=60_000)
+    talk(agent, 6)
+    assert isinstance(agent.engine, ContextCompressor)
+    agent.engine.overhead_tokens = 40_000
+    before = agent.compactor.tokens
+    assert agent.compactor.after_overflow(ContextOverflow("too long"), 1, 500)
+    assert agent.compactor.tokens < before - 1_000
+
+
 @pytest.mark.spec("4.4")
 def test_overflows_wait_for_nothing_else_and_stream_nothing_before(
     serve: Serve, opened: Opened, heard: list[AgentEvent]

@@ -205,6 +205,25 @@ def test_what_other_hosts_have_in_the_base_class_can_be_passed_on_and_does_nothi
     assert said(engine, phase="compress", default_message="Compacting") is None
 
 
+def test_an_engine_can_be_copied_for_one_more_agent() -> None:
+    class Least(context_engine.ContextEngine):
+        name = "least"
+        kept: list[str]
+
+        def update_from_response(self, usage: dict[str, Any]) -> None: ...
+
+        def should_compress(self, prompt_tokens: int | None = None) -> bool:
+            return prompt_tokens is not None
+
+        def compress(self, messages: list[Any], *_: Any, **__: Any) -> list[Any]:
+            return messages
+
+    engine = Least()
+    engine.kept = ["one"]
+    engine.clone_for_agent().kept.append("two")
+    assert engine.kept == ["one"]
+
+
 def test_answers_of_tools_are_json() -> None:
     assert registry.tool_error("no", code=4) == '{"error": "no", "code": 4}'
     assert registry.tool_result(found=1) == '{"found": 1}'

@@ -102,6 +102,53 @@ def test_the_stores_marks_are_hidden_from_the_engine_and_put_back() -> None:
     assert checking.TAG == views.TAG
 
 
+def test_words_in_parts_are_one_text_to_the_engine_and_parts_again_where_they_come_back() -> None:
+    recalled = [{"type": "text", "text": "Which berth?"}, {"type": "text", "text": "Recalled: berth nine."}]
+    picture = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    marked = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    messages: list[Message] = [{"role": "system", "content": marked}, *conversation()[1:]]
+    messages += [{"role": "user", "content": picture}, {"role": "user", "content": recalled}]
+    seen: dict[str, list[Message]] = {}
+
+    class Looking(Plain):
+        def should_compress_preflight(self, messages: list[Message]) -> bool:
+            seen["preflight"] = messages
+            return False
+
+        def compress(self, messages: list[Message], *_: Any, **__: Any) -> list[Message]:
+            seen["compress"] = messages
+            return [messages[0], *messages[-2:]]
+
+        def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+            seen[name] = kwargs["messages"]
+            return json.dumps(args)
+
+        def on_session_end(self, session_id: str, messages: list[Message]) -> None:
+            seen[session_id] = messages
+
+    engine = guarded(Looking())
+    engine.should_compress_preflight(messages)
+    engine.handle_tool_call("tool", {}, messages=messages)
+    engine.on_session_end("end", messages)
+    assert engine.compress(messages) == [messages[0], *messages[-2:]]
+    assert set(seen) == {"preflight", "compress", "tool", "end"}
+    for given in seen.values():
+        assert given[-1]["content"] == "Which berth?\nRecalled: berth nine."
+        assert [given[0]["content"], given[-2]["content"]] == [marked, picture]
+
+
+def test_a_list_may_be_left_as_it_is_until_the_window_is_nearly_full() -> None:
+    warned: list[str] = []
+    engine = guarded(with_compress(lambda given: given), warned=warned)
+    short, long = conversation(24), conversation(40)
+    assert engine.estimate_tokens(short) < 0.85 * 8_000 < engine.estimate_tokens(long)
+    assert engine.compress(short) == short
+    assert warned == []
+    assert engine.estimate_tokens(engine.compress(long)) < 0.85 * 8_000
+    (said,) = warned
+    assert said.endswith("tokens as they were in a window of 8,000; the built-in compressor did it instead")
+
+
 def test_options_reach_only_engines_that_take_them() -> None:
     taken: list[dict[str, Any]] = []
 
@@ -123,6 +170,14 @@ def test_a_target_is_reached_even_where_the_engine_knows_none() -> None:
     assert engine.estimate_tokens(result) <= 3_000
     with pytest.raises(TargetUnreachable):
         engine.compress(messages, target_tokens=1)
+
+
+def test_a_target_is_one_for_the_messages_whatever_tools_take_besides() -> None:
+    engine = guarded(with_compress(lambda given: given))
+    engine.fallback.overhead_tokens = 3_000  # type: ignore[attr-defined]
+    messages = conversation(6)
+    assert engine.compress(messages, target_tokens=engine.estimate_tokens(messages) - 3_000) == messages
+    assert engine.compress(messages, target_tokens=400) != messages
 
 
 def test_an_engine_of_no_base_class_is_an_engine() -> None:

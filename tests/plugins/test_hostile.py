@@ -80,6 +80,7 @@ def test_an_engine_that_cannot_say_its_name_or_take_a_model_is_used_as_far_as_it
         ("lying", "returned something that is no list of messages"),
         ("orphans", "returned calls and results that do not belong together; that was mended"),
         ("doubling", "tokens of"),
+        ("declining", "tokens as they were in a window of 8,000; the built-in compressor did it instead"),
         ("forgetting", "dropped the user's latest message; that was mended"),
         ("sleeping", "did not come back from compress() in time"),
     ],
@@ -98,6 +99,15 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
     assert all(one.engine == name and one.fallback and name in one.fallback for one in history)
     assert isinstance(agent.engine, GuardedEngine)
     assert agent.engine.is_off is (name == "sleeping")
+
+
+def test_an_engine_that_saves_next_to_nothing_is_helped_where_a_request_does_not_fit(
+    with_engine: WithEngine, store: Store, heard: list[AgentEvent]
+) -> None:
+    agent = with_engine("trimming")
+    talk(agent, TURNS)
+    went_well(agent, store, heard)
+    assert notices(heard) == []
 
 
 def test_an_engine_that_wrecks_its_input_wrecks_a_copy(

@@ -125,6 +125,18 @@ def test_hooks_hear_everything_may_add_to_a_prompt_and_may_stop_a_tool(
     assert {"session_id", "model", "platform", "user_message", "conversation_history"} <= set(facts["post_llm_call"])
 
 
+def test_what_a_hook_adds_every_time_is_in_the_conversation_once(serve: Serve, opened: Opened, home: Path) -> None:
+    write(home / "plugins" / "p", HOOKS.format(events=[]))
+    server = serve(["Yes."] * 4)
+    agent = opened(server, "openai", settings={"plugins": {"enabled": ["p"]}})
+    for question in ("Can we leave?", "Now?", "And now?"):
+        agent.run(question)
+    assert [one.text.count("The tide is low.") for one in server.model.asked] == [1, 1, 1]
+    agent.reset()
+    agent.run("Today?")
+    assert server.model.asked[-1].text.count("The tide is low.") == 1
+
+
 def test_a_hook_cannot_change_the_conversation(serve: Serve, opened: Opened, home: Path) -> None:
     code = """
         def register(ctx):

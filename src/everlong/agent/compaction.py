@@ -7,7 +7,7 @@ module knows when to ask, what to do first, and whom to tell. It never runs betw
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from everlong.context import ContextEngine
     from everlong.memory import MemoryManager
     from everlong.memory.flush import Ask
+    from everlong.model import Message
     from everlong.store import Compacted
 
 __all__ = ["OVERFLOW_TRIES", "Compactor"]
@@ -76,8 +77,10 @@ class Compactor:
     @property
     def tokens(self) -> int:
         """The prompt tokens of the conversation as it stands, as well as the engine knows them."""
+        return self._estimate(self.conversation.messages)
+
+    def _estimate(self, messages: Sequence[Message]) -> int:
         estimate = getattr(self.engine, "estimate_tokens", None)
-        messages = self.conversation.messages
         return int(estimate(messages)) if estimate is not None else estimate_messages_tokens_rough(messages)
 
     def before_request(self) -> None:
@@ -133,16 +136,17 @@ class Compactor:
         try:
             self.compress_context("overflow", force=True, target_tokens=target)
         except TargetUnreachable as unreachable:
-            if unreachable.least < before:
+            if unreachable.least < before - self._estimate([]):
                 self.compress_context("overflow", force=True, target_tokens=unreachable.least)
         return self.tokens < before
 
     def _target(self, error: ProviderError, attempt: int, tokens: int, answer_tokens: int) -> int:
-        """What to cut to, in the engine's own count, which may differ from the provider's."""
-        target = tokens * _SHARES[min(attempt, len(_SHARES) - 1)]
+        """What to cut the messages to, in the engine's own count, which may differ from the provider's."""
+        besides = self._estimate([])  # tools and the like, which cannot be cut
+        target = (tokens - besides) * _SHARES[min(attempt, len(_SHARES) - 1)]
         if isinstance(error, ContextOverflow) and error.limit and error.prompt_tokens:
             room = max(1, error.limit - answer_tokens)
-            target = min(target, _MARGIN * room * tokens / error.prompt_tokens)
+            target = min(target, _MARGIN * room * tokens / error.prompt_tokens - besides)
         return max(1, int(target))
 
     def _if_there_is_something(self, reason: CompactionReason) -> None:

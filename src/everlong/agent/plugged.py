@@ -19,6 +19,7 @@ from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
 from everlong.model import text_of
+from everlong.plugins.checking import given_list
 from everlong.plugins.hooks import Hooks, awaited
 
 if TYPE_CHECKING:
@@ -135,10 +136,13 @@ class PluggedLoop(Loop):
         is_first = not any(message.get("role") == "user" for message in history)
         facts = {"user_message": said, "conversation_history": history, "is_first_turn": is_first}
         texts = [_context_of(answer) for answer in self._fire("pre_llm_call", **facts)]
-        if not any(texts):
+        # Some say the same every time; once is enough for as long as the model can still read it.
+        there = [f"\n{text_of(message)}\n" for message in self.conversation.messages]
+        new = [text for text in dict.fromkeys(texts) if text and not any(f"\n{text}\n" in one for one in there)]
+        if not new:
             return prompt
         parts = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
-        return [*parts, *({"type": "text", "text": text} for text in texts if text)]
+        return [*parts, *({"type": "text", "text": text} for text in new)]
 
     def _asked(self, answer_tokens: int) -> Reply:
         if "pre_api_request" in self.hooks:
@@ -178,7 +182,7 @@ class PluggedLoop(Loop):
         return self.hooks.fire(event, **about, **facts)
 
     def _history(self) -> list[Message]:
-        return copy.deepcopy(list(self.conversation.messages))
+        return given_list(self.conversation.messages)
 
 
 def _context_of(answer: Any) -> str:

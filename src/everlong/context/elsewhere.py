@@ -6,7 +6,8 @@ may pass a call on with ``super()``. Each does nothing, or gives the answer that
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 from everlong.model import Message
 
@@ -17,6 +18,10 @@ class ElsewhereMethods:
     """Optional methods of other hosts' engines, none of which has an effect here."""
 
     emit_automatic_compaction_status: bool = True
+
+    def clone_for_agent(self) -> Self:
+        """An engine of its own for one more agent; here every agent has its own from the start."""
+        return copy.deepcopy(self)
 
     def should_compress_info(self, prompt_tokens: int | None = None) -> tuple[bool, str | None]:
         """Whether to compact, and what keeps the engine from it."""

@@ -1,4 +1,4 @@
-"""Whether the list that an engine returned can be sent, and what is mended where it cannot.
+"""Messages as plugins are given them, and whether the list that an engine returned can be sent.
 
 Small damage is mended by the rules of the message protocol; what cannot be mended is said. Knows lists only.
 """
@@ -14,7 +14,7 @@ from everlong.context.invariants import latest_user_index, repair_all
 from everlong.errors import MessageError
 from everlong.model import Message, checked_messages, leading_system_count, text_of
 
-__all__ = ["TAG", "Checked", "Unusable", "checked_output", "with_tag", "without_tag"]
+__all__ = ["TAG", "Checked", "Unusable", "as_given", "as_kept", "checked_output", "given_list"]
 
 TAG = "_node"
 """The key by which the store knows messages again (`everlong.store.views.TAG`; a test holds the two together)."""
@@ -88,11 +88,33 @@ def _with_latest_request(source: Sequence[Message], messages: list[Message]) -> 
     return [*messages[:place], latest, *messages[place:]]
 
 
-def without_tag(message: Message) -> Message:
-    """A copy of a message as its author knows it."""
-    return {key: copy.deepcopy(value) for key, value in message.items() if key != TAG}
+def as_given(message: Message) -> Message:
+    """A copy of a message as plugins know it: without our mark, and words in several parts as one text.
+
+    Recalled memories and what hooks add are parts of their own; plugins of other hosts take the content for a text.
+    """
+    given: Message = {key: copy.deepcopy(value) for key, value in message.items() if key != TAG}
+    content = given.get("content")
+    if isinstance(content, list) and content and all(map(_is_plain_text, content)):
+        given["content"] = text_of(given)
+    return given
 
 
-def with_tag(message: Message, tag: object) -> Message:
-    """The message as the store knows it."""
-    return message if tag is None else {**message, TAG: tag}
+def given_list(messages: Sequence[Message]) -> list[Message]:
+    """Messages as plugins are given them."""
+    return [as_given(message) for message in messages]
+
+
+def as_kept(message: Message, origin: Message | None) -> Message:
+    """A copy of a message that came back: with the mark and the parts of the one that it was made of, if any."""
+    kept = copy.deepcopy(message)
+    if origin is None:
+        return kept
+    if "content" in origin and kept.get("content") == as_given(origin).get("content"):
+        kept["content"] = copy.deepcopy(origin["content"])
+    return {**kept, TAG: origin[TAG]} if origin.get(TAG) is not None else kept
+
+
+def _is_plain_text(part: Any) -> bool:
+    """Whether a part is words and nothing else; a cache mark, for one, would get lost in a text."""
+    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"

@@ -7,8 +7,9 @@ from typing import Literal
 
 __all__ = ["CONSEQUENCES", "Fault", "FaultKind"]
 
-FaultKind = Literal["raised", "time", "type", "list", "repaired", "growth"]
-"""It raised; it took too long; it returned a wrong type; no usable list; a list that had to be mended; a longer one."""
+FaultKind = Literal["raised", "time", "type", "list", "repaired", "growth", "full"]
+"""It raised; it took too long; it returned a wrong type; no usable list; a list that had to be mended; a longer one;
+one that leaves the window full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ CONSEQUENCES: dict[FaultKind, str] = {
     "type": "the built-in compressor's answer counts instead",
     "list": "the built-in compressor did it instead",
     "growth": "the built-in compressor did it instead",
+    "full": "the built-in compressor did it instead",
     "repaired": "that was mended",
 }
 """How the warning about each kind ends."""

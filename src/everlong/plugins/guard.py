@@ -22,7 +22,7 @@ from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport, ContextCompressor, ContextEngine
 from everlong.errors import PluginError, TargetUnreachable
 from everlong.model import Message
-from everlong.plugins.checking import TAG, Unusable, checked_output, with_tag, without_tag
+from everlong.plugins.checking import Unusable, as_kept, checked_output, given_list
 from everlong.plugins.engines import missing_methods
 from everlong.plugins.faults import CONSEQUENCES, Fault, FaultKind
 from everlong.plugins.figures import (
@@ -45,6 +45,8 @@ T = TypeVar("T")
 _MOST_FAULTS = 100
 _TOLERANCE = 1.01
 """A result that is a little longer by our count may be shorter by the engine's."""
+_FULL = 0.85
+"""An engine may leave a list as it is, for as long as this much of the window is not reached."""
 
 
 def adopt(engine: object) -> ContextEngine:
@@ -191,7 +193,7 @@ class GuardedEngine(ContextEngine):
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Ask with a copy of the messages; the one that stands in calibrates itself by them."""
         otherwise = self.fallback.should_compress_preflight(messages)
-        given = copy.deepcopy(messages)
+        given = given_list(messages)
         said = self._tried(
             "should_compress_preflight",
             lambda: as_flag(self._asked("should_compress_preflight", given) or False),
@@ -203,7 +205,7 @@ class GuardedEngine(ContextEngine):
         """Ask with a copy of the messages."""
         if not hasattr(type(self.inner), "has_content_to_compress"):
             return True
-        given = copy.deepcopy(messages)
+        given = given_list(messages)
         return self._tried(
             "has_content_to_compress",
             lambda: as_flag(self._asked("has_content_to_compress", given)),
@@ -242,7 +244,7 @@ class GuardedEngine(ContextEngine):
             return self._stood_in(messages, wishes)
         self._report = _report_of(self.inner)
         target = options.get("target_tokens")
-        if target is not None and self.estimate_tokens(result) > target:
+        if target is not None and self.estimate_tokens(result) - self.estimate_tokens([]) > target:
             # An engine need not know of targets; a request that was refused as too long has to become shorter.
             result = self.fallback.compress(result, **wanted_arguments(self.fallback.compress, wishes))
         self._settle(result)
@@ -250,25 +252,28 @@ class GuardedEngine(ContextEngine):
 
     def _compacted(self, messages: list[Message], wishes: dict[str, Any]) -> _Compacted:
         """Run in the engine's thread, on copies without the marks by which the store knows its messages again."""
-        plain = [without_tag(message) for message in messages]
-        given = copy.deepcopy(plain)
-        tags = {id(one): message.get(TAG) for one, message in zip(given, messages, strict=True)}
-        tags |= {id(one): message.get(TAG) for one, message in zip(plain, messages, strict=True)}
+        plain, given = given_list(messages), given_list(messages)
+        origins = {id(one): message for copies in (plain, given) for one, message in zip(copies, messages, strict=True)}
         made = self._asked("compress", list(given), **wishes)
         try:
             checked = checked_output(plain, made)
         except Unusable as wrong:
             return _Compacted([], [], str(wrong))
-        tagged = [with_tag(copy.deepcopy(message), tags.get(id(message))) for message in checked.messages]
-        return _Compacted(tagged, checked.repairs, "")
+        kept = [as_kept(message, origins.get(id(message))) for message in checked.messages]
+        return _Compacted(kept, checked.repairs, "")
 
     def _accepted(self, messages: list[Message], found: _Compacted) -> list[Message] | None:
         if found.problem:
             self._fault("list", "compress", f"compress() {found.problem}")
             return None
-        before, after = self.estimate_tokens(messages), self.estimate_tokens(found.messages)
+        # By one measure for both: of what was sent the exact count is known, of what is new only an estimate.
+        before, after = map(estimate_messages_tokens_rough, (messages, found.messages))
         if after > before * _TOLERANCE:
             self._fault("growth", "compress", f"compress() made {after:,} tokens of {before:,}")
+            return None
+        tokens, window = self.estimate_tokens(messages), self.fallback.context_length
+        if after >= before and tokens >= _FULL * window:
+            self._fault("full", "compress", f"compress() left {tokens:,} tokens as they were in a window of {window:,}")
             return None
         if found.repairs:
             self._fault("repaired", "compress", f"compress() {' and '.join(found.repairs)}")
@@ -304,8 +309,8 @@ class GuardedEngine(ContextEngine):
 
     def on_session_end(self, session_id: str, messages: list[Message]) -> None:
         """Tell both engines; the messages are a copy."""
-        given = copy.deepcopy(messages)
-        self.fallback.on_session_end(session_id, given)
+        given = given_list(messages)
+        self.fallback.on_session_end(session_id, messages)
         self._tried("on_session_end", lambda: self._asked("on_session_end", session_id, given), lambda: None)
 
     def on_session_reset(self) -> None:
@@ -338,6 +343,8 @@ class GuardedEngine(ContextEngine):
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
         """The tool's answer; the model is told where it failed."""
         given, facts = copy.deepcopy(args), copy.deepcopy(kwargs)
+        if isinstance(facts.get("messages"), list):
+            facts["messages"] = given_list(facts["messages"])
         before = self._count
         answer = self._tried(
             "handle_tool_call",

@@ -1,0 +1,2 @@
+def work(messages):
+    return messages
