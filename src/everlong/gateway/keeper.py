@@ -188,6 +188,7 @@ class Keeper:
             status=entry.status,  # type: ignore[arg-type]  # as it was written
             error=entry.error,
             began=entry.began,
+            cost=entry.cost,
         )
 
     def session(self, at: Branch, model: str | None, hint: str | None, *, is_second: bool) -> str | None:

@@ -272,6 +272,7 @@ class Gateway:
             status=ended.status,
             error=ended.error,
             began=time.time(),
+            cost=ended.cost,
         )
         try:
             self._spool.keep(self._spool.put(entry), entry)

@@ -46,6 +46,8 @@ class Spooled(NamedTuple):
     status: str
     error: str | None
     began: float
+    cost: float = 0.0
+    """US dollars."""
 
 
 class Spool:

@@ -174,6 +174,7 @@ class Visits:
             status=ended.status,
             error=ended.error,
             began=visit.began,
+            cost=ended.cost,
         )
 
     def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> _Stored:
