@@ -39,6 +39,8 @@ NOT_RUN = {
     r"pip install |python -m pip ": "needs a package index",
     r"pipx |uvx ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
+    r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
+    r"everlong wrap ": "needs the program that it wraps; tests/gateway/test_wrap.py runs it",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
 }
 INSTEAD = {

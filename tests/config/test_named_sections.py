@@ -39,6 +39,10 @@ def test_a_model_and_a_provider_are_read_with_their_origins() -> None:
         ("providers: {p: {api: soap}}", "providers.p.api", 'is "soap", but must be openai, anthropic or null'),
         ("providers: {p: {base_url: here}}", "providers.p.base_url", "must be an http:// or https:// address"),
         ("models: 7", "models", "is 7, but must be a section"),
+        ("gateway: {keys: {ada: {sha256: x}}}", "gateway.keys.ada.sha256", "must be 64 hexadecimal digits, or null"),
+        ("gateway: {keys: {ada: {key_varable: X}}}", "gateway.keys.ada.key_varable", "did you mean key_variable?"),
+        ("gateway: {routes: {'a*': {base_url: q}}}", "gateway.routes.a*.base_url", "must be an http:// or https://"),
+        ("gateway: {routes: {'a*': 5}}", "gateway.routes.a*", "is 5, but must be a section with settings of its own"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key_and_what_is_allowed(text: str, key: str, wording: str) -> None:
@@ -54,6 +58,21 @@ def test_a_name_with_dots_and_colons_can_be_set_from_the_command_line() -> None:
     set_value(path, "models.ollama:qwen2.5:7b.context_length", "32768")
     assert load_settings().settings.models["ollama:qwen2.5:7b"].context_length == 32768
     assert path.read_text(encoding="utf-8").startswith("# mine\n")
+
+
+def test_a_named_section_inside_of_another_can_be_set_in_any_order() -> None:
+    path = user_config_path()
+    set_value(path, "gateway.keys.ada.requests_per_minute", "60")
+    set_value(path, "gateway.keys.ada.key_variable", "ADA_KEY")
+    set_value(path, "gateway.routes.claude-*.key_variable", "SHOP_KEY")
+    settings = load_settings().settings.gateway
+    assert (settings.keys["ada"].requests_per_minute, settings.keys["ada"].key_variable) == (60, "ADA_KEY")
+    assert settings.routes["claude-*"].key_variable == "SHOP_KEY"
+
+
+def test_an_environment_variable_reaches_a_key_of_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERLONG_GATEWAY__KEYS__TEAM__KEY_VARIABLE", "GATEWAY_KEY")
+    assert load_settings().settings.gateway.keys["team"].key_variable == "GATEWAY_KEY"
 
 
 def test_a_named_section_itself_cannot_be_set_and_says_what_can() -> None:

@@ -24,6 +24,8 @@ __all__ = [
 EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
     "openai": ("openai", "genai-prices", "keyring"),
+    "gateway": ("aiohttp",),
+    "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
     "local": ("openai", "xllamacpp"),
     "postgres": ("psycopg",),
     "png": ("cairosvg",),

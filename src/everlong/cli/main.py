@@ -21,8 +21,10 @@ from everlong.cli.doctor import doctor_command
 from everlong.cli.inspect import inspect_command
 from everlong.cli.plugins import plugins_group
 from everlong.cli.run import run_command
+from everlong.cli.serve import serve_command
 from everlong.cli.sessions import sessions_group
 from everlong.cli.usage import usage_command
+from everlong.cli.wrap import wrap_command
 from everlong.errors import EverlongError
 
 
@@ -48,8 +50,10 @@ cli.add_command(doctor_command)
 cli.add_command(inspect_command)
 cli.add_command(plugins_group)
 cli.add_command(run_command)
+cli.add_command(serve_command)
 cli.add_command(sessions_group)
 cli.add_command(usage_command)
+cli.add_command(wrap_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, named_settings, nearest, sections
+from everlong.config.listing import PLUGINS, catalog, named_section, named_setting, named_settings, nearest, sections
 from everlong.config.settings import Settings
 from everlong.errors import ConfigError
 
@@ -52,8 +52,8 @@ def raise_problems(problems: Iterable[Problem]) -> None:
 
 def unknown_setting(key: str, place: str) -> Problem:
     """The problem of a key that is no setting, with the name that was probably meant."""
-    section, _, rest = key.partition(".")
-    if section in NAMED and rest:
+    section = named_section(key)
+    if section is not None and key != section:
         leaf = nearest(key.rpartition(".")[2], named_settings(section))
         advice = f"did you mean {leaf}?" if leaf else f"a name in {section} has {', '.join(named_settings(section))}"
         return Problem(key, f"{key} ({place}) is not a setting; {advice}")
@@ -73,8 +73,9 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def _key_of(location: tuple[int | str, ...]) -> str:
-    if location[0] in NAMED:
-        return ".".join(map(str, location[:3]))  # what follows names the member of a union that was tried
+    named = named_section(".".join(map(str, location)))
+    if named is not None:
+        return ".".join(map(str, location[: named.count(".") + 3]))  # what follows names a member of a union
     known = {*catalog(), *sections()}
     parts: list[str] = []
     for step in location:
@@ -95,7 +96,7 @@ def _sentence(key: str, detail: Any, place: str, remedy: str) -> str:
     named = named_setting(key)
     if named is not None:
         return f"{key} ({place}) is {shown(detail['input'])}, but must be {named[1].allowed}; {remedy}"
-    if key.partition(".")[0] in NAMED and detail["type"] != "extra_forbidden":
+    if named_section(key) is not None and detail["type"] != "extra_forbidden":
         return f"{key} ({place}) is {shown(detail['input'])}, but must be a section with settings of its own; {remedy}"
     if detail["type"] == "extra_forbidden" or not (key in sections() or key in catalog() or _is_plugin(key)):
         return unknown_setting(key, place).sentence

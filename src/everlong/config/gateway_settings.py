@@ -1,10 +1,18 @@
-"""Settings of the gateway: where it listens, where requests go."""
+"""Settings of the gateway: where it listens, where requests go, who may use it and how much."""
 
 from __future__ import annotations
 
-from everlong.config.fields import Flag, Name, Section, WebAddress, Whole, setting
+from typing import Annotated, Literal, TypeAlias
 
-__all__ = ["GatewaySettings", "RouteSettings"]
+from pydantic import StringConstraints
+
+from everlong.config.fields import Flag, Name, Price, Section, WebAddress, Whole, setting
+
+__all__ = ["GatewaySettings", "KeySettings", "RouteSettings"]
+
+Digest: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+_COUNT = "a whole number from 1 to 1,000,000,000"
 
 
 class RouteSettings(Section):
@@ -25,6 +33,36 @@ class RouteSettings(Section):
     )
 
 
+class KeySettings(Section):
+    """One key of the gateway; its name is the tenant whose conversations it reaches."""
+
+    key_variable: Name | None = setting(
+        None, "the name of an environment variable, or null", "The environment variable that holds the key."
+    )
+    sha256: Digest | None = setting(
+        None, "64 hexadecimal digits, or null", "The key's SHA-256, where the key itself is not to be known here."
+    )
+    requests_per_minute: Whole | None = setting(
+        None, f"{_COUNT}, or null", "The most requests in a minute; null for no limit.", ge=1
+    )
+    concurrent_requests: Whole | None = setting(
+        None, f"{_COUNT}, or null", "The most requests at a time; null for no limit.", ge=1
+    )
+    body_megabytes: Whole | None = setting(
+        None, f"{_COUNT}, or null", "The largest request; null for that of gateway.body_megabytes.", ge=1
+    )
+    dollars_per_day: Price | None = setting(
+        None,
+        "a number from 0, or null",
+        "The most US dollars in a day (UTC), where prices are known; null for no limit.",
+    )
+    other_paths: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether paths that the gateway does not know go on with the gateway's own upstream key.",
+    )
+
+
 class GatewaySettings(Section):
     """The gateway of ``everlong serve``."""
 
@@ -35,4 +73,24 @@ class GatewaySettings(Section):
     )
     routes: dict[Name, RouteSettings] = setting(
         {}, "a mapping of patterns of model names to upstreams", "Upstreams for models by name (`claude-*`)."
+    )
+    keys: dict[Name, KeySettings] = setting(
+        {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
+    )
+    body_megabytes: Whole = setting(64, _COUNT, "The largest request; three million tokens fit the default.", ge=1)
+    body_seconds: Whole = setting(120, _COUNT, "How long a client may take to send a request.", ge=1)
+    drain_seconds: Whole = setting(
+        30,
+        "a whole number from 0 to 1,000,000,000",
+        "How long requests under way may go on when the gateway is told to stop.",
+        ge=0,
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "debug, info, warning or error", "What is logged: info for a line for each request."
+    )
+    log_file: Name | None = setting(None, "the path of a file, or null", "Where log lines go; null for stderr.")
+    tracing: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether each request is told to OpenTelemetry as a span.",
     )

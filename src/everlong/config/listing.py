@@ -14,14 +14,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from everlong.config.gateway_settings import KeySettings, RouteSettings
 from everlong.config.settings import ModelSettings, ProviderSettings, Settings
 
-__all__ = ["NAMED", "SettingInfo", "catalog", "named_setting", "named_settings", "nearest", "sections"]
+__all__ = ["NAMED", "SettingInfo", "catalog", "named_section", "named_setting", "named_settings", "nearest", "sections"]
 
 PLUGINS = "plugins"
 """The section that has, beside its settings, one part per plugin that is not ours to check."""
 
-NAMED: dict[str, type[BaseModel]] = {"models": ModelSettings, "providers": ProviderSettings}
+NAMED: dict[str, type[BaseModel]] = {
+    "models": ModelSettings,
+    "providers": ProviderSettings,
+    "gateway.routes": RouteSettings,
+    "gateway.keys": KeySettings,
+}
 """Sections with one part per name that a user chooses; names may have dots in them."""
 
 
@@ -54,14 +60,19 @@ def named_settings(section: str) -> dict[str, SettingInfo]:
     return {info.key: info for info in _walk(NAMED[section], "")}
 
 
+def named_section(key: str) -> str | None:
+    """The named section that a key lies in, or is; None for any other key."""
+    return next((section for section in NAMED if key == section or key.startswith(f"{section}.")), None)
+
+
 def named_setting(key: str) -> tuple[list[str], SettingInfo] | None:
-    """The steps (section, name, setting) of a key in a named section, and what it is; None for any other key."""
-    section, _, rest = key.partition(".")
-    if section not in NAMED:
+    """The steps of a key in a named section (section, name, setting), and what it is; None for any other key."""
+    section = named_section(key)
+    if section is None:
         return None
-    name, _, leaf = rest.rpartition(".")
+    name, _, leaf = key.removeprefix(section).lstrip(".").rpartition(".")
     info = named_settings(section).get(leaf)
-    return ([section, name, leaf], info) if name and info else None
+    return ([*section.split("."), name, leaf], info) if name and info else None
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -1,23 +1,39 @@
-"""The gateway's endpoints."""
+"""The gateway's endpoints: the two that carry conversations, those around them, and all others, which are passed on."""
 
 from __future__ import annotations
 
+import asyncio
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
+from sqlalchemy import text
 
+from everlong.errors import StoreError
+from everlong.gateway.auth import Guard
+from everlong.gateway.counting import Counting
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
+from everlong.gateway.front import Front, dialect_of
+from everlong.gateway.limits import Limits, Refused
+from everlong.gateway.metrics import CONTENT_TYPE
 from everlong.gateway.quiet import server_logger
-from everlong.gateway.relay import MAX_HEADER_BYTES
+from everlong.gateway.raw import Broken, read_body
+from everlong.gateway.relay import MAX_HEADER_BYTES, answered
+from everlong.gateway.through import passed_through, safe_target, whole_answer
 
 if TYPE_CHECKING:
+    from everlong.gateway.account import Account
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.service import Gateway
 
-__all__ = ["SERVER_OPTIONS", "make_app"]
+__all__ = ["SERVER_OPTIONS", "SERVICE", "make_app", "make_front"]
 
-MAX_BODY_BYTES = 64_000_000
-"""Takes a history of three million tokens."""
+SERVICE = "everlong-gateway"
+"""By this a gateway is told from whatever else may listen on a port."""
+_MODELS_SECONDS = 2.5
+"""Some clients wait three seconds for the list of models."""
+_COUNT_SECONDS = 20.0
+_READY_SECONDS = 2.0
 
 SERVER_OPTIONS: dict[str, Any] = {
     "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
@@ -29,35 +45,150 @@ SERVER_OPTIONS: dict[str, Any] = {
 """How the application has to be run."""
 
 
-def make_app(gateway: Gateway) -> web.Application:
+def make_front(gateway: Gateway) -> Front:
+    """The way in for a gateway, as its settings say; without a log."""
+    settings = gateway.settings.gateway
+    limits = Limits(settings.body_megabytes * 1_000_000)
+    return Front(Guard(settings), limits, gateway.metrics, body_seconds=settings.body_seconds)
+
+
+def make_app(gateway: Gateway, front: Front | None = None) -> web.Application:
     """A web application around a gateway."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    endpoints = _Endpoints(gateway)
-    app.router.add_post("/v1/chat/completions", endpoints.chat)
-    app.router.add_post("/v1/messages", endpoints.messages)
-    app.router.add_post("/v1/responses", endpoints.responses)
-    app.router.add_get("/healthz", endpoints.health)
+    front = front or make_front(gateway)
+    keys = gateway.settings.gateway.keys.values()
+    largest = max([front.limits.most_bytes, *(1_000_000 * (key.body_megabytes or 0) for key in keys)])
+    app = web.Application(client_max_size=largest)
+    endpoints = _Endpoints(gateway, front)
+    route, add = front.endpoint, app.router
+    add.add_post("/v1/chat/completions", route("chat", endpoints.chat))
+    add.add_post("/v1/messages", route("messages", endpoints.messages))
+    add.add_post("/v1/messages/count_tokens", route("count_tokens", endpoints.count_tokens))
+    add.add_get("/v1/models", route("models", endpoints.models), allow_head=False)
+    add.add_post("/v1/responses", route("responses", endpoints.responses))
+    add.add_route("HEAD", "/", route("health", endpoints.hello, is_open=True))
+    add.add_route("HEAD", "/api/hello", route("health", endpoints.hello, is_open=True))
+    for path, name, handler, is_open in (
+        ("/healthz", "health", endpoints.health, True),
+        ("/readyz", "health", endpoints.ready, True),
+        ("/metrics", "metrics", endpoints.metrics, False),
+    ):
+        add.add_get(path, route(name, handler, is_open=is_open))
+        add.add_route("*", path, route(name, endpoints.not_allowed, is_open=True))
+    add.add_route("*", r"/{path:[\s\S]*}", route("other", endpoints.other))
+    front.metrics.gauge("everlong_store_queue", "Writes that wait for the store.", lambda: gateway.waiting)
+    front.metrics.gauge("everlong_conversations", "Conversations in memory.", lambda: gateway.conversations)
     app.on_startup.append(lambda _: gateway.start())
     app.on_cleanup.append(lambda _: gateway.close())
     return app
 
 
 class _Endpoints:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, front: Front) -> None:
         self._gateway = gateway
+        self._front = front
+        self._counting = Counting()
+        gateway.learns(self._counting.learn)
 
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._converse(request, OPENAI)
+    # -- conversations -------------------------------------------------------------------------------------------------
 
-    async def messages(self, request: web.Request) -> web.StreamResponse:
-        return await self._converse(request, ANTHROPIC)
+    async def chat(self, request: web.Request, account: Account) -> web.StreamResponse:
+        return await self._converse(request, OPENAI, account)
 
-    async def responses(self, request: web.Request) -> web.StreamResponse:
-        return await self._gateway.respond(request, "local")
+    async def messages(self, request: web.Request, account: Account) -> web.StreamResponse:
+        return await self._converse(request, ANTHROPIC, account)
 
-    async def _converse(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
-        return await self._gateway.converse(request, dialect, "local")
+    async def responses(self, request: web.Request, account: Account) -> web.StreamResponse:
+        return await self._gateway.respond(request, account.tenant)
 
-    async def health(self, request: web.Request) -> web.Response:
-        del request
-        return web.json_response({"status": "ok"})
+    async def _converse(self, request: web.Request, dialect: Dialect, account: Account) -> web.StreamResponse:
+        return await self._gateway.converse(request, dialect, account.tenant)
+
+    # -- around them ---------------------------------------------------------------------------------------------------
+
+    async def models(self, request: web.Request, account: Account) -> web.StreamResponse:
+        route = self._gateway.routes.default(dialect_of(request).name)
+        upstream, data = await whole_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
+        return answered(upstream, data, {})
+
+    async def count_tokens(self, request: web.Request, account: Account) -> web.StreamResponse:
+        """What the upstream counts; where it has no such endpoint, our own count."""
+        body = await request.read()
+        try:
+            account.model = str(read_body(body, "messages").field("model") or "")
+        except Broken:
+            return await self.other(request, account)  # the upstream says what is wrong with it
+        route = self._gateway.routes.find(ANTHROPIC.name, account.model)
+        if not self._counting.lacks(route.base_url):
+            upstream, data = await whole_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
+            if upstream.status not in {404, 405, 501}:
+                return answered(upstream, data, {})
+            self._counting.lacking(route.base_url)
+        try:
+            count = await self._counting.count(ANTHROPIC, body)
+        except Broken as error:
+            raise Refused(400, f"this request cannot be counted: {error}") from error
+        return web.json_response({"input_tokens": count})
+
+    async def other(self, request: web.Request, account: Account) -> web.StreamResponse:
+        """Pass on what is not ours; a key of the gateway's opens only what the gateway knows, unless it may more."""
+        safe_target(request)
+        caller = account.caller
+        if caller is not None and caller.spoken and caller.limits is not None and not caller.limits.other_paths:
+            has_own = {"Authorization", "x-api-key"} - caller.spoken
+            if not any(name in request.headers for name in has_own):
+                raise Refused(
+                    403,
+                    f"this key of the gateway does not open {request.path}; send a key for the upstream as well, or "
+                    f"have gateway.keys.{caller.tenant}.other_paths set to true",
+                )
+        route = self._gateway.routes.default(dialect_of(request).name)
+        return await passed_through(self._gateway.relay, request, account, route, await request.read())
+
+    # -- the gateway itself --------------------------------------------------------------------------------------------
+
+    async def hello(self, request: web.Request, account: Account) -> web.Response:
+        del request, account
+        return web.Response()
+
+    async def health(self, request: web.Request, account: Account) -> web.Response:
+        del request, account
+        return web.json_response(
+            {
+                "status": "ok",
+                "service": SERVICE,
+                "version": version("everlong"),
+                "needs_key": not self._front.guard.is_open,
+            }
+        )
+
+    async def ready(self, request: web.Request, account: Account) -> web.Response:
+        """Whether requests should be sent here: the database answers, and nobody has said stop."""
+        del request, account
+        problem = "draining" if self._front.is_draining else await self._database_problem()
+        if problem:
+            return web.json_response({"status": "not ready", "problem": problem}, status=503)
+        return web.json_response({"status": "ready"})
+
+    async def _database_problem(self) -> str:
+        database = self._gateway.database
+
+        def look() -> None:
+            with database.translating(), database.read() as connection:
+                connection.execute(text("SELECT 1"))
+
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                await asyncio.to_thread(look)
+        except (StoreError, OSError):
+            return "the database cannot be reached"
+        except TimeoutError:
+            return "the database does not answer"
+        return ""
+
+    async def metrics(self, request: web.Request, account: Account) -> web.Response:
+        del request, account
+        return web.Response(body=self._front.metrics.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def not_allowed(self, request: web.Request, account: Account) -> web.Response:
+        del account
+        raise Refused(405, f"{request.path} is read with GET")

@@ -51,6 +51,8 @@ class Ended:
     error: str | None = None
     is_cut: bool = False
     """Whether the client hung up."""
+    cost: float = 0.0
+    """US dollars."""
 
     @property
     def status(self) -> End:
@@ -143,7 +145,9 @@ class Keeper:
 
     def finished(self, turn: int, ended: Ended) -> None:
         """Say what became of it."""
-        self.store.turns.finish(turn, ended.message, usage=ended.usage, status=ended.status, error=ended.error)
+        self.store.turns.finish(
+            turn, ended.message, usage=ended.usage, cost=ended.cost, status=ended.status, error=ended.error
+        )
 
     def recorded(self, line: Line, model: str | None, ended: Ended, began: float | None = None) -> int:
         """Store a request that is over already."""
@@ -153,6 +157,7 @@ class Keeper:
             model=model,
             session=line.session,
             usage=ended.usage,
+            cost=ended.cost,
             status=ended.status,
             error=ended.error,
             began=began,

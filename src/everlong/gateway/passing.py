@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from everlong.gateway.account import REQUEST_ID, Account, account_of
 from everlong.gateway.encodings import is_compressed
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Passing:
     """Whether it is known what came of it."""
     is_unstored: bool = False
     """Whether the database was away when it came."""
+    account: Account = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.account = account_of(self.request)
 
     @property
     def encoding(self) -> str:
@@ -46,7 +51,8 @@ class Passing:
     @property
     def extra(self) -> dict[str, str]:
         """Headers of our own on the answer."""
-        return {WARNING: self.warning} if self.warning else {}
+        own = {REQUEST_ID: self.account.id}
+        return own | {WARNING: self.warning} if self.warning else own
 
     async def stored(self, visit: Visit) -> None:
         """Wait until the request is stored, or cannot be."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aiohttp import ClientError, web
 
 from everlong.errors import EverlongError
+from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.dialects import OPENAI
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
 from everlong.gateway.hints import hint_of
@@ -65,7 +66,10 @@ class Responder:
         headers = forwarded_headers(request.headers.items())
         if not is_compressed(body, request.headers.get("Content-Encoding", "")):
             headers.popall("Content-Encoding", None)
-        route.authorize(headers)
+        account = account_of(request)
+        account.api, account.provider = "openai", route.provider
+        account.model = call.asked.model if call else ""
+        route.authorize(headers, account.spoken)
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
             return await self._answer(request, upstream, known, call)
@@ -99,6 +103,8 @@ class Responder:
         if upstream.status != 200 or is_whole(upstream):
             data = await upstream.read()
             reply = reply_of(RESPONSES, data, encoding) if upstream.status == 200 else None
+            if reply is not None:
+                account_of(request).usage = reply.usage
             ended = Ended(reply, None if reply is not None else f"status {upstream.status}")
             return answered(upstream, data, await self._finish(known, call, ended))
         tap = StreamTap(RESPONSES, encoding)
@@ -109,9 +115,11 @@ class Responder:
             if not is_finished:
                 is_finished = True
                 reply = tap.reply()
+                if reply is not None:
+                    account_of(request).usage = reply.usage
                 await self._finish(known, call, Ended(reply, None if reply is not None else "the stream broke off"))
 
-        return await streamed(request, upstream, tap, before_end, {})
+        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account_of(request).id})
 
     async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:
         """Store what became of a request; a header that says so where that failed."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import Summarizer
+    from everlong.gateway.metrics import Metrics
     from everlong.gateway.visits import Visit
 
 __all__ = ["Room"]
@@ -38,12 +39,17 @@ class Room:
     """Makes room for the requests of one gateway."""
 
     def __init__(
-        self, settings: Settings, workers: ThreadPoolExecutor, summarizer: Callable[[], Summarizer | None]
+        self,
+        settings: Settings,
+        workers: ThreadPoolExecutor,
+        summarizer: Callable[[], Summarizer | None],
+        metrics: Metrics,
     ) -> None:
         self._settings = settings.compression
         self.windows = Windows(settings)
         self._workers = workers
         self._summarizer = summarizer
+        self._metrics = metrics
         self._ahead: dict[int, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
@@ -105,19 +111,22 @@ class Room:
         line, keeper = visit.line, passing.visits.keeper
         occasion = Occasion(reason, line.session, visit.model, str(window))
 
-        def work() -> None:
+        def work() -> str:
             if keeper.catch_up(line) and target is None:
-                return  # it was compacted while this request came
+                return "unchanged"  # it was compacted while this request came
             engine = ContextCompressor(
                 window, settings=self._settings, summarizer=self._summarizer(), model=visit.model
             )
             options = {"force": True} | ({} if target is None else {"target_tokens": target})
-            keeper.compacted(line, engine, occasion, **options)
+            return keeper.compacted(line, engine, occasion, **options).outcome
 
+        passing.account.compactions.append(reason)
+        outcome = "failed"
         try:
-            await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            outcome = await asyncio.get_running_loop().run_in_executor(self._workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
             passing.warning = header_text(f"not compacted: {type(error).__name__}")
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
+        self._metrics.compacted(reason, outcome)

@@ -1,12 +1,17 @@
-"""Where requests go: an upstream for each API, or for models by name."""
+"""Where requests go: an upstream for each API, or for models by name, and with whose key."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from everlong.errors import AuthenticationFailed, ConfigError
+from everlong.providers.keys import NO_KEY, find_key
+from everlong.providers.names import ENDPOINTS, endpoint_for
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Route", "Routes"]
 
 _OFFICIAL = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_CREDENTIALS = ("Authorization", "x-api-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class Route:
     provider: str
     key: str | None = None
     """A key that takes the place of the client's own."""
+    spare_key: str | None = None
+    """A key for clients who sent that of the gateway and none for the upstream."""
     recalls: bool = False
     """Whether the model may look up what was said before."""
 
@@ -43,25 +51,57 @@ class Route:
             path = path[3:]
         return base + path
 
-    def authorize(self, headers: CIMultiDict[str]) -> None:
-        """Put the route's own key in, where it has one."""
-        if self.key is None:
+    def authorize(self, headers: CIMultiDict[str], spoken: frozenset[str] = frozenset()) -> None:
+        """Take out the gateway's own key, which came in the headers ``spoken``, and put the upstream's in."""
+        for name in spoken:
+            headers.popall(name, None)
+        key = self.key
+        if key is None and spoken and not any(name in headers for name in _CREDENTIALS):
+            key = self.spare_key
+        if key is None:
             return
-        headers.popall("Authorization", None)
-        headers.popall("x-api-key", None)
+        for name in _CREDENTIALS:
+            headers.popall(name, None)
         if self.api == "anthropic":
-            headers["x-api-key"] = self.key
+            headers["x-api-key"] = key
         else:
-            headers["Authorization"] = f"Bearer {self.key}"
+            headers["Authorization"] = f"Bearer {key}"
 
 
 class Routes:
-    """Chooses an upstream."""
+    """Chooses an upstream.
 
-    def __init__(self, settings: Settings, upstream: str | None = None) -> None:
-        self._gateway = settings.gateway
-        self._upstream = upstream or settings.gateway.upstream
-        self._default = {api: self._for(api, self._upstream or _OFFICIAL[api]) for api in _OFFICIAL}
+    Args:
+        settings: the sections ``gateway`` and ``providers`` are read.
+        upstream: where requests go that no route is for, instead of what the settings say.
+        upstreams: the same by API, below ``upstream``.
+
+    Raises:
+        ConfigError: a route names an environment variable that is not set.
+    """
+
+    def __init__(
+        self, settings: Settings, upstream: str | None = None, upstreams: Mapping[str, str] | None = None
+    ) -> None:
+        self._settings = settings
+        self._spare_keys: dict[str, str | None] = {}
+        above = upstream or settings.gateway.upstream
+        places = {api: above or (upstreams or {}).get(api) or official for api, official in _OFFICIAL.items()}
+        self._default = {api: self._for(api, url) for api, url in places.items()}
+        self._routes = [(pattern, self._routed(pattern)) for pattern in settings.gateway.routes]
+
+    @property
+    def shown(self) -> str:
+        """Where requests go, for people."""
+        places = dict.fromkeys(route.shown for route in self._default.values())
+        for _, routes in self._routes:
+            places |= dict.fromkeys(route.shown for route in routes.values())
+        return ", ".join(places)
+
+    @property
+    def all(self) -> list[Route]:
+        """Every upstream."""
+        return [*self._default.values(), *(route for _, routes in self._routes for route in routes.values())]
 
     def default(self, api: str) -> Route:
         """The upstream of an API."""
@@ -69,21 +109,51 @@ class Routes:
 
     def find(self, api: str, model: str) -> Route:
         """The upstream for a model: the first route whose pattern fits, else that of the API."""
-        for pattern, route in self._gateway.routes.items():
+        for pattern, routes in self._routes:
             if fnmatchcase(model, pattern):
-                key = os.environ.get(route.key_variable) if route.key_variable else None
-                url = route.base_url or self._default[api].base_url
-                return Route(url, api, _provider(url), key, route.recall)
+                return routes[api]
         return self._default[api]
 
-    @staticmethod
-    def _for(api: str, url: str) -> Route:
-        return Route(url, api, _provider(url))
+    def _routed(self, pattern: str) -> dict[str, Route]:
+        given = self._settings.gateway.routes[pattern]
+        key = None
+        if given.key_variable is not None:
+            key = os.environ.get(given.key_variable, "").strip()
+            if not key:
+                raise ConfigError(
+                    f"gateway.routes.{pattern}.key_variable is {given.key_variable}, but no such environment variable "
+                    "is set; set it to the upstream's key",
+                    key=f"gateway.routes.{pattern}.key_variable",
+                )
+        found = {}
+        for api, usual in self._default.items():
+            route = usual if given.base_url is None else self._for(api, given.base_url)
+            found[api] = replace(route, key=key, recalls=given.recall)
+        return found
 
+    def _for(self, api: str, url: str) -> Route:
+        provider = self._provider(url)
+        return Route(url, api, provider, spare_key=self._spare_key(provider))
 
-def _provider(url: str) -> str:
-    host = urlsplit(url).hostname or ""
-    for name in ("anthropic", "openai", "openrouter"):
-        if host.endswith((f"{name}.com", f"{name}.ai")):
-            return name
-    return "custom"
+    def _provider(self, url: str) -> str:
+        """Whose address it is: that of an endpoint of the user's own, of a known provider, or nobody's."""
+        for name, own in self._settings.providers.items():
+            if own.base_url is not None and own.base_url.rstrip("/") == url.rstrip("/"):
+                return name
+        host = urlsplit(url).hostname or ""
+        for name in ("anthropic.com", "openai.com", "openrouter.ai"):
+            if host == name or host.endswith(f".{name}"):
+                return name.partition(".")[0]
+        return "custom"
+
+    def _spare_key(self, provider: str) -> str | None:
+        """The key that is configured for a provider; looked up only where the gateway has keys of its own."""
+        if not self._settings.gateway.keys or provider not in {*ENDPOINTS, *self._settings.providers}:
+            return None
+        if provider not in self._spare_keys:
+            try:
+                key = find_key(endpoint_for(provider, self._settings.providers))
+            except AuthenticationFailed:
+                key = NO_KEY
+            self._spare_keys[provider] = None if key == NO_KEY else key
+        return self._spare_keys[provider]

@@ -10,6 +10,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
+from everlong.gateway.metrics import Metrics
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken
 from everlong.gateway.recalling import Lookup, looked_up, offered
@@ -72,20 +74,36 @@ class Gateway:
         spool: Path | None = None,
     ) -> None:
         self.settings = settings
-        self._routes = routes
-        self._database = database
-        self._relay = Relay()
+        self.routes = routes
+        self.database = database
+        self.metrics = Metrics()
+        self.relay = Relay()
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
-        self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)))
+        self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)), self.metrics)
         self._spool = Spool(spool or data_home() / "gateway-spool")
-        self._responder = Responder(self._relay, routes, database, self._writer)
+        self._responder = Responder(self.relay, routes, database, self._writer)
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
+
+    def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
+        """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
+        self._learn = learn
+
+    @property
+    def waiting(self) -> int:
+        """Writes that wait for the store."""
+        return self._writer.waiting
+
+    @property
+    def conversations(self) -> int:
+        """Conversations in memory."""
+        return sum(len(visits.lines) for visits in self._visits.values())
 
     async def start(self) -> None:
         """Get ready."""
-        await self._relay.start()
+        await self.relay.start()
         self._replaying = asyncio.create_task(self._replay())
 
     async def close(self) -> None:
@@ -95,7 +113,7 @@ class Gateway:
         if self._background:
             await asyncio.wait(self._background, timeout=10)
         await self._responder.close()
-        await self._relay.close()
+        await self.relay.close()
         await asyncio.to_thread(self._writer.close)
         self._spool.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
@@ -110,8 +128,9 @@ class Gateway:
             said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
             return web.json_response(dialect.error(413, said), status=413)
         visits = self._visits_of(tenant, dialect)
-        passing = Passing(request, dialect, self._routes.default(dialect.name), body, visits)
+        passing = Passing(request, dialect, self.routes.default(dialect.name), body, visits)
         await self._enter(passing)
+        passing.account.api, passing.account.provider = dialect.name, passing.route.provider
         try:
             return await self._passed_on(passing)
         except ClientGone:
@@ -135,7 +154,8 @@ class Gateway:
         try:
             body = plain(passing.body, passing.encoding, request.client_max_size)
             passing.visit = await passing.visits.enter(body, hint_of(request.headers))
-            passing.route = self._routes.find(dialect.name, passing.visit.model)
+            passing.account.model = passing.visit.model
+            passing.route = self.routes.find(dialect.name, passing.visit.model)
         except (Broken, Unreadable):
             pass
         except (EverlongError, OSError) as error:
@@ -170,8 +190,8 @@ class Gateway:
         headers = forwarded_headers(passing.request.headers.items())
         if body is not passing.body or not passing.encoding:
             headers.popall("Content-Encoding", None)  # it is unpacked, by whomever
-        passing.route.authorize(headers)
-        return await self._relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
+        passing.route.authorize(headers, passing.account.spoken)
+        return await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
 
     def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
@@ -218,8 +238,15 @@ class Gateway:
             if passing.is_unstored:
                 await self._spool_whole(passing, ended)
             return
+        account = passing.account
+        account.session, account.branch = visit.line.session, visit.line.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
-            visit.line.reported = (sent, ended.reply.usage.prompt_tokens)
+            usage = account.usage = ended.reply.usage
+            visit.line.reported = (sent, usage.prompt_tokens)
+            account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
+            ended = replace(ended, cost=account.cost)
+            if self._learn is not None and visit.line.view is None:
+                self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
         try:
             task = passing.visits.finish(visit, ended)
         except OSError as problem:  # no journal: then the answer has to wait for the database
@@ -266,7 +293,7 @@ class Gateway:
 
     def _replay_one(self, entry: Spooled) -> None:
         dialect = next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)
-        Keeper(Store(self._database, entry.tenant), dialect).replayed(entry)
+        Keeper(Store(self.database, entry.tenant), dialect).replayed(entry)
 
     def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
@@ -279,7 +306,7 @@ class Gateway:
     def _visits_of(self, tenant: str, dialect: Dialect) -> Visits:
         key = (tenant, dialect.name)
         if key not in self._visits:
-            keeper = Keeper(Store(self._database, tenant), dialect)
+            keeper = Keeper(Store(self.database, tenant), dialect)
             self._visits[key] = Visits(keeper, self._writer, self._spool)
         return self._visits[key]
 

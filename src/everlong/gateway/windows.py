@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor
-from everlong.providers.catalogue import Catalogue
+from everlong.providers.catalogue import Catalogue, ModelInfo
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
 
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.errors import ContextOverflow
     from everlong.gateway.lines import Line
+    from everlong.providers.base import Usage
 
 __all__ = ["Size", "Windows"]
 
@@ -60,6 +61,7 @@ class Windows:
         self.catalogue = Catalogue(settings.models)
         self._thresholds: dict[tuple[str, int], int] = {}
         self._known: dict[ModelName, int] = {}
+        self._priced: dict[ModelName, ModelInfo] = {}
 
     def window(self, model: str, provider: str) -> int:
         """The window of a model, in tokens."""
@@ -74,6 +76,20 @@ class Windows:
         """Believe the limit that an upstream named."""
         self.catalogue.learn(ModelName(provider, model), error)
         self._known.pop(ModelName(provider, model), None)
+
+    def cost(self, model: str, provider: str, usage: Usage) -> float:
+        """What a request cost in US dollars; nothing where prices are not known."""
+        name = ModelName(provider, model)
+        info = self._priced.get(name)
+        if info is None:
+            if len(self._priced) >= _MOST_MODELS:
+                self._priced.clear()
+            info = self._priced[name] = self.catalogue.info(name, _endpoint(provider))
+        if info.prices is None:
+            return 0.0
+        if info.price_step is not None and usage.prompt_tokens > info.price_step:
+            return self.catalogue.cost(name, _endpoint(provider), usage) or 0.0
+        return info.prices.cost(usage)
 
     def size(self, line: Line, sent: int, model: str, provider: str, answer_tokens: int) -> Size:
         """The size of a body of so many bytes."""

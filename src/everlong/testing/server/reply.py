@@ -64,7 +64,7 @@ def reply_to(
 def _decoded(raw: bytes) -> tuple[Any, str | None]:
     try:
         return json.loads(raw), None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return None, f"The request body is not valid JSON: {error}"
 
 

@@ -1,0 +1,107 @@
+"""``everlong serve``: the gateway, until it is told to stop."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong.cli.sessions_common import store_option, store_settings
+
+if TYPE_CHECKING:
+    from everlong.config import LoadedSettings, Settings
+    from everlong.store.database import Database
+
+__all__ = ["check_installed", "gateway_settings", "opened_database", "serve_command"]
+
+
+@click.command("serve")
+@click.option("--host", metavar="ADDRESS", help="Where to listen; other than loopback needs a key.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port; 0 for any free one.  [default: 8642]")
+@click.option("--upstream", metavar="URL", help="Where requests go.  [default: each API's own address]")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="What is logged on stderr.  [default: info]",
+)
+@click.option("--log-file", type=click.Path(dir_okay=False), help="Log to this file instead of stderr.")
+@click.option(
+    "--until-eof", is_flag=True, help="Stop when standard input ends, as for a program that started this one."
+)
+@store_option(hidden=False)
+def serve_command(until_eof: bool, **given: Any) -> None:
+    """Serve the gateway: point any client at it, and its conversations never end.
+
+    It speaks the OpenAI and the Anthropic API. Clients keep their own keys, which are passed on. It stops at Ctrl-C or
+    SIGTERM when the requests under way are done; a second signal stops it at once.
+    """
+    check_installed()
+    settings = gateway_settings({f"gateway.{name}": value for name, value in given.items() if value is not None})
+
+    import asyncio  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    from everlong.gateway.logs import open_log  # noqa: PLC0415 - as above
+    from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
+    from everlong.gateway.server import GatewayServer, serve  # noqa: PLC0415 - as above
+    from everlong.gateway.tracing import open_tracing  # noqa: PLC0415 - as above
+
+    own = settings.gateway
+    routes = Routes(settings)
+    tracing = open_tracing() if own.tracing else None
+    log = open_log(own.log_file, own.log_level)
+    try:
+        with opened_database() as database:
+            server = GatewayServer(settings, routes, database, log=log, tracing=tracing)
+            code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
+    finally:
+        log.close()
+        if tracing is not None:
+            tracing.close()
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def check_installed() -> None:
+    """Say how the gateway is installed, where it is not."""
+    if find_spec("aiohttp") is None:
+        from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
+
+        raise ConfigError(
+            "the gateway needs the package aiohttp; install it with: pip install 'everlong[gateway]'", key="gateway"
+        )
+
+
+def gateway_settings(overrides: dict[str, Any]) -> Settings:
+    """The settings, where no project's file says where requests go: with them go the client's keys."""
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    loaded = load_settings(overrides)
+    _check_origins(loaded)
+    return loaded.settings
+
+
+def _check_origins(loaded: LoadedSettings) -> None:
+    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    for key, origin in loaded.origins.items():
+        if key.startswith("gateway.") and origin.kind == "project":
+            raise ConfigError(
+                f"{key} is set by the project's file ({origin}), but the gateway handles your keys and is set up in "
+                "your own file only; move it there (everlong config path), or run this in another folder",
+                key=key,
+            )
+
+
+def opened_database() -> Any:
+    """The store's database, to be used in a ``with`` statement."""
+    from contextlib import closing  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    from everlong.store import open_store  # noqa: PLC0415 - as above
+
+    database: Database = open_store(store_settings()).database
+    return closing(database)
+
+
+def _say(text: str) -> None:
+    click.echo(f"everlong: {text}", err=True)

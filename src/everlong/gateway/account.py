@@ -1,0 +1,89 @@
+"""What is known of one request while it passes: who sent it, what it asked for, what came of it.
+
+Whoever handles the request fills it in; metrics, logs and traces read it when the request is over. It holds no content.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from everlong.gateway.auth import Caller
+    from everlong.providers.base import Usage
+
+__all__ = ["ACCOUNT", "REQUEST_ID", "Account", "account_of", "request_id"]
+
+REQUEST_ID = "x-everlong-request-id"
+"""The header of an answer that names its request."""
+_GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(slots=True)
+class Account:
+    """One request."""
+
+    id: str
+    method: str = ""
+    path: str = ""
+    route: str = "other"
+    """The endpoint, by a name of ours."""
+    caller: Caller | None = None
+    started: float = field(default_factory=time.time)
+    """Seconds since 1970."""
+    begun: float = field(default_factory=time.perf_counter)
+    status: int = 0
+    received: int = 0
+    """Bytes of the request's body."""
+    sent: int = 0
+    """Bytes of the answer's body."""
+    api: str = ""
+    provider: str = ""
+    model: str = ""
+    session: str | None = None
+    branch: int | None = None
+    compactions: list[str] = field(default_factory=list)
+    """Reasons of the compactions that were made for it."""
+    usage: Usage | None = None
+    cost: float = 0.0
+    """US dollars."""
+    problem: str = ""
+    """The class of an error of ours."""
+    traceparent: str = ""
+
+    @property
+    def tenant(self) -> str:
+        """Whose conversations it reaches; empty where nobody was let in."""
+        return self.caller.tenant if self.caller is not None else ""
+
+    @property
+    def spoken(self) -> frozenset[str]:
+        """The headers in which a key of the gateway came."""
+        return self.caller.spoken if self.caller is not None else frozenset()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.perf_counter() - self.begun
+
+
+ACCOUNT = web.RequestKey("account", Account)
+"""Where a request has its account."""
+
+
+def account_of(request: web.Request) -> Account:
+    """The account of a request; a new one where nobody keeps one."""
+    found = request.get(ACCOUNT)
+    return found if found is not None else Account(request_id(None))
+
+
+def request_id(given: str | None) -> str:
+    """The id that a client gave, where it is one that can be printed; else a new one."""
+    if given and _GIVEN.fullmatch(given):
+        return given
+    return f"req_{secrets.token_hex(12)}"

@@ -1,0 +1,302 @@
+"""The gateway as a server: it binds, serves, and comes to an end without cutting off what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from sqlalchemy import func, select
+
+from everlong.errors import ConfigError, StoreError
+from everlong.gateway.app import SERVER_OPTIONS, make_app
+from everlong.gateway.auth import Guard, check_bind, is_loopback
+from everlong.gateway.dialects import OPENAI
+from everlong.gateway.front import Front, refusal
+from everlong.gateway.limits import Limits, Refused, day_of
+from everlong.gateway.logs import Log, captured, server_logger
+from everlong.gateway.service import Gateway
+from everlong.store.schema import turn
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+    from everlong.gateway.routing import Routes
+    from everlong.gateway.tracing import Tracing
+    from everlong.store.database import Database
+
+__all__ = ["GatewayServer", "bound_socket", "serve"]
+
+_IDLE_SECONDS = 75.0
+"""How long a connection may stay without a whole request head."""
+_SPEND_SECONDS = 60.0
+_LAST_SECONDS = 2.0
+"""What a request that was cut off gets to come to its end."""
+
+
+class GatewayServer:
+    """A gateway that listens.
+
+    Args:
+        settings: all of them; those of ``gateway`` say where.
+        routes: where requests go.
+        database: an open database; it is left open.
+        log: where lines go.
+        tracing: where spans go.
+
+    Raises:
+        ConfigError: it may not listen there, or its keys are not right.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        routes: Routes,
+        database: Database,
+        *,
+        log: Log | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        own = settings.gateway
+        check_bind(own, own.host)
+        _check_no_circle(routes, own.host, own.port)
+        self._settings = settings
+        self._database = database
+        self._log = log or Log(None)
+        self.gateway = Gateway(settings, database, routes)
+        limits = Limits(own.body_megabytes * 1_000_000)
+        self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
+        self._runner: _Runner | None = None
+        self._spending: asyncio.Task[None] | None = None
+        self._capturing = ExitStack()
+        self.address = ""
+        """Where it listens, once it does."""
+
+    async def start(self) -> None:
+        """Bind, and take requests from now on."""
+        own = self._settings.gateway
+        bound = bound_socket(own.host, own.port)
+        try:
+            await self._read_spend()
+            self._capturing.enter_context(captured(self._log))
+            self._runner = _Runner(
+                make_app(self.gateway, self.front),
+                **{**SERVER_OPTIONS, "logger": server_logger(self._log)},
+                access_log=None,
+                keepalive_timeout=_IDLE_SECONDS,
+                shutdown_timeout=_LAST_SECONDS,
+            )
+            await self._runner.setup()
+            await web.SockSite(self._runner, bound, backlog=1024).start()
+        except BaseException:
+            bound.close()
+            self._capturing.close()
+            raise
+        host = f"[{own.host}]" if ":" in own.host else own.host
+        self.address = f"http://{host}:{bound.getsockname()[1]}"
+        if any(key.dollars_per_day is not None for key in own.keys.values()):
+            self._spending = asyncio.create_task(self._keep_reading_spend())
+
+    async def stop_listening(self) -> None:
+        """Take no more connections."""
+        for site in list(self._runner.sites) if self._runner is not None else ():
+            await site.stop()
+
+    async def stop(self, seconds: float) -> int:
+        """Take nothing more, finish what is under way, close; how many requests had to be cut off."""
+        if self._runner is None:
+            return 0
+        if self._spending is not None:
+            self._spending.cancel()
+        await self.stop_listening()
+        left = await self.front.drained(seconds)
+        await self._runner.cleanup()
+        self._runner = None
+        self._capturing.close()
+        return left
+
+    async def _keep_reading_spend(self) -> None:
+        while True:
+            await asyncio.sleep(_SPEND_SECONDS)
+            try:
+                await self._read_spend()
+            except (StoreError, OSError) as error:
+                self._log.say("warning", "spend unknown", problem=type(error).__name__)
+
+    async def _read_spend(self) -> None:
+        """What each key has spent today, by this gateway or another one on the same store."""
+        midnight = day_of(time.time()) * 86_400
+        for name, key in self._settings.gateway.keys.items():
+            if key.dollars_per_day is not None:
+                self.front.limits.stored(name, key, await asyncio.to_thread(self._spent, name, midnight))
+
+    def _spent(self, tenant: str, since: float) -> float:
+        query = select(func.sum(turn.c.cost)).where(turn.c.tenant == tenant, turn.c.ended >= since)
+        with self._database.translating(), self._database.read() as connection:
+            return float(connection.execute(query).scalar() or 0.0)
+
+
+async def serve(
+    server: GatewayServer, drain_seconds: float, told: Callable[[str], None], *, until_eof: bool = False
+) -> int:
+    """Serve until a signal comes; the exit code. ``told`` gets what a person should know."""
+    first, second = asyncio.Event(), asyncio.Event()
+
+    def stop() -> None:
+        (second if first.is_set() else first).set()
+
+    with _signals(stop):
+        await server.start()
+        told(f"listening on {server.address}, going to {server.gateway.routes.shown}")
+        if until_eof:
+            _watch_input(stop)
+        await first.wait()
+        await server.stop_listening()
+        under_way = server.front.metrics.in_flight
+        if under_way:
+            told(f"stopping; {_requests(under_way)} under way may take up to {drain_seconds:g} more seconds")
+        draining = asyncio.create_task(server.stop(drain_seconds))
+        at_once = asyncio.create_task(second.wait())
+        await asyncio.wait([draining, at_once], return_when=asyncio.FIRST_COMPLETED)
+        if not draining.done():
+            draining.cancel()
+            return 130
+        at_once.cancel()
+        if left := draining.result():
+            told(f"{_requests(left)} cut off")
+            return 1
+    return 0
+
+
+def _requests(number: int) -> str:
+    return f"{number:,} request{'' if number == 1 else 's'}"
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    names = (signal.SIGINT, signal.SIGTERM)
+    before = {name: signal.getsignal(name) for name in names}
+    for name in names:
+        try:
+            loop.add_signal_handler(name, stop)
+        except NotImplementedError:  # Windows
+            signal.signal(name, lambda *_: loop.call_soon_threadsafe(stop))
+    try:
+        yield
+    finally:
+        for name in names:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(name)
+            signal.signal(name, before[name])
+
+
+def _watch_input(stop: Callable[[], None]) -> None:
+    """Stop when standard input ends: whoever holds the other end of it is gone."""
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        loop.call_soon_threadsafe(stop)
+
+    threading.Thread(target=wait, name="everlong-input", daemon=True).start()
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that is bound; what is in the way is said in words."""
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ConfigError(
+            f"gateway.host is {host}, which is no address of this machine: {error.strerror or error}; name another "
+            "with --host",
+            key="gateway.host",
+        ) from error
+    made = socket.socket(kind, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise ConfigError(_bind_sentence(host, port, error), key="gateway.port") from error
+    return made
+
+
+def _bind_sentence(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use, maybe by another gateway; choose another with --port, or 0 for any"
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} needs more rights than this program has; choose one above 1023 with --port"
+    return f"the gateway cannot listen on {host}, port {port}: {error.strerror or error}; choose another with --host"
+
+
+def _check_no_circle(routes: Routes, host: str, port: int) -> None:
+    for route in routes.all:
+        there = urlsplit(route.base_url)
+        is_here = there.hostname == host or (is_loopback(there.hostname or "") and is_loopback(host))
+        if port and there.port == port and is_here:
+            raise ConfigError(
+                f"the upstream {route.shown} is this gateway itself; name the API's own address with --upstream",
+                key="gateway.upstream",
+            )
+
+
+class _Runner(web.AppRunner):
+    """Runs the application on connections that tell of broken requests in the shape of an API."""
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        options = {name: value for name, value in self._kwargs.items() if name != "handler_cancellation"}
+        return _Server(
+            partial(_shaped, made.request_handler),
+            request_factory=made.request_factory,
+            handler_cancellation=made.handler_cancellation,
+            **options,
+        )
+
+
+async def _shaped(
+    handle: Callable[[Any], Awaitable[web.StreamResponse]], request: web.BaseRequest
+) -> web.StreamResponse:
+    """What the application answers; what it refuses by itself, in the shape of an API."""
+    try:
+        return await handle(request)
+    except web.HTTPException as error:
+        return refusal(request, Refused(error.status, error.reason, close=True))
+
+
+class _Server(web.Server):
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no request."""
+        del message
+        self.logger.error("no request", exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("the answer had begun already")
+        said = "the gateway failed" if status >= 500 else "this is no HTTP request that can be read"
+        response = web.json_response(OPENAI.error(status, said), status=status)
+        response.force_close()
+        return response

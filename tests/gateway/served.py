@@ -1,0 +1,103 @@
+"""A gateway as ``everlong serve`` runs it: inside of the test, or as a program of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from everlong.config import Settings
+from everlong.gateway.hosting import HostedGateway
+from everlong.gateway.logs import Log
+from everlong.gateway.routing import Routes
+from everlong.store.database import open_database
+from tests.gateway.running import Raw
+
+__all__ = ["PROGRAM", "Program", "program", "raw", "serving"]
+
+PROGRAM = [sys.executable, "-c", "from everlong.cli.main import main; main()"]
+
+
+@contextmanager
+def serving(
+    upstream: str, folder: Path, gateway: dict[str, Any] | None = None, log: io.BytesIO | None = None, **sections: Any
+) -> Iterator[HostedGateway]:
+    """A gateway in front of an upstream, on a free port; its log goes to ``log``."""
+    given = Settings.model_validate(
+        {
+            "gateway": {"port": 0, "drain_seconds": 5, **(gateway or {})},
+            "auxiliary": {"compression": {"provider": "main"}},
+            **sections,
+        }
+    )
+    kept = Log(_Open(log), "debug") if log is not None else None
+    hosted = HostedGateway(given, Routes(given, upstream), lambda: open_database(folder / "served.db"), kept)
+    with hosted:
+        yield hosted
+    if kept is not None:
+        kept.close()
+
+
+class _Open(io.RawIOBase):
+    """Hands on what is written, and stays readable after it is closed."""
+
+    def __init__(self, kept: io.BytesIO) -> None:
+        self._kept = kept
+
+    def write(self, data: Any) -> int:
+        return self._kept.write(data)
+
+
+def raw(address: str) -> Raw:
+    """A connection to a gateway."""
+    return Raw(int(address.rpartition(":")[2]))
+
+
+class Program:
+    """``everlong serve`` in a process of its own."""
+
+    def __init__(self, *arguments: str, **env: str) -> None:
+        self.process = subprocess.Popen(
+            [*PROGRAM, "serve", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
+        )
+        assert self.process.stderr is not None
+        self.first = self.process.stderr.readline()
+        found = re.search(r"listening on (http://\S+?),", self.first)
+        self.address = found[1] if found else ""
+
+    def tell(self, name: signal.Signals) -> None:
+        self.process.send_signal(name)
+
+    def close_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code, and what it said after its first line."""
+        _, said = self.process.communicate(timeout=30)
+        return self.process.returncode, said
+
+
+@contextmanager
+def program(*arguments: str, **env: str) -> Iterator[Program]:
+    """A program that is ended with the test."""
+    started = Program(*arguments, **env)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.kill()
+        started.process.communicate()

@@ -1,0 +1,249 @@
+"""What each key may use: requests, requests at a time, bytes, dollars, and time to send a body."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from everlong.config.gateway_settings import KeySettings
+from everlong.gateway.auth import Caller
+from everlong.gateway.limits import Limits, Refused
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.gateway.served import raw, serving
+from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
+from tests.gateway.upstream import Exchange, Upstream
+
+
+class Clock:
+    """A time that a test turns."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def caller(name: str = "ada", **limits: Any) -> Caller:
+    return Caller(name, KeySettings.model_validate({"sha256": sha256(name), **limits}))
+
+
+def refusal(call: Callable[[], object]) -> Refused:
+    with pytest.raises(Refused) as raised:
+        call()
+    return raised.value
+
+
+def test_requests_of_a_minute_may_come_at_once_and_then_one_by_one() -> None:
+    clock = Clock()
+    limits, ada = Limits(100, clock=clock), caller(requests_per_minute=3)
+    for _ in range(3):
+        limits.enter(ada)
+    refused = refusal(lambda: limits.enter(ada))
+    assert refused.status == 429
+    assert refused.retry_after == pytest.approx(20)
+    clock.now += 19.9
+    assert refusal(lambda: limits.enter(ada)).retry_after == pytest.approx(0.1)
+    clock.now += 0.2
+    limits.enter(ada)
+    refusal(lambda: limits.enter(ada))
+    clock.now += 3_600
+    for _ in range(3):
+        limits.enter(ada)
+    refusal(lambda: limits.enter(ada))
+
+
+def test_one_key_does_not_use_up_what_another_may() -> None:
+    limits = Limits(100, clock=Clock())
+    limits.enter(caller("ada", requests_per_minute=1))
+    limits.enter(caller("bob", requests_per_minute=1))
+    refusal(lambda: limits.enter(caller("ada", requests_per_minute=1)))
+
+
+def test_a_request_that_leaves_makes_room_for_another() -> None:
+    limits, ada = Limits(100), caller(concurrent_requests=2)
+    limits.enter(ada)
+    limits.enter(ada)
+    assert refusal(lambda: limits.enter(ada)).status == 429
+    limits.leave(ada)
+    limits.enter(ada)
+
+
+def test_a_request_that_is_refused_for_its_pace_takes_no_place() -> None:
+    clock = Clock()
+    limits, ada = Limits(100, clock=clock), caller(concurrent_requests=1, requests_per_minute=1)
+    limits.enter(ada)
+    limits.leave(ada)
+    refusal(lambda: limits.enter(ada))
+    clock.now += 60
+    limits.enter(ada)
+
+
+def test_what_a_day_may_cost_is_refused_until_the_next_day() -> None:
+    clock = Clock(86_400 * 20_000 + 86_000)
+    limits, ada = Limits(100, now=clock), caller(dollars_per_day=1.5)
+    limits.enter(ada)
+    limits.spend(ada, 1.0)
+    limits.enter(ada)
+    limits.spend(ada, 0.5)
+    refused = refusal(lambda: limits.enter(ada))
+    assert refused.status == 429
+    assert refused.retry_after == pytest.approx(400)
+    clock.now += 400
+    limits.enter(ada)
+
+
+def test_what_the_store_knows_of_the_day_counts() -> None:
+    limits, ada = Limits(100), caller(dollars_per_day=1.0)
+    assert ada.limits is not None
+    limits.stored("ada", ada.limits, 0.7)
+    limits.enter(ada)
+    limits.spend(ada, 0.4)
+    refusal(lambda: limits.enter(ada))
+    limits.stored("ada", ada.limits, 0.9)  # it includes what was spent since
+    limits.enter(ada)
+
+
+def test_without_limits_nothing_is_counted() -> None:
+    limits, anybody = Limits(100), Caller("local")
+    for _ in range(1_000):
+        limits.enter(anybody)
+    assert limits.body_limit(anybody) == 100
+
+
+# -- through a gateway -------------------------------------------------------------------------------------------------
+
+
+def test_the_official_clients_see_a_limit_as_one_of_the_api(upstream: Upstream, tmp_path: Path) -> None:
+    keys = {"ada": {**KEYS["ada"], "requests_per_minute": 1}}
+    said: Any = [{"role": "user", "content": "hi"}]
+    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
+        with openai.OpenAI(base_url=f"{hosted.address}/v1", api_key=ADA, max_retries=0) as gpt:
+            gpt.chat.completions.create(model="m", messages=said)
+            with pytest.raises(openai.RateLimitError) as first:
+                gpt.chat.completions.create(model="m", messages=said)
+        with (
+            anthropic.Anthropic(base_url=hosted.address, api_key=ADA, max_retries=0) as claude,
+            pytest.raises(anthropic.RateLimitError) as second,
+        ):
+            claude.messages.create(model="m", max_tokens=9, messages=said)
+    assert 1 <= int(first.value.response.headers["retry-after"]) <= 60
+    assert second.value.body["error"]["type"] == "rate_limit_error"  # type: ignore[index]
+    assert len(upstream.requests) == 1
+
+
+def test_only_so_many_requests_are_under_way_at_a_time(upstream: Upstream, tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        begun.set()
+        go_on.wait(20)
+        exchange.answer(b"{}")
+
+    upstream.script = script
+    keys = {"ada": {**KEYS["ada"], "concurrent_requests": 1}, "bob": KEYS["bob"]}
+    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted, raw(hosted.address) as first:
+        first.begin(ASKED, headers=[("x-everlong-key", ADA)])
+        begun.wait(20)
+        with raw(hosted.address) as second:
+            assert second.ask(ASKED, headers=[("x-everlong-key", ADA)]).status == 429
+            second.begin(ASKED, headers=[("x-everlong-key", BOB)])
+            go_on.set()
+            assert second.answer().status == 200
+        assert first.answer().status == 200
+        assert first.ask(ASKED, headers=[("x-everlong-key", ADA)]).status == 200
+
+
+def test_a_client_that_hangs_up_gives_its_place_back(upstream: Upstream, tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        begun.set()
+        exchange.sees_hangup()
+
+    upstream.script = script
+    keys = {"ada": {**KEYS["ada"], "concurrent_requests": 1}}
+    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
+        with raw(hosted.address) as first:
+            first.begin(ASKED, headers=[("x-everlong-key", ADA)])
+            begun.wait(20)
+        upstream.script = lambda exchange: exchange.answer(b"{}")
+        with raw(hosted.address) as second:
+            for _ in range(500):
+                if (status := second.ask(ASKED, headers=[("x-everlong-key", ADA)]).status) == 200:
+                    break
+                time.sleep(0.01)
+    assert status == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(
+    chunked: bool, upstream: Upstream, tmp_path: Path
+) -> None:
+    keys = {"ada": {**KEYS["ada"], "body_megabytes": 1}, "bob": KEYS["bob"]}
+    body = b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * 1_100_000 + b'"}]}'
+    sent = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n" if chunked else body
+    more = [("transfer-encoding", "chunked")] if chunked else []
+    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
+        with raw(hosted.address) as client:
+            answer = client.ask(sent, headers=[("x-everlong-key", ADA), *more])
+            assert answer.status == 413
+            assert answer.json()["error"]["type"] == "request_too_large"
+        assert upstream.requests == []
+        with raw(hosted.address) as client:
+            assert client.ask(sent, headers=[("x-everlong-key", BOB), *more]).status == 200
+
+
+def test_a_body_that_says_it_is_huge_is_refused_at_once(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
+        client.begin(b"", "/v1/messages", [("content-length", "99999999999")])
+        assert client.head().status == 413
+
+
+def test_a_history_of_three_million_tokens_fits_the_default(upstream: Upstream, tmp_path: Path) -> None:
+    words = b"A sentence of the usual kind. " * 100_000  # 3 MB, four of them: 12 MB
+    entries = b",".join(b'{"role":"user","content":"%s"}' % words for _ in range(4))
+    with serving(upstream.url, tmp_path, compression={"enabled": False}) as hosted, raw(hosted.address) as client:
+        assert client.ask(b'{"model":"m","max_tokens":9,"messages":[%s]}' % entries).status == 200
+    assert len(upstream.last.body) > 12_000_000
+
+
+def test_a_body_that_does_not_come_is_given_up(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, {"body_seconds": 1}) as hosted, raw(hosted.address) as client:
+        client.begin(b'{"model"', "/v1/messages", [("content-length", "500")])
+        answer = client.answer()
+        assert (answer.status, answer.header("connection")) == (408, "close")
+    assert upstream.requests == []
+
+
+def test_spend_is_counted_by_known_prices_and_outlives_a_restart(model: ModelServer, tmp_path: Path) -> None:
+    gateway = {"keys": {"ada": {**KEYS["ada"], "dollars_per_day": 0.000001}}}
+    prices: Any = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}
+    said: Any = [{"role": "user", "content": "hi"}]
+    own = {"x-everlong-key": ADA}
+    with (
+        serving(model.url, tmp_path, gateway, **prices) as hosted,
+        openai.OpenAI(base_url=f"{hosted.address}/v1", api_key="own", default_headers=own, max_retries=0) as gpt,
+    ):
+        used = gpt.chat.completions.create(model="m", messages=said).usage
+        with pytest.raises(openai.RateLimitError, match="US dollars a day"):
+            gpt.chat.completions.create(model="m", messages=said)
+    assert used is not None
+    with Store.open(tmp_path / "served.db", "ada") as store:
+        turn = next(store.turns.since())
+    assert turn.cost == pytest.approx((used.prompt_tokens * 3 + used.completion_tokens * 15) / 1e6)
+    with (
+        serving(model.url, tmp_path, gateway, **prices) as hosted,
+        openai.OpenAI(base_url=f"{hosted.address}/v1", api_key="own", default_headers=own, max_retries=0) as gpt,
+        pytest.raises(openai.RateLimitError),
+    ):
+        gpt.chat.completions.create(model="m", messages=said)
+    assert len(model.requests) == 1

@@ -1,0 +1,276 @@
+"""What the gateway tells of itself: numbers, log lines and spans, and nothing that anybody said."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from everlong.errors import ConfigError
+from everlong.gateway.account import Account, request_id
+from everlong.gateway.auth import Caller
+from everlong.gateway.logs import Log, captured, open_log
+from everlong.gateway.metrics import Metrics
+from everlong.gateway.tracing import Tracing, open_tracing
+from everlong.providers.base import Usage
+from everlong.testing import ModelServer
+from tests.gateway.running import Raw
+from tests.gateway.served import raw, serving
+from tests.gateway.test_auth import ADA, ASKED, KEYS
+from tests.gateway.upstream import Upstream
+
+WINDOW = 4_000
+
+
+def numbers(text: str) -> dict[str, float]:
+    """Every line of the text format, which has to be one."""
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("# "):
+            assert re.fullmatch(r"# (HELP [a-z_]+ .+|TYPE [a-z_]+ (counter|gauge|histogram))", line)
+            continue
+        matched = re.fullmatch(r'([a-z_]+(?:\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})?) (\S+)', line)
+        assert matched, line
+        found[matched[1]] = float(matched[2])
+    return found
+
+
+def read(client: Raw, *headers: tuple[str, str]) -> dict[str, float]:
+    answer = client.ask(b"", "/metrics", headers, "GET")
+    assert answer.header("content-type") == "text/plain; version=0.0.4; charset=utf-8"
+    return numbers(answer.body.decode())
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def test_requests_bytes_and_tokens_are_counted(model: ModelServer, tmp_path: Path) -> None:
+    said: Any = [{"role": "user", "content": "hi"}]
+    with serving(model.url, tmp_path, models={"m": {"input_price": 3.0}}) as hosted, raw(hosted.address) as client:
+        with openai.OpenAI(base_url=f"{hosted.address}/v1", api_key="k") as gpt:
+            used = gpt.chat.completions.create(model="m", messages=said).usage
+        client.ask(b"", "/v1/files", method="DELETE")
+        told = read(client)
+    assert used is not None
+    assert told['everlong_requests_total{route="chat",status="200"}'] == 1
+    assert sum(value for name, value in told.items() if name.startswith('everlong_requests_total{route="other"')) == 1
+    assert told['everlong_request_seconds_bucket{route="chat",le="+Inf"}'] == 1
+    assert told['everlong_request_seconds_count{route="chat"}'] == 1
+    assert told['everlong_tokens_total{kind="input"}'] == used.prompt_tokens
+    assert told['everlong_tokens_total{kind="output"}'] == used.completion_tokens
+    assert told["everlong_received_bytes_total"] > 40
+    assert told["everlong_sent_bytes_total"] > 100
+    assert told["everlong_dollars_total"] > 0
+    assert told["everlong_requests_in_flight"] == 1  # the one that asks
+    assert told["everlong_store_queue"] in {0, 1}  # what came of the request may still be on its way
+    assert told["everlong_conversations"] >= 0
+
+
+def test_compactions_are_counted_by_reason_and_outcome(tmp_path: Path) -> None:
+    models = {"m": {"context_length": WINDOW}}
+    compression = {"minimum_context_length": 0, "protect_last_n": 2}
+    with (
+        ModelServer("Understood.", window=WINDOW) as model,
+        serving(model.url, tmp_path, models=models, compression=compression) as hosted,
+        openai.OpenAI(base_url=f"{hosted.address}/v1", api_key="k", max_retries=0) as gpt,
+    ):
+        said: list[Any] = []
+        for turn in range(30):
+            said.append({"role": "user", "content": f"Question {turn}: " + "what of the harbour? " * 40})
+            answer = gpt.chat.completions.create(model="m", messages=said, max_tokens=100)
+            said.append({"role": "assistant", "content": answer.choices[0].message.content})
+        with raw(hosted.address) as client:
+            told = read(client)
+    made = {name: value for name, value in told.items() if name.startswith("everlong_compactions_total")}
+    assert sum(value for name, value in made.items() if 'outcome="compacted"' in name) >= 1
+    assert all(re.search(r'reason="(threshold|preflight|overflow)"', name) for name in made)
+
+
+def test_the_numbers_need_a_key_where_there_are_keys(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
+        assert client.ask(b"", "/metrics", method="GET").status == 401
+        told = read(client, ("Authorization", f"Bearer {ADA}"))
+    assert "ada" not in str(told)
+
+
+def test_labels_are_ours_and_buckets_add_up() -> None:
+    metrics = Metrics()
+    for seconds in (0.001, 0.02, 400.0):
+        account = Account("r", route="chat", status=200)
+        account.begun -= seconds
+        metrics.finished(account)
+    told = numbers(metrics.text())
+    buckets = [value for name, value in told.items() if "_bucket" in name]
+    assert buckets == sorted(buckets)
+    assert buckets[0] == 1
+    assert buckets[-1] == 3
+    assert told['everlong_request_seconds_sum{route="chat"}'] == pytest.approx(400.021, rel=0.01)
+
+
+def test_every_number_is_documented_and_no_other(upstream: Upstream, tmp_path: Path) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
+    with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
+        text = client.ask(b"", "/metrics", method="GET").body.decode()
+    assert set(re.findall(r"# TYPE (\S+)", text)) == set(re.findall(r"`(everlong_\w+)`", docs))
+
+
+# -- log lines ---------------------------------------------------------------------------------------------------------
+
+
+def lines(kept: io.BytesIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in kept.getvalue().splitlines()]
+
+
+def test_a_line_for_each_request_names_it_and_tells_no_content_and_no_key(model: ModelServer, tmp_path: Path) -> None:
+    kept = io.BytesIO()
+    secret, words = "made-up-upstream-key", "the word that nobody may see"
+    with serving(model.url, tmp_path, log=kept) as hosted:
+        with openai.OpenAI(base_url=f"{hosted.address}/v1", api_key=secret) as gpt:
+            gpt.chat.completions.create(model="m", messages=[{"role": "user", "content": words}])
+        with raw(hosted.address) as client:
+            client.ask(words.encode(), "/v1/messages?key=in-the-query", [("x-api-key", secret)])
+            client.send(f"GET / HTTP/1.1\r\nauthorization {secret}\r\n\r\n".encode())
+            client.answer()
+    text = kept.getvalue().decode()
+    assert words not in text
+    assert secret not in text
+    assert "in-the-query" not in text
+    assert "Understood" not in text
+    first, second = [line for line in lines(kept) if line["event"] == "request"][:2]
+    assert first["path"] == "/v1/chat/completions"
+    assert (first["method"], first["status"], first["tenant"], first["model"]) == ("POST", 200, "local", "m")
+    assert first["ms"] > 0
+    assert first["received"] > 0
+    assert first["sent"] > 0
+    assert first["prompt_tokens"] > 0
+    assert first["branch"] >= 1
+    assert second["path"] == "/v1/messages"
+    assert any(line["event"] == "connection" for line in lines(kept))
+
+
+@pytest.mark.parametrize(
+    ("given", "is_kept"),
+    [("trace-1:2.3_4", True), ("x" * 129, False), ("two words", False), ("käse", False), ("", False)],
+)
+def test_the_id_that_a_client_gives_is_kept_where_it_can_be(
+    given: str, is_kept: bool, upstream: Upstream, tmp_path: Path
+) -> None:
+    kept = io.BytesIO()
+    with serving(upstream.url, tmp_path, log=kept) as hosted, raw(hosted.address) as client:
+        answer = client.ask(ASKED, headers=[("x-request-id", given.encode().decode("latin-1"))])
+    told = answer.header("x-everlong-request-id")
+    assert (told == given) is is_kept
+    assert next(line for line in lines(kept) if line["event"] == "request")["id"] == told
+
+
+def test_a_stream_and_a_refusal_carry_the_id_too(model: ModelServer, tmp_path: Path) -> None:
+    with serving(model.url, tmp_path, {"keys": KEYS}) as hosted:
+        own = {"x-everlong-key": ADA, "x-request-id": "mine"}
+        with (
+            anthropic.Anthropic(base_url=hosted.address, api_key="own", default_headers=own) as claude,
+            claude.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}]) as stream,
+        ):
+            stream.until_done()
+            assert stream.response.headers["x-everlong-request-id"] == "mine"
+        with raw(hosted.address) as client:
+            refused = client.ask(ASKED, headers=[("x-request-id", "other")])
+    assert (refused.status, refused.header("x-everlong-request-id")) == (401, "other")
+
+
+def test_ids_differ() -> None:
+    assert len({request_id(None) for _ in range(100)}) == 100
+
+
+def test_the_level_says_what_is_logged() -> None:
+    kept = io.BytesIO()
+    log = Log(kept, "warning")
+    log.request(Account("one", status=200))
+    log.request(Account("two", status=502))
+    log.request(Account("three", status=500, problem="KeyError in x.py:1"))
+    log.say("info", "quiet")
+    assert [(line["id"], line["level"]) for line in lines(kept)] == [("two", "warning"), ("three", "error")]
+
+
+def test_what_the_gateways_own_modules_say_is_a_line_too() -> None:
+    kept = io.BytesIO()
+    logger = logging.getLogger("everlong.gateway")
+    with captured(Log(kept, "info")):
+        logger.error("a turn could not be stored: %s", "StoreBusy")
+    assert [(line["level"], line["message"]) for line in lines(kept)] == [
+        ("error", "a turn could not be stored: StoreBusy")
+    ]
+    assert logger.propagate
+    assert not logger.handlers
+
+
+def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
+    class Full(io.RawIOBase):
+        def write(self, _data: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    log = Log(Full(), "info")
+    log.say("error", "something")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        open_log(str(tmp_path / "none" / "log"), "info")
+
+
+def test_a_log_file_is_gone_on_with(tmp_path: Path) -> None:
+    for _ in range(2):
+        log = open_log(str(tmp_path / "log"), "info")
+        log.say("info", "started")
+        log.close()
+    assert len((tmp_path / "log").read_text().splitlines()) == 2
+
+
+# -- spans -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_becomes_a_span_by_the_conventions_without_content() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - where it is installed
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: PLC0415 - as above
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415 - as above
+
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    tracing = Tracing(provider.get_tracer("test"), provider.shutdown)
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    usage = Usage(input_tokens=10, cache_read_tokens=5, output_tokens=3)
+    account = Account("r1", route="messages", status=200, api="anthropic", provider="anthropic", model="m")
+    account.caller, account.session, account.usage, account.traceparent = Caller("ada"), "s1", usage, parent
+    tracing.told(account)
+    tracing.told(Account("r2", route="chat", status=502, api="openai"))
+    tracing.told(Account("r3", route="health", status=200))
+    first, second = kept.get_finished_spans()
+    assert first.name == "chat m"
+    assert first.parent is not None
+    assert f"{first.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
+    assert dict(first.attributes or {}) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.request.model": "m",
+        "gen_ai.conversation.id": "s1",
+        "gen_ai.usage.input_tokens": 15,
+        "gen_ai.usage.output_tokens": 3,
+        "http.response.status_code": 200,
+        "everlong.request.id": "r1",
+        "everlong.tenant": "ada",
+    }
+    assert (second.attributes or {})["error.type"] == "502"
+    assert not second.status.is_ok
+    tracing.close()
+
+
+def test_tracing_without_its_packages_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(ConfigError, match=r"pip install 'everlong\[otel\]'"):
+        open_tracing()

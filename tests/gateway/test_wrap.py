@@ -1,0 +1,187 @@
+"""``everlong wrap``: a program whose calls go through the gateway, and nothing else of it changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everlong.config import Settings
+from everlong.gateway.hosting import HostedRelay, is_gateway
+from everlong.gateway.routing import Routes
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.gateway.served import PROGRAM, program, raw, serving
+from tests.gateway.upstream import Upstream
+
+SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
+CALL = """
+import openai
+with openai.OpenAI(api_key="k", max_retries=5) as gpt:
+    said = gpt.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+    print(said.choices[0].message.content)
+"""
+VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE", "OPENAI_BASE_URL", "OPENAI_API_BASE")
+
+
+def wrapped(*words: str, folder: Path, **env: str) -> subprocess.Popen[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    return subprocess.Popen(
+        [*PROGRAM, "wrap", "--store", str(folder / "wrap.db"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env={**clean, "PYTHONPATH": os.pathsep.join(sys.path), **env},
+        start_new_session=True,
+    )
+
+
+def run(*words: str, folder: Path, **env: str) -> tuple[int, str, str]:
+    process = wrapped(*words, folder=folder, **env)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def python(code: str) -> list[str]:
+    return ["--", sys.executable, "-c", code]
+
+
+def test_a_program_finds_the_gateway_by_its_usual_variables_and_nothing_else_changes(tmp_path: Path) -> None:
+    code, out, err = run("--port", "0", *python(SHOW), folder=tmp_path, MINE="as it was")
+    assert (code, err) == (0, "")
+    seen = json.loads(out)
+    assert seen["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
+    assert seen["OPENAI_BASE_URL"] == seen["ANTHROPIC_BASE_URL"] + "/v1"
+    changed = {name for name, value in seen.items() if os.environ.get(name) != value} - {"MINE", "PYTHONPATH"}
+    assert changed <= {*VARIABLES, "LC_CTYPE"}
+    assert seen["MINE"] == "as it was"
+    assert not is_gateway(seen["ANTHROPIC_BASE_URL"]), "the gateway ends with the program"
+
+
+def test_calls_are_kept_and_the_answers_arrive(model: ModelServer, tmp_path: Path) -> None:
+    code, out, _ = run("--port", "0", "--upstream", model.url, *python(CALL), folder=tmp_path)
+    assert (code, out) == (0, "Understood.\n")
+    with Store.open(tmp_path / "wrap.db") as store:
+        assert [turn.status for turn in store.turns.since()] == ["done"]
+
+
+def test_a_base_url_that_was_there_becomes_the_upstream(model: ModelServer, tmp_path: Path) -> None:
+    env = {"OPENAI_BASE_URL": model.openai_url}
+    code, out, _ = run("--port", "0", *python(CALL), folder=tmp_path, **env)
+    assert (code, out) == (0, "Understood.\n")
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (python("raise SystemExit(7)"), 7),
+        (python("import os; os.kill(os.getpid(), 9)"), 137),
+        (["--", "no-such-program-anywhere"], 127),
+        (["--", "/dev/null"], 126),
+    ],
+)
+def test_the_exit_code_is_the_programs(words: list[str], code: int, tmp_path: Path) -> None:
+    assert run("--port", "0", *words, folder=tmp_path)[0] == code
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+def test_signals_reach_the_program(name: str, tmp_path: Path) -> None:
+    code = f"""
+import signal, sys, time
+signal.signal(signal.{name}, lambda *_: sys.exit(33))
+print("ready", flush=True)
+while True:
+    time.sleep(60)
+"""
+    process = wrapped("--port", "0", *python(code), folder=tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(getattr(signal, name))
+    process.communicate(timeout=60)
+    assert process.returncode == 33
+
+
+def test_where_no_gateway_can_be_started_the_program_runs_without(tmp_path: Path) -> None:
+    code, out, err = run("--port", "0", *python(SHOW), folder=tmp_path / "x", EVERLONG_STORE__WAIT_SECONDS="many")
+    assert code == 0
+    assert not {*VARIABLES} & {*json.loads(out)}
+    assert "EVERLONG_STORE__WAIT_SECONDS" in err
+    assert "talks to the API itself" in err
+
+
+def test_a_wrong_flag_is_an_error_and_runs_nothing(tmp_path: Path) -> None:
+    code, out, err = run("--upstream", "over there", *python(SHOW), folder=tmp_path)
+    assert (code, out) == (1, "")
+    assert "must be an http:// or https:// address" in err
+
+
+def test_a_gateway_that_runs_already_is_used_and_stays(model: ModelServer, tmp_path: Path) -> None:
+    with serving(model.url, tmp_path) as hosted:
+        port = hosted.address.rpartition(":")[2]
+        code, out, _ = run("--port", port, *python(CALL), folder=tmp_path)
+        assert (code, out) == (0, "Understood.\n")
+        assert is_gateway(hosted.address)
+    assert not (tmp_path / "wrap.db").exists()
+
+
+def test_a_port_that_something_else_has_is_left_alone(upstream: Upstream, tmp_path: Path) -> None:
+    port = upstream.url.rpartition(":")[2]
+    code, out, _ = run("--port", port, *python(SHOW), folder=tmp_path)
+    assert code == 0
+    assert json.loads(out)["ANTHROPIC_BASE_URL"] != upstream.url
+
+
+def test_when_the_gateway_is_gone_another_takes_its_place(model: ModelServer, tmp_path: Path) -> None:
+    code = f"""
+import sys
+print("ready", flush=True)
+sys.stdin = open(sys.argv[1])  # a pipe: opened when the gateway is gone
+{CALL}
+"""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    settings = {"EVERLONG_GATEWAY__UPSTREAM": model.url}
+    with program("--port", "0", "--upstream", model.url, "--store", str(tmp_path / "first.db")) as served:
+        port = served.address.rpartition(":")[2]
+        process = wrapped("--port", port, *python(code), str(pipe), folder=tmp_path, **settings)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        served.process.kill()
+        served.process.wait()
+    with pipe.open("w"):
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "Understood.\n"), err
+
+
+def test_a_bare_relay_passes_everything_on(upstream: Upstream) -> None:
+    given = Settings()
+    with HostedRelay(Routes(given, upstream.url), "127.0.0.1", 0) as relay, raw(relay.address) as client:
+        assert client.ask(b'{"x":1}', "/v1/messages?beta=true").body == b"{}"
+    assert (upstream.last.target, upstream.last.body) == ("/v1/messages?beta=true", b'{"x":1}')
+
+
+def test_a_wrap_inside_of_a_wrap_uses_the_same_gateway(tmp_path: Path) -> None:
+    inner = ["--", *PROGRAM, "wrap", *python(SHOW)]
+    code, out, err = run(
+        "--port",
+        "0",
+        "--",
+        sys.executable,
+        "-c",
+        f"""
+import os, subprocess, sys
+outer = os.environ["ANTHROPIC_BASE_URL"]
+inner = subprocess.run({inner[1:]!r}, capture_output=True, text=True)
+import json
+sys.exit(json.loads(inner.stdout)["ANTHROPIC_BASE_URL"] != outer)
+""",
+        folder=tmp_path,
+    )
+    assert code == 0, out + err
