@@ -246,7 +246,7 @@ def test_markers_of_ours_are_all_that_is_added(raw: Raw, upstream: Upstream) -> 
         "model": "claude-sonnet-5",
         "max_tokens": 10,
         "made_up": {"deep": [None, 1.5, "é"]},
-        "system": "You are a test.",
+        "system": "You are a test. " * 800,
         "messages": [{"role": "user", "content": "hi", "made_up": 1}],
     }
     raw.ask(json.dumps(sent).encode())
@@ -262,6 +262,13 @@ def test_markers_of_ours_are_all_that_is_added(raw: Raw, upstream: Upstream) -> 
 
     assert b"cache_control" in upstream.last.body
     assert without_markers(json.loads(upstream.last.body)) == sent
+
+
+def test_a_prompt_that_is_too_short_to_be_cached_goes_on_byte_for_byte(raw: Raw, upstream: Upstream) -> None:
+    sent = {"model": "claude-sonnet-5", "max_tokens": 10, "messages": [{"role": "user", "content": "hi \u00e9"}]}
+    body = json.dumps(sent, indent=1).encode()
+    raw.ask(body)
+    assert upstream.last.body == body
 
 
 def test_a_client_that_sends_slowly_holds_nobody_up(raw: Raw, relay: Running, upstream: Upstream) -> None:
