@@ -57,6 +57,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.store.speed
 	@$(BIN)/python -m bench.caching speed
 	@$(BIN)/python -m bench.agent.cpu
+	@$(BIN)/python -m bench.gateway.speed
 
 soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
@@ -64,6 +65,9 @@ soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
 	@$(BIN)/python -m bench.agent.session --turns 2000 --api both
 	@$(BIN)/python -m bench.agent.faults --turns 2000 --kills 20
+	@$(BIN)/python -m bench.gateway.endless --turns 5000 --words 5
+	@$(BIN)/python -m bench.gateway.identity
+	@$(BIN)/python -m bench.gateway.fuzz --count 10000
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

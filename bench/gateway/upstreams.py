@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import ClientSession, TCPConnector, web
 
-__all__ = ["relay", "upstream"]
+__all__ = ["failing_upstream", "relay", "upstream"]
 
 PATH = "/v1/chat/completions"
 _MESSAGE = {"role": "assistant", "content": "All right, that is noted."}
@@ -59,6 +60,33 @@ def _run_upstream(ports: Any) -> None:
     app = web.Application(client_max_size=_LARGEST)
     app.router.add_post(PATH, _answer)
     asyncio.run(_serve(app, ports))
+
+
+def _run_failing(ports: Any, share: float) -> None:
+    app = web.Application(client_max_size=_LARGEST)
+    app.router.add_post(PATH, _Failing(share).answer)
+    asyncio.run(_serve(app, ports))
+
+
+class _Failing:
+    """Repeats what it hears, and fails now and then."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._dice = random.Random(1)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        messages = json.loads(await request.read())["messages"]
+        if self._dice.random() < self._share:
+            status = self._dice.choice((429, 500, 503, 529))
+            error = {"message": "made up", "type": "api_error", "code": "made_up_fault"}
+            return web.json_response({"error": error}, status=status)
+        words = messages[-1]["content"]
+        text = words if isinstance(words, str) else "".join(part.get("text", "") for part in words)
+        choice = {"index": 0, "message": {**_MESSAGE, "content": f"Heard: {text}"}, "finish_reason": "stop"}
+        size = sum(len(str(message)) for message in messages) // 4
+        usage = {"prompt_tokens": size, "completion_tokens": 50, "total_tokens": size + 50}
+        return web.json_response({"id": "c1", "model": "m-1", "choices": [choice], "usage": usage})
 
 
 def _run_relay(ports: Any, url: str) -> None:
@@ -114,6 +142,13 @@ def _process(run: Callable[..., None], *arguments: Any) -> Iterator[str]:
 def upstream() -> Iterator[str]:
     """A model that answers at once."""
     with _process(_run_upstream) as url:
+        yield url
+
+
+@contextmanager
+def failing_upstream(share: float) -> Iterator[str]:
+    """A model that repeats what it hears, and fails as often as ``share`` says."""
+    with _process(_run_failing, share) as url:
         yield url
 
 

@@ -75,6 +75,25 @@ def postgres(*, durable: bool = False) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def restart(url: str) -> None:
+    """Stop the server of an url as an upgrade does, and start it again with the same options."""
+    _controlled(url, "restart", "-m", "fast", "-w")
+
+
+def stop(url: str) -> None:
+    """Stop a server that was restarted; `postgres` knows only the one that it started."""
+    _controlled(url, "stop", "-m", "immediate")
+
+
+def _controlled(url: str, *words: str) -> None:
+    found, folder = binaries(), Path(url.rpartition("host=")[2])
+    if found is None:
+        raise FileNotFoundError("no PostgreSQL server is installed")
+    account = "postgres" if hasattr(os, "geteuid") and os.geteuid() == 0 else None
+    log = ["-l", str(folder / "restart.log")] if words[0] == "restart" else []
+    _run([str(found / "pg_ctl"), *words, "-D", str(folder / "data"), *log], account)
+
+
 def _wait_until_ready(found: Path, folder: Path) -> None:
     for _ in range(600):
         asked = subprocess.run([str(found / "pg_isready"), "-q", "-h", str(folder)], check=False)

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from everlong.errors import MessageError, StoreError, StoreFull, TitleTaken
+from everlong.errors import MessageError, StoreError, StoreFull, StoreUnavailable, TitleTaken
 from everlong.model import Message
 from everlong.store import Store, batches
 from everlong.store.database import Database
+from everlong.store.postgres import PostgreSQL
 from everlong.testing.strategies import conversations
 
 
@@ -196,3 +197,11 @@ def test_a_batch_stores_what_single_writes_store(database: Database, talks: list
     assert [one.depth for one in found] == [one.depth for one in places]
     assert grouped.verify()[:4] == single.verify()[:4]
     assert grouped.verify().problems == []
+
+
+def test_a_batch_whose_server_is_away_says_so_in_our_words(postgres_url: str) -> None:
+    with Store.open(postgres_url, uuid.uuid4().hex) as store:
+        store.database.engine.dispose()
+        store.database.engine = PostgreSQL("postgresql+psycopg://postgres@/postgres?host=/nonexistent", 1.0).engine()
+        with pytest.raises(StoreUnavailable), store.batch():
+            store.record([{"role": "user", "content": "hello"}])

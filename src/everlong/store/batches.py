@@ -49,8 +49,8 @@ class Batch:
         while True:
             attempt += 1
             connection = self._opened()
-            backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
             try:
+                backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
                 result = work(connection)
                 backend.run(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
             except DBAPIError as error:
@@ -90,7 +90,8 @@ class Batch:
         if self._lost is not None:
             raise self._lost
         if self._transaction is None:
-            connection = self._database.engine.connect()
+            with self._database.translating():
+                connection = self._database.engine.connect()
             try:
                 self._transaction = connection.begin()
             except BaseException as error:
