@@ -66,6 +66,10 @@ class WholeHistory:
         events = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: {")]
         return self._taken_anthropic(events) if self._api == "anthropic" else self._taken_openai(events)
 
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
     def answer(self, results: Sequence[tuple[str, str]]) -> None:
         """Append the results of calls."""
         if self._api == "anthropic":

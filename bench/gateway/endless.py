@@ -94,6 +94,7 @@ def play(turns: int, api: str, window: int = WINDOW, words: int = 0) -> Played:
             driver.work(job, _PADDING * words)
         for fact in FACTS:
             driver.asked(fact.question)
+        client.close()
         played.history_bytes, played.megabytes = client.size, memory_of(process)
         with Store.open(folder / "gateway.db") as store:
             played.compactions = Counter(one.reason for one in store.compactions())
