@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, web
@@ -22,14 +23,13 @@ from everlong.gateway.raw import Broken
 from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed, target_of
 from everlong.gateway.responses import Call, Responses
 from everlong.gateway.taps import StreamTap, reply_of
-from everlong.store import Store
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from everlong.gateway.routing import Routes
     from everlong.gateway.writing import Writer
-    from everlong.store.database import Database
+    from everlong.store import Store
 
 __all__ = ["Responder"]
 
@@ -40,10 +40,10 @@ _log = logging.getLogger("everlong.gateway")
 class Responder:
     """Requests of the Responses API, of all tenants."""
 
-    def __init__(self, relay: Relay, routes: Routes, database: Database, writer: Writer) -> None:
+    def __init__(self, relay: Relay, routes: Routes, store_of: Callable[[str], Store], writer: Writer) -> None:
         self._relay = relay
         self._routes = routes
-        self._database = database
+        self._store_of = store_of
         self._writer = writer
         self._tenants: dict[str, Responses] = {}
         self._leaving: set[asyncio.Task[dict[str, str]]] = set()
@@ -60,7 +60,9 @@ class Responder:
         except web.HTTPRequestEntityTooLarge:
             said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
             return web.json_response(OPENAI.error(413, said), status=413)
-        known = self._tenants.setdefault(tenant, Responses(Store(self._database, tenant), self._writer))
+        if tenant not in self._tenants:
+            self._tenants[tenant] = Responses(self._store_of(tenant), self._writer)
+        known = self._tenants[tenant]
         call = self._entered(request, body, known)
         route = self._routes.find("openai", call.asked.model) if call else self._routes.default("openai")
         headers = forwarded_headers(request.headers.items())

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from aiohttp import ClientError, web
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.answering import Answering
-from everlong.gateway.dialects import ANTHROPIC, OPENAI, Dialect
+from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
@@ -32,11 +31,13 @@ from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_header
 from everlong.gateway.responding import Responder
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.upkeep import Upkeep
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.writing import Writer
 from everlong.providers.auxiliary import summarizer_for
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
+from everlong.store.opening import redacted_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,6 @@ _log = logging.getLogger("everlong.gateway")
 
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
-_REPLAY_SECONDS = 5.0
 _MOST_WAITING = 256
 """So many turns may wait for the database before clients do."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
@@ -82,7 +82,8 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)), self.metrics)
         self._spool = Spool(spool or data_home() / "gateway-spool")
-        self._responder = Responder(self.relay, routes, database, self._writer)
+        self._upkeep = Upkeep(self._spool, self._store_of)
+        self._responder = Responder(self.relay, routes, self._store_of, self._writer)
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -104,11 +105,11 @@ class Gateway:
     async def start(self) -> None:
         """Get ready."""
         await self.relay.start()
-        self._replaying = asyncio.create_task(self._replay())
+        self._upkeep.start()
 
     async def close(self) -> None:
         """Finish what is under way, and let go of everything."""
-        self._replaying.cancel()
+        self._upkeep.stop()
         await self._room.close()
         if self._background:
             await asyncio.wait(self._background, timeout=10)
@@ -284,18 +285,6 @@ class Gateway:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a turn could not be stored: %s", type(error).__name__)  # what it says may have words in it
 
-    async def _replay(self) -> None:
-        """Store what waits in the spool whenever the database is there."""
-        while True:
-            with suppress(*AWAY):
-                await asyncio.to_thread(self._spool.take_over, self._replay_one)
-                self._spool.retry(self._replay_one)
-            await asyncio.sleep(_REPLAY_SECONDS)
-
-    def _replay_one(self, entry: Spooled) -> None:
-        dialect = next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)
-        Keeper(Store(self.database, entry.tenant), dialect).replayed(entry)
-
     def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
         task = asyncio.get_running_loop().create_task(
@@ -304,10 +293,13 @@ class Gateway:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    def _store_of(self, tenant: str) -> Store:
+        return Store(self.database, tenant, redact=redacted_message if self.settings.store.redact else None)
+
     def _visits_of(self, tenant: str, dialect: Dialect) -> Visits:
         key = (tenant, dialect.name)
         if key not in self._visits:
-            keeper = Keeper(Store(self.database, tenant), dialect)
+            keeper = Keeper(self._store_of(tenant), dialect)
             self._visits[key] = Visits(keeper, self._writer, self._spool)
         return self._visits[key]
 

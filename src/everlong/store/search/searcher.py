@@ -24,6 +24,7 @@ from everlong.store.search.match import Matcher
 from everlong.store.search.query import Mode, Query, normal, read_query, widened
 from everlong.store.search.rank import Candidate, Figures, ranked
 from everlong.store.search.scope import Filters, scope_for
+from everlong.store.search.unindexed import weighed
 from everlong.store.search.upkeep import Upkeep
 from everlong.store.search.walk import BATCH, Order, Walk
 
@@ -137,13 +138,18 @@ class Searcher:
         if walk.query.is_literal:
             return _begun_with_literals(walk, upto)
         found = self.index.ranked(walk.connection, walk.asked, walk.scope, CANDIDATES)
-        waiting = [document for document in walk.pending() if walk.has_words(document) and not walk.leave_out(document)]
+        waiting, figures = weighed(
+            walk.pending(),
+            walk.weights,
+            walk.size,
+            found.frequencies,
+            lambda document: walk.has_words(document) and not walk.leave_out(document),
+        )
         walk.loaded |= {document.seq: document for document in waiting}
         first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
         if not first and not walk.query.is_question:
             _look_for_fragment(walk)
             return Cursor(upto, has_tail=True, is_fragment=True)
-        figures = Figures(walk.size.documents + len(waiting), walk.size.average_length, found.frequencies)
         is_all = found.is_all and len(waiting) <= CANDIDATES
         return Cursor(upto, waiting=tuple(_ranked(walk, first, figures)), has_tail=not is_all)
 

@@ -1,0 +1,63 @@
+"""What the gateway does on the side: store what had to wait for the database, and index what was said for the search.
+
+Both run in threads, a bit at a time, and give way whenever the database is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from everlong.errors import StoreError
+from everlong.gateway.dialects import ANTHROPIC, OPENAI
+from everlong.gateway.keeper import Keeper
+from everlong.gateway.spool import AWAY, Spool, Spooled
+
+if TYPE_CHECKING:
+    from everlong.store import Store
+
+__all__ = ["Upkeep"]
+
+_REPLAY_SECONDS = 5.0
+_INDEX_SECONDS = 1.0
+_AT_ONCE = 100
+"""Messages that are indexed in one transaction, for which others have to wait."""
+
+
+class Upkeep:
+    """Looks after one gateway's database; ``store_of`` opens the store of a tenant."""
+
+    def __init__(self, spool: Spool, store_of: Callable[[str], Store]) -> None:
+        self._spool = spool
+        self._store_of = store_of
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin, in the loop that runs."""
+        self._tasks = [asyncio.create_task(self._replay()), asyncio.create_task(self._index())]
+
+    def stop(self) -> None:
+        """Stop as soon as what is under way is done."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _replay(self) -> None:
+        while True:
+            with suppress(*AWAY):
+                await asyncio.to_thread(self._spool.take_over, self._replay_one)
+                await asyncio.to_thread(self._spool.retry, self._replay_one)
+            await asyncio.sleep(_REPLAY_SECONDS)
+
+    def _replay_one(self, entry: Spooled) -> None:
+        dialect = next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)
+        Keeper(self._store_of(entry.tenant), dialect).replayed(entry)
+
+    async def _index(self) -> None:
+        searcher = self._store_of("local").searcher  # the index is one for all tenants
+        while True:
+            taken = 0
+            with suppress(StoreError, OSError):
+                taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE)
+            await asyncio.sleep(_INDEX_SECONDS / 20 if taken == _AT_ONCE else _INDEX_SECONDS)

@@ -1,0 +1,114 @@
+"""What the gateway keeps, and what it lets a model look up: not more than the settings say, and nothing of it leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from everlong.gateway.recalling import NAMES
+from everlong.testing import Answer, Ask, Call, ModelServer
+from tests.gateway.running import Running, run_gateway
+
+TOOL = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
+
+
+def looks_up(ask: Ask) -> Answer:
+    """Looks up what it is asked for, says what came of it, and calls the client's tool where it is told to."""
+    assert set(ask.tools) >= NAMES
+    if "both" in ask.last_user and not ask.results:
+        calls = [Call("everlong_recall", {"query": "harbour"}, "call_r"), Call("weather", {}, "call_w")]
+        return Answer("Let me see.", calls)
+    if "harbour" in ask.last_user and not ask.results:
+        return Answer("Let me see.", [Call("everlong_recall", {"query": ask.last_user}, "call_r")])
+    return Answer(f"Found: {ask.results[-1][1][:12]}" if ask.results else "Noted.")
+
+
+@pytest.fixture
+def recalling(tmp_path: Path) -> Iterator[tuple[Running, ModelServer]]:
+    settings = {"gateway": {"routes": {"*": {"recall": True}}}}
+    with (
+        ModelServer(looks_up) as model,
+        run_gateway(model.url, str(tmp_path / "gateway.db"), settings=settings) as running,
+    ):
+        yield running, model
+
+
+def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_path: Path) -> None:
+    key = "sk-ant-api03-" + "Zx9Qw8" * 12
+    with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
+        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": f"My key is {key}."}])
+        store = running.store()
+        (turn,) = store.turns.since()
+        (entry,) = store.entries(store.branch(turn.branch))
+    assert key not in str(entry.message)
+    assert "[redacted:" in str(entry.message)
+    assert model.requests[-1].body["messages"][0]["content"] == f"My key is {key}."
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_client_of_openai_hears_nothing_of_a_lookup(
+    recalling: tuple[Running, ModelServer], is_streamed: bool
+) -> None:
+    running, model = recalling
+    client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+    said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
+    said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
+    if is_streamed:
+        chunks = list(client.chat.completions.create(model="m", messages=said, stream=True))
+        deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+        assert not any(delta.tool_calls for delta in deltas)
+        text = "".join(delta.content or "" for delta in deltas)
+        assert [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason] == [
+            "stop"
+        ]
+    else:
+        message = client.chat.completions.create(model="m", messages=said).choices[0].message
+        assert message.tool_calls is None
+        text = message.content or ""
+    assert "Found: Found for" in text
+    assert len(model.requests) == 2
+    assert not model.rejections
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_client_of_anthropic_hears_nothing_of_a_lookup(
+    recalling: tuple[Running, ModelServer], is_streamed: bool
+) -> None:
+    running, model = recalling
+    client = anthropic.Anthropic(base_url=running.url, api_key="made-up", max_retries=0)
+    said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
+    said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
+    if is_streamed:
+        with client.messages.stream(model="claude-sonnet-5", max_tokens=100, messages=said) as stream:
+            message = stream.get_final_message()
+    else:
+        message = client.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said)
+    assert {block.type for block in message.content} == {"text"}
+    assert "Found: Found for" in "".join(getattr(block, "text", "") for block in message.content)
+    assert message.stop_reason == "end_turn"
+    assert len(model.requests) == 2
+    assert not model.rejections
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_beside_a_lookup_the_clients_own_tool_is_called(
+    recalling: tuple[Running, ModelServer], is_streamed: bool
+) -> None:
+    running, model = recalling
+    client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+    asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "both, please"}], "tools": [TOOL]}
+    if is_streamed:
+        chunks = list(client.chat.completions.create(**asked, stream=True))
+        fragments = [part for chunk in chunks for choice in chunk.choices for part in choice.delta.tool_calls or ()]
+        assert {(part.index, part.id) for part in fragments if part.id} == {(0, "call_w")}
+    else:
+        message = client.chat.completions.create(**asked).choices[0].message
+        assert [call.id for call in message.tool_calls or ()] == ["call_w"]
+    assert len(model.requests) == 1
+    assert "everlong" not in str(running.store().turns.reply(next(running.store().turns.since()).id))
