@@ -84,6 +84,7 @@ def test_a_client_of_anthropic_hears_nothing_of_a_lookup(
     client = anthropic.Anthropic(base_url=running.url, api_key="made-up", max_retries=0)
     said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
     said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
+    message: Any
     if is_streamed:
         with client.messages.stream(model="claude-sonnet-5", max_tokens=100, messages=said) as stream:
             message = stream.get_final_message()
