@@ -99,7 +99,7 @@ def opened_database() -> Any:
 
     from everlong.store import open_store  # noqa: PLC0415 - as above
 
-    database: Database = open_store(store_settings()).database
+    database: Database = open_store(store_settings(), waits_for_disk=False).database
     return closing(database)
 
 

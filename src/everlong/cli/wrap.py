@@ -157,7 +157,7 @@ class _Keeping:
     def _database(self) -> Database:
         from everlong.store import open_store  # noqa: PLC0415 - as above
 
-        return open_store(self._store).database
+        return open_store(self._store, waits_for_disk=False).database
 
     def _watch(self) -> None:
         """Take over where the gateway that was found is gone: the program knows no other address."""

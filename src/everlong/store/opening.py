@@ -24,13 +24,16 @@ def default_path() -> Path:
     return data_home() / FILE_NAME
 
 
-def open_store(settings: StoreSettings | None = None, tenant: str = "local") -> Store:
-    """Open the store that the settings of the ``store`` section name; without settings, the user's own."""
+def open_store(settings: StoreSettings | None = None, tenant: str = "local", *, waits_for_disk: bool = True) -> Store:
+    """Open the store that the settings of the ``store`` section name; without settings, the user's own.
+
+    Whoever has what it stores in a journal, too, need not wait for the disk with every commit.
+    """
     if settings is None:
-        return Store(open_database(default_path()), tenant)
+        return Store(open_database(default_path(), waits_for_disk=waits_for_disk), tenant)
     where = settings.url or settings.path or default_path()
     return Store(
-        open_database(where, float(settings.wait_seconds)),
+        open_database(where, float(settings.wait_seconds), waits_for_disk=waits_for_disk),
         tenant,
         redact=redacted_message if settings.redact else None,
     )
