@@ -68,6 +68,7 @@ soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.gateway.endless --turns 5000 --words 5
 	@$(BIN)/python -m bench.gateway.identity
 	@$(BIN)/python -m bench.gateway.fuzz --count 10000
+	@$(BIN)/python -m bench.gateway.load --clients 64 --seconds 600
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
