@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _CARRIED = ("source", "platform", "user", "model", "system_prompt", "origin")
 _ATTEMPTS = 20
 _COLUMNS = (
-    *("id", "tenant", "parent", "branch", "from_depth", "title", "source", "platform", "user", "model"),
-    *("system_prompt", "origin", "started", *TOTALS, "cost"),
+    *("id", "tenant", "parent", "branch", "from_depth", "to_depth", "title", "source", "platform", "user", "model"),
+    *("system_prompt", "origin", "started"),
 )
-"""What a session has when it begins; the totals are 0 then."""
+"""What a session has when it begins, besides totals of 0."""
 
 
 class About(TypedDict, total=False):
@@ -70,7 +70,8 @@ class Sessions:
         self._store = store
         self._database = store.database
         # In plain SQL, because a gateway begins one with every other request.
-        names, marks = ", ".join(f'"{name}"' for name in _COLUMNS), ",".join("?" * len(_COLUMNS))
+        columns = (*_COLUMNS, *TOTALS, "cost")
+        names, marks = ", ".join(f'"{name}"' for name in columns), ",".join("?" * len(columns))
         self._inserted = store.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
@@ -350,7 +351,8 @@ class Sessions:
 
     def _insert(self, connection: Connection, ident: str, started: float, values: dict[str, Any]) -> None:
         row = {"id": ident, "tenant": self._store.tenant, "started": started, **values}
-        self._database.backend.run(connection, self._inserted, tuple(row.get(name, 0) for name in _COLUMNS))
+        totals = (0,) * len(TOTALS)
+        self._database.backend.run(connection, self._inserted, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))
 
     def _end(self, connection: Connection, ident: str, reason: str, now: float, depth: int) -> None:
         connection.execute(
