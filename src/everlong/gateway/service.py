@@ -82,7 +82,7 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)), self.metrics)
         self._spool = Spool(spool or data_home() / "gateway-spool")
-        self._upkeep = Upkeep(self._spool, self._store_of)
+        self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._responder = Responder(self.relay, routes, self._store_of, self._writer)
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: set[asyncio.Task[None]] = set()

@@ -6,11 +6,10 @@ Both run in threads, a bit at a time, and give way whenever the database is away
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from everlong.errors import StoreError
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.keeper import Keeper
 from everlong.gateway.spool import AWAY, Spool, Spooled
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Upkeep"]
 
+_log = logging.getLogger("everlong.gateway")
+
 _REPLAY_SECONDS = 5.0
 _INDEX_SECONDS = 1.0
 _AT_ONCE = 100
@@ -27,11 +28,18 @@ _AT_ONCE = 100
 
 
 class Upkeep:
-    """Looks after one gateway's database; ``store_of`` opens the store of a tenant."""
+    """Looks after one gateway's database.
 
-    def __init__(self, spool: Spool, store_of: Callable[[str], Store]) -> None:
+    Args:
+        spool: the journal.
+        store_of: opens the store of a tenant.
+        is_busy: whether clients are being served, who come first.
+    """
+
+    def __init__(self, spool: Spool, store_of: Callable[[str], Store], is_busy: Callable[[], bool]) -> None:
         self._spool = spool
         self._store_of = store_of
+        self._is_busy = is_busy
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -45,9 +53,13 @@ class Upkeep:
 
     async def _replay(self) -> None:
         while True:
-            with suppress(*AWAY):
+            try:
                 await asyncio.to_thread(self._spool.take_over, self._replay_one)
                 await asyncio.to_thread(self._spool.retry, self._replay_one)
+            except AWAY:
+                pass  # in a moment again
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
+                _log.error("what waits in the journal could not be stored: %s", type(error).__name__)
             await asyncio.sleep(_REPLAY_SECONDS)
 
     def _replay_one(self, entry: Spooled) -> None:
@@ -58,6 +70,11 @@ class Upkeep:
         searcher = self._store_of("local").searcher  # the index is one for all tenants
         while True:
             taken = 0
-            with suppress(StoreError, OSError):
+            try:
                 taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE)
-            await asyncio.sleep(_INDEX_SECONDS / 20 if taken == _AT_ONCE else _INDEX_SECONDS)
+            except AWAY:
+                pass  # as above
+            except Exception as error:  # noqa: BLE001 - the search also looks at what is not indexed
+                _log.error("what was said could not be indexed: %s", type(error).__name__)
+            has_more = taken == _AT_ONCE and not self._is_busy()
+            await asyncio.sleep(_INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
-from everlong.errors import StoreError
+from everlong.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from everlong.store.database import Database
@@ -40,6 +40,7 @@ class Batch:
     @property
     def connection(self) -> Connection | None:
         """The connection that sees what was written; None between two steps."""
+        self._check()
         return None if self._transaction is None else self._transaction.connection
 
     def write(self, work: Callable[[Connection], T], attempts: int, pause: Callable[[int], None]) -> T:
@@ -69,6 +70,8 @@ class Batch:
 
     def commit(self) -> None:
         """Make durable what was written so far."""
+        if self._transaction is not None and self._transaction.connection.invalidated:
+            self._check()
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
@@ -86,9 +89,18 @@ class Batch:
         if self._lost is not None:
             raise self._lost
 
-    def _opened(self) -> Connection:
+    def _check(self) -> None:
+        """Say that the step is lost where its connection is, be it that somebody who only read noticed it."""
+        if self._transaction is not None and self._transaction.connection.invalidated:
+            connection, self._transaction = self._transaction.connection, None
+            where = self._database.backend.where
+            self._lost = StoreUnavailable(f"{where}: the connection was lost while something was stored; try again")
+            connection.close()
         if self._lost is not None:
             raise self._lost
+
+    def _opened(self) -> Connection:
+        self._check()
         if self._transaction is None:
             with self._database.translating():
                 connection = self._database.engine.connect()
