@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.store.server import binaries, postgres
 from hypothesis import settings
 
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
@@ -17,6 +19,19 @@ settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 PARTS: dict[str, dict[str, object]] = tomllib.loads(
     (Path(__file__).parent / "spec_parts.toml").read_text(encoding="utf-8")
 )["parts"]
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server of our own, for whoever needs one; tests part by tenant."""
+    given = os.environ.get("EVERLONG_TEST_POSTGRES")
+    if given:
+        yield given
+    elif binaries() is None:
+        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres) or set EVERLONG_TEST_POSTGRES")
+    else:
+        with postgres() as url:
+            yield url
 
 
 @pytest.fixture(autouse=True)

@@ -21,11 +21,10 @@ from everlong.cli.doctor_setup import EXTRAS
 from everlong.store.versions import HEAD, REVISIONS, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
-from tests.store.conftest import postgres_url
 from tests.store.test_migrations import older
 from tests.testing_server.conftest import Serve, serve
 
-__all__ = ["postgres_url", "serve"]
+__all__ = ["serve"]
 
 ROOT = Path(__file__).parents[2]
 SECRET = "sk-ant-made-up-0123456789abcdef0123"  # noqa: S105 - nobody's

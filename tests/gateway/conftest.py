@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.store.server import binaries, postgres
 
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
@@ -46,18 +44,6 @@ def gateway(model: ModelServer, tmp_path: Path) -> Iterator[Running]:
     """A gateway in front of the model server."""
     with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    given = os.environ.get("EVERLONG_TEST_POSTGRES")
-    if given:
-        yield given
-    elif binaries() is None:
-        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres) or set EVERLONG_TEST_POSTGRES")
-    else:
-        with postgres() as url:
-            yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -11,6 +11,8 @@ import openai
 import pytest
 
 from everlong.gateway.recalling import NAMES
+from everlong.gateway.spool import Spool, Spooled
+from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.gateway.running import Running, run_gateway
 
@@ -49,6 +51,47 @@ def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_
     assert key not in str(entry.message)
     assert "[redacted:" in str(entry.message)
     assert model.requests[-1].body["messages"][0]["content"] == f"My key is {key}."
+
+
+def test_secrets_do_not_lie_in_the_journal_either(
+    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-ant-api03-" + "Zx9Qw8" * 12
+    written: list[Spooled] = []
+    put = Spool.put
+
+    def noted(spool: Spool, entry: Spooled) -> int:
+        written.append(entry)
+        return put(spool, entry)
+
+    monkeypatch.setattr(Spool, "put", noted)
+    with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
+        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        said: list[Any] = [{"role": "user", "content": "hello " * 60}]
+        for words in ("again", f"My key is {key}."):
+            answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
+            said += [{"role": "assistant", "content": answer}, {"role": "user", "content": words}]
+        client.chat.completions.create(model="m", messages=said)
+        running.store()
+    assert len(written) == 3
+    assert "[redacted:" in str(written[-1].messages)
+    assert key not in str(written)
+
+
+def test_without_a_journal_an_answer_waits_for_the_database(
+    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_spool: Spool, _entry: Spooled) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Spool, "put", full)
+    with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
+        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        asked = client.chat.completions.with_raw_response
+        answer = asked.create(model="m", messages=[{"role": "user", "content": "hello"}])
+        assert "not in the journal" in answer.headers["x-everlong-warning"]
+        (turn,) = Store(running.database).turns.since()
+    assert turn.status == "done"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -84,3 +85,17 @@ def test_what_can_never_be_stored_is_put_aside(tmp_path: Path) -> None:
     (aside,) = (tmp_path / FOLDER).glob("*.broken")
     assert "the message that it follows is gone" in aside.read_text()
     assert "body 1" in aside.read_text()
+
+
+def test_half_a_line_on_a_full_disk_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(tmp_path / FOLDER)
+    spool.put(entry(1))
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, data: write(file, data[:20]))
+        with pytest.raises(OSError, match="No space left"):
+            spool.put(entry(2))
+    spool.put(entry(3))
+    (path,) = (tmp_path / FOLDER).glob("*.jsonl")
+    assert [json.loads(line)[2] for line in path.read_text().splitlines()] == ["body 1", "body 3"]
+    assert spool.waiting == 2

@@ -17,7 +17,8 @@ from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import PluginError, TargetUnreachable
 from everlong.model import Message
 from everlong.plugins import checking
-from everlong.plugins.guard import Fault, GuardedEngine, adopt
+from everlong.plugins.engines import adopt
+from everlong.plugins.guard import Fault, GuardedEngine
 from everlong.plugins.running import Failed, Overrun, Runner, time_of_others
 from everlong.store import views
 
@@ -262,7 +263,9 @@ def test_a_property_that_raises_is_as_good_as_none() -> None:
 
     engine = guarded(Raising())
     engine.update_from_response({"prompt_tokens": 50})
-    assert (engine.compression_count, engine.last_prompt_tokens) == (0, 50)
+    engine.update_from_response({"prompt_tokens": 60})
+    assert (engine.compression_count, engine.last_prompt_tokens) == (0, 60)
+    assert [fault.text for fault in engine.faults] == ["raised RuntimeError when compression_count was read"]
 
 
 @pytest.mark.parametrize("offered", [5, ["x"], [{"description": "nameless"}], {"name": "not a list"}])

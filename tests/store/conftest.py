@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.store.server import binaries, postgres
 
 from everlong.store import Store
 from everlong.store.database import Database, open_database
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    given = os.environ.get("EVERLONG_TEST_POSTGRES")
-    if given:
-        yield given
-    elif binaries() is None:
-        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres) or set EVERLONG_TEST_POSTGRES")
-    else:
-        with postgres() as url:
-            yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"], scope="session")

@@ -25,7 +25,7 @@ from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.marking import marked
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.passing import Passing, header_text
-from everlong.gateway.raw import Broken
+from everlong.gateway.raw import Broken, dumped, meant
 from everlong.gateway.recalling import Lookup, looked_up, offered
 from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, target_of
 from everlong.gateway.responding import Responder
@@ -252,23 +252,33 @@ class Gateway:
             task = passing.visits.finish(visit, ended)
         except OSError as problem:  # no journal: then the answer has to wait for the database
             passing.warning = header_text(f"not in the journal: {problem}")
+            await self._finish_in_store(passing, visit, ended)
             return
         self._background.add(task)
         task.add_done_callback(self._finished)
         if self._writer.waiting > _MOST_WAITING:  # the database is slower than the clients
             await asyncio.wait([task])
 
+    async def _finish_in_store(self, passing: Passing, visit: Visit, ended: Ended) -> None:
+        try:
+            await passing.visits.finish_in_store(visit, ended)
+        except (EverlongError, OSError) as problem:
+            passing.warning = header_text(f"neither in the journal nor in the database: {problem}")
+            _log.error("a turn could not be stored: %s", type(problem).__name__)
+
     async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
         """Keep a request of a conversation that could not even be looked up."""
+        store = passing.visits.keeper.store
+        body = meant(plain(passing.body, passing.encoding))
         entry = Spooled(
-            tenant=passing.visits.keeper.store.tenant,
+            tenant=store.tenant,
             api=passing.dialect.name,
-            body=plain(passing.body, passing.encoding).decode("utf-8", "replace"),
+            body=dumped(store.cleaned(body)).decode(),
             at=None,
             messages=[],
-            model=None,
+            model=str(body.get("model") or "") or None,
             hint=hint_of(passing.request.headers),
-            reply=ended.message,
+            reply=None if ended.message is None else store.cleaned(ended.message),
             usage=ended.usage,
             status=ended.status,
             error=ended.error,

@@ -8,6 +8,7 @@ aside, not thrown away.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
@@ -72,7 +73,9 @@ class Spool:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         line = dumped(list(entry)) + b"\n"
-        os.write(self._file, line)
+        if os.write(self._file, line) != len(line):  # the disk is full; half a line would spoil the next one
+            os.ftruncate(self._file, self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._size += len(line)
         self._number += 1
         self._waiting[self._number] = None

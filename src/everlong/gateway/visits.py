@@ -126,20 +126,23 @@ class Visits:
     def finish(self, visit: Visit, ended: Ended) -> asyncio.Task[None]:
         """Write down what became of a request, and see to it that it gets into the store.
 
-        It is in the journal when this returns, so that nobody has to wait for what it returns.
+        It is in the journal when this returns, so that nobody has to wait for what it returns; `OSError` says that the
+        journal cannot be written.
         """
         entry = self._spooled(visit, ended)
-        return asyncio.ensure_future(self._finished(visit, ended, self._spool.put(entry), entry))
+        return asyncio.ensure_future(self._journaled(visit, ended, self._spool.put(entry), entry))
 
-    async def _finished(self, visit: Visit, ended: Ended, number: int, entry: Spooled) -> None:
+    async def finish_in_store(self, visit: Visit, ended: Ended) -> None:
+        """Store what became of a request, without the journal; it is there when this returns."""
+        if visit.turn is None:
+            await self._store(visit, ended)
+            return
+        turn = await visit.turn
+        await self._writer.submit(lambda: self.keeper.finished(turn, ended), visit.line.branch.id, can_wait=True)
+
+    async def _journaled(self, visit: Visit, ended: Ended, number: int, entry: Spooled) -> None:
         try:
-            if visit.turn is None:
-                await self._store(visit, ended)
-            else:
-                turn = await visit.turn
-                await self._writer.submit(
-                    lambda: self.keeper.finished(turn, ended), visit.line.branch.id, can_wait=True
-                )
+            await self.finish_in_store(visit, ended)
         except AWAY:
             self._spool.keep(number, entry)
         except Exception as error:
@@ -161,15 +164,16 @@ class Visits:
 
     def _spooled(self, visit: Visit, ended: Ended) -> Spooled:
         at = visit.line.branch if visit.new is None else visit.new.at
+        clean = self.keeper.store.cleaned  # what may not be stored may not lie in a file either
         return Spooled(
             tenant=self.keeper.store.tenant,
             api=self.keeper.dialect.name,
             body=None,
             at=(at.id, at.head.hex(), at.depth),
-            messages=[] if visit.new is None else visit.new.messages,
+            messages=[] if visit.new is None else [clean(message) for message in visit.new.messages],
             model=visit.model or None,
             hint=visit.hint,
-            reply=ended.message,
+            reply=None if ended.message is None else clean(ended.message),
             usage=ended.usage,
             status=ended.status,
             error=ended.error,

@@ -213,7 +213,8 @@ def _contained(engine: ContextEngine) -> ContextEngine:
     """An engine that cannot break a turn; one that is not built in runs behind a guard."""
     if isinstance(engine, ContextCompressor):
         return engine
-    from everlong.plugins.guard import GuardedEngine, adopt  # noqa: PLC0415 - only those with another engine load it
+    from everlong.plugins.engines import adopt  # noqa: PLC0415 - only those with another engine load it
+    from everlong.plugins.guard import GuardedEngine  # noqa: PLC0415 - as above
 
     own = adopt(engine)
     return GuardedEngine(own, lambda: ContextCompressor(own.context_length or 128_000), warn=_log.warning)

@@ -16,7 +16,7 @@ from everlong.context import ContextEngine
 from everlong.errors import PluginError
 from everlong.memory.contain import described
 
-__all__ = ["REQUIRED", "EngineMaker", "engine_class", "is_engine", "made_engine", "missing_methods"]
+__all__ = ["REQUIRED", "EngineMaker", "adopt", "engine_class", "is_engine", "made_engine", "missing_methods"]
 
 EngineMaker: TypeAlias = Callable[..., ContextEngine]
 """Makes an engine; called with ``context_length`` where it takes that, else with nothing."""
@@ -36,6 +36,17 @@ def missing_methods(offered: object) -> list[str]:
 def is_engine(offered: object) -> bool:
     """Whether an object can be used as an engine."""
     return not inspect.isclass(offered) and not missing_methods(offered)
+
+
+def adopt(engine: object) -> ContextEngine:
+    """The object as an engine, whatever its base class; a `PluginError` names what it lacks."""
+    missing = missing_methods(engine)
+    if missing:
+        raise PluginError(
+            f"{type(engine).__name__} is no context engine: it has no {', '.join(missing)}; "
+            "see `everlong.context.ContextEngine` for what an engine has"
+        )
+    return engine  # type: ignore[return-value]  # the guard calls nothing else without looking first
 
 
 def engine_class(module: ModuleType, wanted: str) -> type[ContextEngine] | None:

@@ -17,13 +17,15 @@ _LIMITS = ("threshold_tokens", "context_length", "protect_first_n", "protect_las
 FIGURES = (*_COUNTS, *_LIMITS, "threshold_percent")
 
 
-def figures_of(engine: object) -> dict[str, Any]:
-    """The figures that make sense; one that is missing, raises or is no number is left out."""
+def figures_of(engine: object) -> tuple[dict[str, Any], dict[str, Exception]]:
+    """The figures that make sense, and what was raised where one was read; one that is no number is left out."""
     found: dict[str, Any] = {}
+    raised: dict[str, Exception] = {}
     for name in FIGURES:
         try:
             value = getattr(engine, name, None)
-        except Exception:  # noqa: BLE001, S112 - a property that raises tells nothing, and the usual figure counts
+        except Exception as error:  # noqa: BLE001 - told by whoever asked; the usual figure counts
+            raised[name] = error
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - NaN
             continue
@@ -31,7 +33,7 @@ def figures_of(engine: object) -> dict[str, Any]:
             found[name] = max(0, int(value))  # some hosts write -1 for "not known yet"
         elif value > 0:
             found[name] = value if name == "threshold_percent" else int(value)
-    return found
+    return found, raised
 
 
 def name_of(engine: object) -> str:

@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport, ContextCompressor, ContextEngine
-from everlong.errors import PluginError, TargetUnreachable
+from everlong.errors import TargetUnreachable
 from everlong.model import Message
 from everlong.plugins.checking import Unusable, as_kept, checked_output, given_list
-from everlong.plugins.engines import missing_methods
 from everlong.plugins.faults import CONSEQUENCES, Fault, FaultKind
 from everlong.plugins.figures import (
     FIGURES,
@@ -38,7 +37,7 @@ from everlong.plugins.figures import (
 from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.running import Failed, Overrun, Runner
 
-__all__ = ["Fault", "FaultKind", "GuardedEngine", "adopt", "compressor_of", "compressors_in"]
+__all__ = ["Fault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in"]
 
 T = TypeVar("T")
 
@@ -47,17 +46,6 @@ _TOLERANCE = 1.01
 """A result that is a little longer by our count may be shorter by the engine's."""
 _FULL = 0.85
 """An engine may leave a list as it is, for as long as this much of the window is not reached."""
-
-
-def adopt(engine: object) -> ContextEngine:
-    """The object as an engine, whatever its base class; a `PluginError` names what it lacks."""
-    missing = missing_methods(engine)
-    if missing:
-        raise PluginError(
-            f"{type(engine).__name__} is no context engine: it has no {', '.join(missing)}; "
-            "see `everlong.context.ContextEngine` for what an engine has"
-        )
-    return engine  # type: ignore[return-value]  # the guard calls nothing else without looking first
 
 
 def compressor_of(engine: ContextEngine) -> ContextCompressor | None:
@@ -111,6 +99,8 @@ class GuardedEngine(ContextEngine):
         self._warn = warn
         self._record = record
         self._told: set[FaultKind] = set()
+        self._unread: set[str] = set()
+        """Figures that could not be read, each of which is told once."""
         self._report: CompactionReport | None = None
         self._name = type(engine).__name__
         self._name = self._tried("name", lambda: name_of(engine), lambda: self._name)
@@ -132,7 +122,9 @@ class GuardedEngine(ContextEngine):
         if self.is_off:
             return otherwise()
         try:
-            value, figures = self._runner.call(lambda: self._worked(work), self.check if method == "compress" else None)
+            value, (figures, raised) = self._runner.call(
+                lambda: self._worked(work), self.check if method == "compress" else None
+            )
         except Overrun as overrun:
             self.is_off = True
             self._fault("time", method, f"did not come back from {method}() in time: {overrun}")
@@ -147,9 +139,13 @@ class GuardedEngine(ContextEngine):
                 self._fault("raised", method, f"raised {type(error).__name__} in {method}(): {error}", error)
             return otherwise()
         self._take(figures)
+        for name, problem in raised.items():
+            if name not in self._unread:
+                self._unread.add(name)
+                self._fault("raised", name, f"raised {type(problem).__name__} when {name} was read", problem)
         return value
 
-    def _worked(self, work: Callable[[], T]) -> tuple[T, dict[str, Any]]:
+    def _worked(self, work: Callable[[], T]) -> tuple[T, tuple[dict[str, Any], dict[str, Exception]]]:
         with running_in(self.host):
             return work(), figures_of(self.inner)
 
