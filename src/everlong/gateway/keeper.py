@@ -17,12 +17,12 @@ from everlong.gateway.raw import Read, Span, read_body
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
-from everlong.store.turns import storable
+from everlong.store.turns import Past, storable
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
     from everlong.gateway.spool import Spooled
-    from everlong.model import Message
+    from everlong.model import Message, Trace
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Store
     from everlong.store.turns import End
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Added", "Ended", "Keeper", "first_answer"]
 
 PLATFORM = "gateway"
+_MOST_SESSIONS = 10_000
+"""Sessions that are known without a question."""
 
 _SESSION = "SELECT id, origin FROM session WHERE tenant = ? AND branch = ? AND ended IS NULL ORDER BY started DESC"
 
@@ -41,6 +43,8 @@ class Added:
     messages: list[Message]
     branches: list[Branch]
     """After each entry; the branch's number is that of the conversation that they follow."""
+    trace: Trace
+    """The chain over the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,19 @@ class Ended:
         """What it used."""
         return None if self.reply is None else self.reply.usage.to_dict()
 
+    def past(self, line: Line, model: str | None, began: float) -> Past:
+        """The whole turn."""
+        return Past(
+            self.message,
+            model=model,
+            session=line.session,
+            usage=self.usage,
+            cost=self.cost,
+            status=self.status,
+            error=self.error,
+            began=began,
+        )
+
 
 class Keeper:
     """Keeps the conversations of one tenant that come in by one API."""
@@ -76,6 +93,8 @@ class Keeper:
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
         self.dialect = dialect
+        self._sessions: dict[tuple[int, str | None], str] = {}
+        """Sessions by their branch and the client's name for them, as far as they were asked for lately."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -96,7 +115,7 @@ class Keeper:
         for count in counts:
             end = trace.ends[count - 1] if count else 0
             branches.append(Branch(number, trace.ids[end - 1] if end else start.id, start.depth + end))
-        return Added(messages, branches)
+        return Added(messages, branches, trace)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -149,19 +168,14 @@ class Keeper:
             turn, ended.message, usage=ended.usage, cost=ended.cost, status=ended.status, error=ended.error
         )
 
-    def recorded(self, line: Line, model: str | None, ended: Ended, began: float | None = None) -> int:
-        """Store a request that is over already."""
-        return self.store.turns.whole(
-            line.branch,
-            ended.message,
-            model=model,
-            session=line.session,
-            usage=ended.usage,
-            cost=ended.cost,
-            status=ended.status,
-            error=ended.error,
-            began=began,
-        )
+    def recorded(self, line: Line, past: Past) -> int:
+        """Store a request that is over already; the number of its turn."""
+        return self.store.turns.whole(line.branch, past)
+
+    def followed(self, line: Line, at: Branch, new: Added, past: Past) -> tuple[Branch, int] | None:
+        """Store what a conversation has gone on by, with its turn; None where it has gone on in another way as well."""
+        view = line.view.view_id if line.view is not None else None
+        return self.store.turns.follow(at, new.messages, past, view=view, known=new.trace)
 
     def replayed(self, entry: Spooled) -> None:
         """Store what had to wait for the database."""
@@ -179,17 +193,17 @@ class Keeper:
         if self._first(known, branch.id, branch.depth, entry.began) is not None:
             return  # it was stored, and only the journal did not hear of it
         is_second = any(one.message["role"] == "assistant" for one in self.store.entries(branch) if one.id is not None)
-        self.store.turns.whole(
-            branch,
+        past = Past(
             entry.reply,
             model=entry.model,
             session=self.session(branch, entry.model, entry.hint, is_second=is_second),
             usage=entry.usage,
+            cost=entry.cost,
             status=entry.status,  # type: ignore[arg-type]  # as it was written
             error=entry.error,
             began=entry.began,
-            cost=entry.cost,
         )
+        self.store.turns.whole(branch, past)
 
     def session(self, at: Branch, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
         """The session of a conversation; begun where it has none and somebody has answered in it.
@@ -198,12 +212,36 @@ class Keeper:
         """
         if not is_second:
             return None
+        found = self.known_session(at, hint)
+        if found is None:
+            about: dict[str, Any] | None = {"client_session": hint} if hint else None
+            found = self.store.sessions.started(
+                at, platform=PLATFORM, model=storable(model), origin=about, from_depth=0
+            )
+            self._sessions[at.id, hint] = found
+        return found
+
+    def known_session(self, at: Branch, hint: str | None) -> str | None:
+        """The session of a conversation, if it has one."""
+        found = self._sessions.get((at.id, hint))
+        if found is not None:
+            return found
         for ident, origin in self._all(_SESSION, self.store.tenant, at.id):
             known = json.loads(origin).get("client_session") if origin else None
             if hint is None or known is None or known == hint:
+                if len(self._sessions) >= _MOST_SESSIONS:
+                    self._sessions.clear()
+                self._sessions[at.id, hint] = str(ident)
                 return str(ident)
-        about: dict[str, Any] | None = {"client_session": hint} if hint else None
-        return self.store.sessions.started(at, platform=PLATFORM, model=storable(model), origin=about, from_depth=0)
+        return None
+
+    def forget_session(self, at: Branch, hint: str | None) -> None:
+        """Ask for the session of a conversation the next time: a compaction may have begun another one."""
+        self._sessions.pop((at.id, hint), None)
+
+    def forget_sessions(self) -> None:
+        """Ask for all of them the next time: what was begun may not have been stored."""
+        self._sessions.clear()
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +257,7 @@ class Keeper:
         done = self.store.compact(line.branch, engine, occasion, roll_over=line.session, **options)
         if done.child is not None:
             line.session = done.child
+            self.forget_session(line.branch, line.hint)
         line.view = applied_view(self.store, self.dialect, line)
         return done
 

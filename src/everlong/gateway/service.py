@@ -109,7 +109,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Finish what is under way, and let go of everything."""
-        self._upkeep.stop()
+        await self._upkeep.close()
         await self._room.close()
         if self._background:
             await asyncio.wait(self._background, timeout=10)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
@@ -23,6 +24,7 @@ _log = logging.getLogger("everlong.gateway")
 
 _REPLAY_SECONDS = 5.0
 _INDEX_SECONDS = 1.0
+_LAST_SECONDS = 10.0
 _AT_ONCE = 100
 """Messages that are indexed in one transaction, for which others have to wait."""
 
@@ -41,18 +43,27 @@ class Upkeep:
         self._store_of = store_of
         self._is_busy = is_busy
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_over = asyncio.Event()
 
     def start(self) -> None:
         """Begin, in the loop that runs."""
         self._tasks = [asyncio.create_task(self._replay()), asyncio.create_task(self._index())]
 
-    def stop(self) -> None:
-        """Stop as soon as what is under way is done."""
+    async def close(self) -> None:
+        """Stop; what is under way comes to its end first, because it uses the database."""
+        self._is_over.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
         for task in self._tasks:
             task.cancel()
 
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_over.wait()
+
     async def _replay(self) -> None:
-        while True:
+        while not self._is_over.is_set():
             try:
                 await asyncio.to_thread(self._spool.take_over, self._replay_one)
                 await asyncio.to_thread(self._spool.retry, self._replay_one)
@@ -60,7 +71,7 @@ class Upkeep:
                 pass  # in a moment again
             except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
                 _log.error("what waits in the journal could not be stored: %s", type(error).__name__)
-            await asyncio.sleep(_REPLAY_SECONDS)
+            await self._pause(_REPLAY_SECONDS)
 
     def _replay_one(self, entry: Spooled) -> None:
         dialect = next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)
@@ -68,7 +79,7 @@ class Upkeep:
 
     async def _index(self) -> None:
         searcher = self._store_of("local").searcher  # the index is one for all tenants
-        while True:
+        while not self._is_over.is_set():
             taken = 0
             try:
                 taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE)
@@ -77,4 +88,4 @@ class Upkeep:
             except Exception as error:  # noqa: BLE001 - the search also looks at what is not indexed
                 _log.error("what was said could not be indexed: %s", type(error).__name__)
             has_more = taken == _AT_ONCE and not self._is_busy()
-            await asyncio.sleep(_INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)
+            await self._pause(_INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)

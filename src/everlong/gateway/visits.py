@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.gateway.hints import hint_in
-from everlong.gateway.keeper import Ended, first_answer
+from everlong.gateway.keeper import Added, Ended, first_answer
 from everlong.gateway.lines import Applied, Line, Lines
 from everlong.gateway.raw import Read, read_body, read_more
 from everlong.gateway.spool import AWAY, Spool, Spooled
@@ -37,10 +37,14 @@ _MOVING = 4
 
 
 class _New(NamedTuple):
-    """What a request adds to a conversation."""
+    """What a request adds to a conversation, and where."""
 
     at: Branch
-    messages: list[Message]
+    added: Added
+
+    @property
+    def messages(self) -> list[Message]:
+        return self.added.messages
 
 
 class _Stored(NamedTuple):
@@ -104,7 +108,7 @@ class Visits:
         if place.number >= len(place.line.ends) - _MOVING:
             self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
         self.lines.keep(body, line, {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch})
-        visit = Visit(body, read, line, hint, _New(place.branch, added.messages))
+        visit = Visit(body, read, line, hint, _New(place.branch, added))
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
 
@@ -183,8 +187,15 @@ class Visits:
 
     def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> _Stored:
         """In the writer's thread."""
-        line, keeper = visit.line, self.keeper
+        line, keeper, model = visit.line, self.keeper, visit.model or None
         branch, view = line.branch, line.view
+        if new is not None and ended is not None:
+            line.session = keeper.known_session(new.at, visit.hint) if line.answered else None
+            if line.session is not None or not line.answered:
+                followed = keeper.followed(line, new.at, new.added, ended.past(line, model, visit.began))
+                if followed is not None:  # which is the rule
+                    line.branch, turn = followed
+                    return _Stored(turn, view)
         if new is not None:
             at = keeper.owned(new.at) if new.at.depth else new.at
             if at is None:  # what it follows is not stored, or not yet
@@ -194,23 +205,24 @@ class Visits:
             shown = keeper.view_in_force(branch)
             if branch.id != line.branch.id or shown != (view.view_id if view is not None else None):
                 # It goes on apart from where it came from, or another replica has compacted it meanwhile.
-                line.branch, line.session = branch, None
+                line.branch = branch
+                keeper.forget_session(branch, visit.hint)
                 view = applied_view(keeper.store, keeper.dialect, line)
         line.branch = branch
-        model = visit.model or None
-        if line.session is None:
-            line.session = keeper.session(branch, model, visit.hint, is_second=line.answered > 0)
+        line.session = keeper.session(branch, model, visit.hint, is_second=line.answered > 0)
         if ended is None:
             return _Stored(keeper.begun(line, model), view)
-        return _Stored(keeper.recorded(line, model, ended, visit.began), view)
+        return _Stored(keeper.recorded(line, ended.past(line, model, visit.began)), view)
 
     async def _settled(self, stored: asyncio.Future[_Stored], visit: Visit, new: _New | None) -> int:
         try:
             turn, view = await stored
         except AWAY:
             visit.new, visit.turn = new, None  # its view goes on to hold
+            self.keeper.forget_sessions()
             raise
         except BaseException:
+            self.keeper.forget_sessions()
             self.lines.forget(visit.line)  # the next request finds out where it stands
             raise
         if new is not None:

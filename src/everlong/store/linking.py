@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import Connection
 
 from everlong.store.echo import is_echo
-from everlong.store.paths import Segment, segments_to
+from everlong.store.paths import UPWARDS, Segment, segments_of
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -44,13 +44,18 @@ class Linker:
             f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
             " WHERE reply IS NOT NULL AND echo_node IS NULL ORDER BY id DESC LIMIT ?"
         )
-        self._forked = sql("SELECT parent, fork_depth FROM branch WHERE id = ?")
+        self._upwards = sql(UPWARDS)
+        self._here = sql(
+            "SELECT id, reply FROM turn WHERE branch = ? AND depth = ? AND node = ? AND reply IS NOT NULL"
+            " AND echo_node IS NULL"
+        )
+        self._digest = sql("SELECT digest FROM node WHERE id = ?")
         self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
         self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
 
     def link(self, connection: Connection, at: Branch) -> int:
         """Link replies with the messages on the way to a place that repeat them; how many were found."""
-        path = self._path(connection, at)
+        path = segments_of(self._run(connection, self._upwards, (at.id,)).fetchall(), at.depth)
         count = 0
         for waiting in self._waiting(connection, path, at.depth):
             echo = self._echo_of(connection, waiting, path)
@@ -59,11 +64,18 @@ class Linker:
                 count += 1
         return count
 
-    def _path(self, connection: Connection, at: Branch) -> list[Segment]:
-        row = self._run(connection, self._forked, (at.id,)).fetchone()
-        if row is not None and row[0] is None:  # most branches are no forks, and the answer is plain
-            return [Segment(at.id, min(row[1], at.depth), at.depth, is_last=True)]
-        return segments_to(connection, at.id, at.depth)
+    def link_next(self, connection: Connection, at: Branch, ident: bytes) -> None:
+        """Link the replies to requests that end at a place with a message that follows it, where it repeats them.
+
+        The same as `link`, without a look at what came before the place.
+        """
+        waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
+        if not waiting:
+            return
+        row = self._run(connection, self._digest, (ident,)).fetchone()
+        for turn, reply in waiting if row is not None else ():
+            if self._repeats(connection, bytes(row[0]), bytes(reply)):
+                self._run(connection, self._linked, (ident, turn))
 
     def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
         found: list[_Waiting] = []
@@ -87,7 +99,11 @@ class Linker:
         before = bytes(parent) if parent is not None else self._store.chain.root().id
         if before != turn.node:  # the turn was on a stretch that this path does not take
             return None
-        if digest == turn.reply:
-            return ident
-        values = self._store.reader.values(connection, [digest, turn.reply])
-        return ident if is_echo(self._store.chain, values[turn.reply], values[digest]) else None
+        return ident if self._repeats(connection, digest, turn.reply) else None
+
+    def _repeats(self, connection: Connection, message: bytes, reply: bytes) -> bool:
+        """Whether a stored message repeats a stored reply."""
+        if message == reply:
+            return True
+        values = self._store.reader.values(connection, [message, reply])
+        return is_echo(self._store.chain, values[reply], values[message])

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, literal, select
+from sqlalchemy import Connection, bindparam, select, text
 
 from everlong.model import Message
 from everlong.store.content import value_of
 from everlong.store.database import Database
 from everlong.store.forgotten import PLACEHOLDER, read_stub
-from everlong.store.schema import branch, content
+from everlong.store.schema import content
 
 
 class Segment(NamedTuple):
@@ -39,28 +39,31 @@ class Entry(NamedTuple):
     forgotten: bool
 
 
-def _upwards() -> Select[Any]:
-    columns = (branch.c.id, branch.c.parent, branch.c.fork_depth)
-    first = select(*columns, literal(0).label("up")).where(branch.c.id == bindparam("number"))
-    chain = first.cte("chain", recursive=True)
-    above = select(*columns, chain.c.up + 1).where(branch.c.id == chain.c.parent)
-    return select(chain.union_all(above)).order_by("up")
-
+UPWARDS = (
+    "WITH RECURSIVE chain(id, parent, fork_depth, up) AS (SELECT id, parent, fork_depth, 0 FROM branch WHERE id = ?"
+    " UNION ALL SELECT b.id, b.parent, b.fork_depth, chain.up + 1 FROM branch b JOIN chain ON b.id = chain.parent)"
+    " SELECT id, parent, fork_depth FROM chain ORDER BY up"
+)
+"""A branch and those that it forked from, nearest first; plain SQL, because it is run with every turn."""
 
 # Made once: to put a statement together takes several times as long as to run it.
-_UPWARDS = _upwards()
+_UPWARDS = text(UPWARDS.replace("?", ":number"))
 _VALUES = select(content).where(content.c.digest.in_(bindparam("wanted", expanding=True)))
 
 
 def segments_to(connection: Connection, number: int, depth: int) -> list[Segment]:
     """The stretches from the first message to a depth on a branch, in order."""
-    rows = connection.execute(_UPWARDS, {"number": number}).all()
+    return segments_of(connection.execute(_UPWARDS, {"number": number}).all(), depth)
+
+
+def segments_of(rows: Sequence[Sequence[Any]], depth: int) -> list[Segment]:
+    """The stretches on branches, of which the rows are given as `UPWARDS` finds them."""
     found: list[Segment] = []
     high = depth
-    for row in rows:
-        if row.fork_depth < high or row.parent is None or not found:
-            found.append(Segment(row.id, min(row.fork_depth, high), high, is_last=not found))
-        high = min(high, row.fork_depth)
+    for ident, parent, fork_depth in rows:
+        if fork_depth < high or parent is None or not found:
+            found.append(Segment(ident, min(fork_depth, high), high, is_last=not found))
+        high = min(high, fork_depth)
     return found[::-1]
 
 

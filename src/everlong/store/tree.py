@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -73,12 +74,13 @@ class Aside(NamedTuple):
     blob: Blob
 
 
-class _Locked(NamedTuple):
+class Locked(NamedTuple):
     """A branch that nobody else can change before the transaction ends."""
 
     head: bytes
     view_id: int | None
     preamble: bytes | None
+    fork_depth: int
 
 
 @dataclass(slots=True)
@@ -101,6 +103,11 @@ class Request:
 
     def __post_init__(self) -> None:
         self.trace = self.known or self.chain.trace(map(self.clean, self.messages), self.start)
+
+    def end(self, number: int) -> Branch:
+        """Where the list comes to its end on a branch."""
+        ids = self.trace.ids
+        return Branch(number, ids[-1] if ids else self.start.id, self.start.depth + len(ids))
 
     def asides_at(self, depth: int) -> list[Aside]:
         """The messages without identity directly after a depth."""
@@ -198,7 +205,8 @@ class Recorder:
             "INSERT INTO branch (tenant, parent, fork_depth, head, head_depth, view_id, epoch, preamble, ext_id, ts)"
             " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
-        self._locked = sql("SELECT head, view_id, preamble FROM branch WHERE id = ?") + database.backend.lock
+        seen = "SELECT head, view_id, preamble, fork_depth FROM branch WHERE id = ?"
+        self._locked = sql(seen) + database.backend.lock
         self._owner = sql("SELECT branch FROM node WHERE id = ?")
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
@@ -212,10 +220,23 @@ class Recorder:
         connection: Connection,
     ) -> Branch:
         """Store additions after a match; `TryAgain` where another process was there first."""
-        at = self._locked_branch(connection, match)
+        return self.add_at(self.locked(connection, match), request, match, additions, now, connection)
+
+    def add_at(
+        self,
+        at: Locked | None,
+        request: Request,
+        match: Match,
+        additions: Sequence[tuple[Addition, list[Aside]]],
+        now: float,
+        connection: Connection,
+        also: Sequence[tuple[Blob, list[bytes]]] = (),
+    ) -> Branch:
+        """Store additions after a match whose branch is locked, and other contents with them."""
         is_head = at is not None and at.head == match.id
         first = request.asides_at(match.depth)
         if not additions and not is_head and match.branch is not None:
+            self.add_contents(connection, request.chain.tenant, list(also))
             return Branch(match.branch, match.id, match.depth)
         if is_head and match.branch is not None:
             number = match.branch
@@ -225,7 +246,7 @@ class Recorder:
             if match.branch is not None and match.depth == request.start.depth:
                 first = self._taken_along(connection, match, number, first)
         asides = [*first, *(aside for _, following in additions for aside in following)]
-        blobs = [*((made.blob, made.blocks) for made, _ in additions), *((aside.blob, []) for aside in asides)]
+        blobs = [*((made.blob, made.blocks) for made, _ in additions), *((aside.blob, []) for aside in asides), *also]
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
             blobs.append((request.preamble, []))
             connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
@@ -257,16 +278,17 @@ class Recorder:
         self._run(connection, self._pending, (number, match.depth, last.depth))
         return Branch(number, last.id, last.depth)
 
-    def _locked_branch(self, connection: Connection, match: Match) -> _Locked | None:
+    def locked(self, connection: Connection, match: Match) -> Locked | None:
+        """The branch of a match, of which nobody else gets hold now; None before the first message."""
         if match.branch is None:
             return None
         row = self._run(connection, self._locked, (match.branch,)).fetchone()
         if row is None:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
-        head, view_id, preamble = row
-        return _Locked(bytes(head), view_id, None if preamble is None else bytes(preamble))
+        head, view_id, preamble, fork_depth = row
+        return Locked(bytes(head), view_id, None if preamble is None else bytes(preamble), fork_depth)
 
-    def _fork(self, connection: Connection, request: Request, match: Match, at: _Locked | None, now: float) -> int:
+    def _fork(self, connection: Connection, request: Request, match: Match, at: Locked | None, now: float) -> int:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
         parent = match.branch
         if parent is not None and match.depth:  # a place may be named by any branch that leads through it
@@ -277,6 +299,15 @@ class Recorder:
             *(inherited_view(connection, shown, match.depth), 0, preamble, request.ext_id, now),
         )
         return int(self._run(connection, self._branch, values).fetchone()[0])
+
+    def has(self, connection: Connection, request: Request, number: int) -> bool:
+        """Whether a branch has all of a request, which has to be nothing but messages with identity."""
+        ends = request.trace.ends
+        if any(before == end for before, end in pairwise((0, *ends))):
+            return False
+        last = request.trace.ids[-1] if ends else request.start.id
+        row = self._run(connection, self._owner, (last,)).fetchone()
+        return row is not None and row[0] == number
 
     def add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
         """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""

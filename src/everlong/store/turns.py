@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message, checked_messages
+from everlong.model import Message, Trace, checked_messages
 from everlong.store.compact import view_for
 from everlong.store.content import Blob, blob, encoded
+from everlong.store.database import TryAgain
 from everlong.store.linking import Linker
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import turn
 from everlong.store.session import TOTALS, usage_totals
-from everlong.store.tree import Branch
+from everlong.store.tree import Branch, Match, Request
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -73,6 +74,21 @@ class Turn:
     echo_node: bytes | None = None
     """The reply as a message of the conversation, once the client has sent it back."""
     ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A turn that is over: what it was asked of, and what became of it."""
+
+    reply: Message | None = None
+    model: str | None = None
+    session: str | None = None
+    usage: Mapping[str, Any] | None = None
+    cost: float = 0.0
+    status: End = "done"
+    error: str | None = None
+    began: float | None = None
+    """Seconds since 1970; now, if not given."""
 
 
 class Turns:
@@ -140,17 +156,15 @@ class Turns:
         """
         if status not in get_args(End):
             raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(End))}")
-        said = None if reply is None else self._store.cleaned(checked_messages([reply])[0])
-        held = None if said is None else blob(self._store.tenant, encoded(said))
-        blocks = [] if said is None else self._store.chain.trace([said]).blocks
+        contents = self._held(reply)
+        held = contents[0][0] if contents else None
 
         def work(connection: Connection) -> Turn:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
                 _check_same_end(row, held, status)
                 return _turn(row)
-            if held is not None:
-                self._store.recorder.add_contents(connection, self._store.tenant, [(held, blocks)])
+            self._store.recorder.add_contents(connection, self._store.tenant, contents)
             told = None if usage is None else json.dumps(dict(usage), default=str)
             ended = replace(
                 _turn(row),
@@ -169,45 +183,65 @@ class Turns:
 
         return self._database.write(work)
 
-    def whole(  # noqa: PLR0913 - what `begin` and `finish` take together
-        self,
-        at: Branch,
-        reply: Message | None = None,
-        *,
-        model: str | None = None,
-        session: str | None = None,
-        usage: Mapping[str, Any] | None = None,
-        cost: float = 0.0,
-        status: End = "done",
-        error: str | None = None,
-        began: float | None = None,
-    ) -> int:
+    def whole(self, at: Branch, past: Past) -> int:
         """Store a turn that is over already, as `begin` and `finish` would; its number."""
-        said = None if reply is None else self._store.cleaned(checked_messages([reply])[0])
-        held = None if said is None else blob(self._store.tenant, encoded(said))
-        blocks = [] if said is None else self._store.chain.trace([said]).blocks
-        told = None if usage is None else json.dumps(dict(usage), default=str)
+        held = self._held(past.reply)
 
         def work(connection: Connection) -> int:
-            tenant, now = self._store.tenant, time.time()
-            row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
+            row = self._run(connection, self._branch, (at.id, self._store.tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
-            view_id, preamble = row
-            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
-            if held is not None:
-                self._store.recorder.add_contents(connection, tenant, [(held, blocks)])
-            values = (
-                *(tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id, preamble),
-                *(storable(model), status, storable(error), told, cost, None if held is None else held.digest),
-                *(now if began is None else began, now),
-            )
-            ident = int(self._run(connection, self._over, values).fetchone()[0])
-            self._grow(connection, session, usage, cost)
-            return ident
+            self._store.recorder.add_contents(connection, self._store.tenant, held)
+            return self._insert(connection, at, past, held, *row)
 
         return self._database.write(work)
+
+    def follow(
+        self, at: Branch, messages: list[Message], past: Past, *, view: int | None, known: Trace | None = None
+    ) -> tuple[Branch, int] | None:
+        """Store messages at the end of a branch and the turn in which they were sent, in one step.
+
+        Args:
+            at: where the conversation stood.
+            messages: what was said since.
+            past: the turn, which ends with them.
+            view: the view that the conversation is known under.
+            known: the chain over the messages, where it is known.
+
+        Returns:
+            Where the conversation stands, and the number of the turn. None, and nothing stored, where the branch has
+            gone on differently or has another view: `Store.append` and `whole` find out what to do then.
+        """
+        store, now = self._store, time.time()
+        count = len(messages)
+        said = checked_messages(messages)
+        request = Request(
+            store.chain, at.node, said, [now] * count, [None] * count, at.id, clean=store.cleaned, known=known
+        )
+        additions = list(request.additions(at.depth))
+        held = self._held(past.reply)
+        match = Match(at.id, at.head, at.depth)
+
+        def work(connection: Connection) -> tuple[Branch, int] | None:
+            branch = store.recorder.locked(connection, match)
+            if branch is None or branch.view_id != view or branch.fork_depth >= at.depth:
+                return None
+            if branch.head == at.head:
+                end = store.recorder.add_at(branch, request, match, additions, now, connection, held)
+            elif store.recorder.has(connection, request, at.id):  # said before in just these words
+                end = request.end(at.id)
+                store.recorder.add_contents(connection, store.tenant, held)
+            else:
+                return None
+            if additions:
+                self._linker.link_next(connection, at, additions[0][0].id)
+            return end, self._insert(connection, end, past, held, branch.view_id, branch.preamble)
+
+        try:
+            return self._database.write(work)
+        except TryAgain:
+            return None
 
     def get(self, ident: int) -> Turn:
         """A turn by its number."""
@@ -252,6 +286,35 @@ class Turns:
         return self._database.write(lambda connection: self._linker.link(connection, at))
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
+
+    def _held(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
+        """A reply as it is stored, with the hashes of its blocks; nothing where there is none."""
+        if reply is None:
+            return []
+        said = self._store.cleaned(checked_messages([reply])[0])
+        return [(blob(self._store.tenant, encoded(said)), self._store.chain.trace([said]).blocks)]
+
+    def _insert(
+        self,
+        connection: Connection,
+        at: Branch,
+        past: Past,
+        held: list[tuple[Blob, list[bytes]]],
+        view_id: int | None,
+        preamble: bytes | None,
+    ) -> int:
+        """A turn that is over, whose reply is stored."""
+        now = time.time()
+        shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
+        told = None if past.usage is None else json.dumps(dict(past.usage), default=str)
+        values = (
+            *(self._store.tenant, past.session, at.id, at.head, at.depth, None if shown is None else shown.id),
+            *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
+            *(held[0][0].digest if held else None, now if past.began is None else past.began, now),
+        )
+        ident = int(self._run(connection, self._over, values).fetchone()[0])
+        self._grow(connection, past.session, past.usage, past.cost)
+        return ident
 
     def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
         if session is not None:
