@@ -55,7 +55,7 @@ class Talk:
         self._messages = [{"role": "system", "content": f"You are helpful. Client {name}."}]
         while sum(len(message["content"]) for message in self._messages) < size - 300:
             self._messages += [
-                {"role": "user", "content": f"{len(self._messages)}: {words}"},
+                {"role": "user", "content": f"{name}, {len(self._messages)}: {words}"},
                 {"role": "assistant", "content": f"As to {len(self._messages)}: {words}"},
             ]
         self._size = len(self._messages)

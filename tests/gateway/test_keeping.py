@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,13 @@ import anthropic
 import openai
 import pytest
 
+from everlong.errors import StoreUnavailable
+from everlong.gateway.keeper import Keeper
 from everlong.gateway.recalling import NAMES
 from everlong.gateway.spool import Spool, Spooled
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
+from everlong.testing.server import Fault
 from tests.gateway.running import Running, run_gateway
 
 TOOL = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
@@ -76,6 +81,45 @@ def test_secrets_do_not_lie_in_the_journal_either(
     assert len(written) == 3
     assert "[redacted:" in str(written[-1].messages)
     assert key not in str(written)
+
+
+@pytest.mark.parametrize("failing", ["appended", "begun", "finished"])
+def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
+    monkeypatch.setattr("everlong.gateway.visits._PATIENCE", 0.0)
+    real, is_away = getattr(Keeper, failing), threading.Event()
+    with (
+        ModelServer(faults=lambda _: Fault("slow", seconds=0.1)) as model,
+        run_gateway(model.url, str(tmp_path / "gateway.db")) as running,
+    ):
+
+        def away(keeper: Keeper, *given: Any) -> Any:
+            if not is_away.is_set():
+                return real(keeper, *given)
+            while failing != "finished" and not running.gateway._spool.waiting:  # until the answer is there
+                time.sleep(0.01)
+            is_away.clear()
+            raise StoreUnavailable("the server is away")
+
+        monkeypatch.setattr(Keeper, failing, away)
+        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        said: list[Any] = [{"role": "user", "content": "hello " * 60}]
+        answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
+        said += [{"role": "assistant", "content": answer}, {"role": "user", "content": "and then?"}]
+        is_away.set()
+        client.chat.completions.create(model="m", messages=said)
+        while running.gateway._spool.waiting:
+            time.sleep(0.01)
+        store = running.store()
+        first, second = store.turns.since()
+        is_put_aside = any(running.gateway._spool._folder.glob("*.broken"))
+        told = [entry.message["content"] for entry in store.entries(store.branch(second.branch))]
+    assert not is_away.is_set()
+    assert (first.status, second.status) == ("done", "done")
+    assert told == [one["content"] for one in said]
+    assert not is_put_aside
 
 
 def test_without_a_journal_an_answer_waits_for_the_database(

@@ -158,9 +158,9 @@ class Keeper:
         row = self._first("SELECT branch FROM node WHERE id = ? AND tenant = ?", at.head, self.store.tenant)
         return None if row is None else Branch(row[0], at.head, at.depth)
 
-    def begun(self, line: Line, model: str | None) -> int:
-        """Say that a request goes out; the number of its turn."""
-        return self.store.turns.begin(line.branch, model=model, session=line.session).id
+    def begun(self, line: Line, model: str | None, began: float) -> int:
+        """Say that a request has gone out; the number of its turn."""
+        return self.store.turns.begin(line.branch, model=model, session=line.session, began=began).id
 
     def finished(self, turn: int, ended: Ended) -> None:
         """Say what became of it."""
@@ -189,9 +189,18 @@ class Keeper:
             if at is None:
                 raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
             branch = self.appended(at, entry.messages)
-        known = "SELECT 1 FROM turn WHERE branch = ? AND depth = ? AND ts = ?"
-        if self._first(known, branch.id, branch.depth, entry.began) is not None:
-            return  # it was stored, and only the journal did not hear of it
+        known = "SELECT id, status FROM turn WHERE branch = ? AND depth = ? AND ts = ?"
+        if (row := self._first(known, branch.id, branch.depth, entry.began)) is not None:
+            if row[1] == "open":  # it was begun, and what came of it was not stored
+                self.store.turns.finish(
+                    row[0],
+                    entry.reply,
+                    usage=entry.usage,
+                    cost=entry.cost,
+                    status=entry.status,  # type: ignore[arg-type]  # as it was written
+                    error=entry.error,
+                )
+            return
         is_second = any(one.message["role"] == "assistant" for one in self.store.entries(branch) if one.id is not None)
         past = Past(
             entry.reply,

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientError, web
 
@@ -85,7 +85,7 @@ class Gateway:
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._responder = Responder(self.relay, routes, self._store_of, self._writer)
         self._visits: dict[tuple[str, str], Visits] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Future[Any]] = set()
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
 
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
@@ -249,15 +249,15 @@ class Gateway:
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
         try:
-            task = passing.visits.finish(visit, ended)
+            stored = passing.visits.finish(visit, ended)
         except OSError as problem:  # no journal: then the answer has to wait for the database
             passing.warning = header_text(f"not in the journal: {problem}")
             await self._finish_in_store(passing, visit, ended)
             return
-        self._background.add(task)
-        task.add_done_callback(self._finished)
+        self._background.add(stored)
+        stored.add_done_callback(self._finished)
         if self._writer.waiting > _MOST_WAITING:  # the database is slower than the clients
-            await asyncio.wait([task])
+            await asyncio.wait([stored])
 
     async def _finish_in_store(self, passing: Passing, visit: Visit, ended: Ended) -> None:
         try:
@@ -290,9 +290,10 @@ class Gateway:
         except OSError as error:
             passing.warning = header_text(f"lost: {error}")
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+    def _finished(self, stored: asyncio.Future[Any]) -> None:
+        self._background.discard(stored)
+        error = None if stored.cancelled() else stored.exception()
+        if error is not None and not isinstance(error, AWAY):  # those are in the journal, for later
             _log.error("a turn could not be stored: %s", type(error).__name__)  # what it says may have words in it
 
     def _abandon(self, passing: Passing) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.gateway.hints import hint_in
 from everlong.gateway.keeper import Added, Ended, first_answer
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.keeper import Keeper
     from everlong.gateway.writing import Writer
-    from everlong.model import Message
     from everlong.store.tree import Branch
 
 __all__ = ["Visit", "Visits"]
@@ -42,10 +42,6 @@ class _New(NamedTuple):
     at: Branch
     added: Added
 
-    @property
-    def messages(self) -> list[Message]:
-        return self.added.messages
-
 
 class _Stored(NamedTuple):
     turn: int
@@ -61,7 +57,9 @@ class Visit:
     line: Line
     hint: str | None = None
     new: _New | None = None
-    """What has to be stored; None where it is."""
+    """What has to be stored; None where it is, or is about to be."""
+    about_to: _New | None = None
+    """What is about to be stored."""
     turn: asyncio.Future[int] | None = None
     """The number of its turn, once it is begun."""
     began: float = field(default_factory=time.time)
@@ -127,31 +125,34 @@ class Visits:
         """Store a request before anything has come of it."""
         return visit.turn if visit.turn is not None else self._store(visit, None)
 
-    def finish(self, visit: Visit, ended: Ended) -> asyncio.Task[None]:
+    def finish(self, visit: Visit, ended: Ended) -> asyncio.Future[Any]:
         """Write down what became of a request, and see to it that it gets into the store.
 
         It is in the journal when this returns, so that nobody has to wait for what it returns; `OSError` says that the
         journal cannot be written.
         """
         entry = self._spooled(visit, ended)
-        return asyncio.ensure_future(self._journaled(visit, ended, self._spool.put(entry), entry))
+        number = self._spool.put(entry)
+        stored = self.finish_in_store(visit, ended)
+        stored.add_done_callback(partial(self._journaled, number, entry))
+        return stored
 
-    async def finish_in_store(self, visit: Visit, ended: Ended) -> None:
-        """Store what became of a request, without the journal; it is there when this returns."""
+    def finish_in_store(self, visit: Visit, ended: Ended) -> asyncio.Future[Any]:
+        """Store what became of a request, without the journal; done when it is there."""
         if visit.turn is None:
-            await self._store(visit, ended)
-            return
-        turn = await visit.turn
-        await self._writer.submit(lambda: self.keeper.finished(turn, ended), visit.line.branch.id, can_wait=True)
+            return self._store(visit, ended)
+        return asyncio.ensure_future(self._finished_later(visit, visit.turn, ended))
 
-    async def _journaled(self, visit: Visit, ended: Ended, number: int, entry: Spooled) -> None:
-        try:
-            await self.finish_in_store(visit, ended)
-        except AWAY:
+    async def _finished_later(self, visit: Visit, turn: asyncio.Future[int], ended: Ended) -> None:
+        number = await turn
+        await self._writer.submit(lambda: self.keeper.finished(number, ended), visit.line.branch.id, can_wait=True)
+
+    def _journaled(self, number: int, entry: Spooled, stored: asyncio.Future[Any]) -> None:
+        error = None if stored.cancelled() else stored.exception()
+        if stored.cancelled() or isinstance(error, AWAY):
             self._spool.keep(number, entry)
-        except Exception as error:
+        elif isinstance(error, Exception):
             self._spool.put_aside(number, entry, error)
-            raise
         else:
             self._spool.done(number)
 
@@ -160,21 +161,24 @@ class Visits:
             visit.timer.cancel()
             visit.timer = None
         new, visit.new = visit.new, None
+        visit.about_to = new
         stored = self._writer.submit(
             lambda: self._stored(visit, new, ended), visit.line.branch.id, can_wait=ended is not None
         )
-        visit.turn = asyncio.ensure_future(self._settled(stored, visit, new))
-        return visit.turn
+        visit.turn = turn = stored.get_loop().create_future()
+        stored.add_done_callback(partial(self._settle, visit, new, turn))
+        return turn
 
     def _spooled(self, visit: Visit, ended: Ended) -> Spooled:
-        at = visit.line.branch if visit.new is None else visit.new.at
+        new = visit.new or visit.about_to  # which may still fail
+        at = visit.line.branch if new is None else new.at
         clean = self.keeper.store.cleaned  # what may not be stored may not lie in a file either
         return Spooled(
             tenant=self.keeper.store.tenant,
             api=self.keeper.dialect.name,
             body=None,
             at=(at.id, at.head.hex(), at.depth),
-            messages=[] if visit.new is None else [clean(message) for message in visit.new.messages],
+            messages=[] if new is None else [clean(message) for message in new.added.messages],
             model=visit.model or None,
             hint=visit.hint,
             reply=None if ended.message is None else clean(ended.message),
@@ -201,7 +205,7 @@ class Visits:
             if at is None:  # what it follows is not stored, or not yet
                 branch = keeper.opened(read_body(visit.body, "messages"), visit.hint)[0].branch
             else:
-                branch = keeper.appended(at, new.messages)
+                branch = keeper.appended(at, new.added.messages)
             shown = keeper.view_in_force(branch)
             if branch.id != line.branch.id or shown != (view.view_id if view is not None else None):
                 # It goes on apart from where it came from, or another replica has compacted it meanwhile.
@@ -211,20 +215,29 @@ class Visits:
         line.branch = branch
         line.session = keeper.session(branch, model, visit.hint, is_second=line.answered > 0)
         if ended is None:
-            return _Stored(keeper.begun(line, model), view)
+            return _Stored(keeper.begun(line, model, visit.began), view)
         return _Stored(keeper.recorded(line, ended.past(line, model, visit.began)), view)
 
-    async def _settled(self, stored: asyncio.Future[_Stored], visit: Visit, new: _New | None) -> int:
-        try:
-            turn, view = await stored
-        except AWAY:
-            visit.new, visit.turn = new, None  # its view goes on to hold
+    def _settle(
+        self, visit: Visit, new: _New | None, turn: asyncio.Future[int], stored: asyncio.Future[_Stored]
+    ) -> None:
+        """Say what became of a request's storing to whoever waits for it."""
+        error = None if stored.cancelled() else stored.exception()
+        visit.about_to = None
+        if stored.cancelled() or error is not None:
             self.keeper.forget_sessions()
-            raise
-        except BaseException:
-            self.keeper.forget_sessions()
-            self.lines.forget(visit.line)  # the next request finds out where it stands
-            raise
-        if new is not None:
-            visit.line.view = view
-        return turn
+            if isinstance(error, AWAY):
+                visit.new, visit.turn = new, None  # its view goes on to hold
+            else:
+                self.lines.forget(visit.line)  # the next request finds out where it stands
+        elif new is not None:
+            visit.line.view = stored.result().view
+        if turn.cancelled():
+            return
+        if error is not None:
+            turn.set_exception(error)
+            turn.exception()  # seen, whether somebody waits for it or not
+        elif stored.cancelled():
+            turn.cancel()
+        else:
+            turn.set_result(stored.result().turn)

@@ -118,8 +118,10 @@ class Turns:
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
         self._grown = sql(f"UPDATE session SET {grown} WHERE id = ? AND tenant = ?")  # noqa: S608 - our own names
 
-    def begin(self, at: Branch, *, model: str | None = None, session: str | None = None) -> Turn:
-        """Say that a request is about to be sent from a place in the tree; durable when this returns.
+    def begin(
+        self, at: Branch, *, model: str | None = None, session: str | None = None, began: float | None = None
+    ) -> Turn:
+        """Say that a request is sent from a place in the tree, now or at another moment; durable when this returns.
 
         Replies that earlier turns got and that lead to this place are linked with their turns.
         """
@@ -133,10 +135,10 @@ class Turns:
             view_id, preamble = row
             shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
             sent_under = None if shown is None else shown.id
-            began, named = time.time(), storable(model)
-            values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, began)
+            moment, named = time.time() if began is None else began, storable(model)
+            values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, moment)
             ident = int(self._run(connection, self._begun, values).fetchone()[0])
-            return Turn(ident, session, at.id, at.head, at.depth, sent_under, named, began)
+            return Turn(ident, session, at.id, at.head, at.depth, sent_under, named, moment)
 
         return self._database.write(work)
 
