@@ -42,6 +42,8 @@ class Applied:
     """Entries in whose place something else stands, system entries counted."""
     data: bytes
     """What stands there, entries with commas between them."""
+    ends: tuple[int, ...]
+    """Where each of these entries ends in it."""
     note: str | None
     """What is added to the system prompt."""
     edits: dict[int, bytes] = field(default_factory=dict)

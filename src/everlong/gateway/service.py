@@ -199,10 +199,10 @@ class Gateway:
         provider = passing.route.provider
         if provider == "custom" and passing.dialect.name == "anthropic":
             provider = "anthropic"  # whoever speaks this API takes its markers
-        sent = visit.sent(passing.dialect)
+        draft = visit.draft(passing.dialect)
         if passing.route.recalls:
-            sent = offered(passing.dialect, sent)
-        sent = marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
+            draft = offered(passing.dialect, draft)
+        sent = marked(visit.line, draft, visit.model, provider, self.settings.prompt_caching)
         return passing.body if sent == visit.body else sent
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.hints import hint_in
 from everlong.gateway.keeper import Ended, first_answer
 from everlong.gateway.lines import Applied, Line, Lines
@@ -69,11 +70,15 @@ class Visit:
         return str(self.read.field("model") or "")
 
     def sent(self, dialect: Dialect) -> bytes:
-        """The body as it goes upstream, by the view in force."""
-        view = self.line.view
-        if view is None or view.covers > len(self.line.ends):
-            return self.body
-        return with_view(self.body, self.read, dialect, self.line, view)
+        """The body by the view in force."""
+        return self.draft(dialect).body
+
+    def draft(self, dialect: Dialect) -> Draft:
+        """The same, with the places of what stands in it."""
+        line = self.line
+        if line.view is None or line.view.covers > len(line.ends):
+            return draft_of(self.body, self.read, line.ends)
+        return with_view(self.body, self.read, dialect, line, line.view)
 
 
 class Visits:
