@@ -149,6 +149,11 @@ class Gateway:
         """Pass on a request of the Responses API."""
         return await self._responder.respond(request, tenant)
 
+    async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
+        """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
+        visits = self._visits.get((tenant, dialect.name))
+        return body if visits is None else await visits.peek(body)
+
     async def _enter(self, passing: Passing) -> None:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
         request, dialect = passing.request, passing.dialect

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.views import Piece
 
-__all__ = ["applied_view", "with_view"]
+__all__ = ["applied_view", "moved_view", "with_view"]
 
 
 def applied_view(store: Store, dialect: Dialect, line: Line) -> Applied | None:
@@ -86,6 +87,23 @@ def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Appli
     changes += ((begin, after, data), *_edited(line, view.edits))
     ends += _moved(line, view, ends[-1] - after)
     return draft_of(body, read, line.ends).changed(changes, ends)
+
+
+def moved_view(line: Line, to: Line) -> Applied | None:
+    """The view of a conversation for another body that says the same; None where that one has no cut at its end."""
+    if line.view is None:
+        return None
+    numbers = {number: _number_at(to, line.depths[number]) for number in (line.view.covers - 1, *line.view.edits)}
+    covers = numbers[line.view.covers - 1]
+    if covers is None:
+        return None
+    edits = {at: data for number, data in line.view.edits.items() if (at := numbers[number]) is not None}
+    return replace(line.view, covers=covers + 1, edits=edits)
+
+
+def _number_at(line: Line, depth: int) -> int | None:
+    number = bisect_left(line.depths, depth)
+    return number if number < len(line.depths) and line.depths[number] == depth else None
 
 
 def _moved(line: Line, view: Applied, shift: int) -> Iterator[int]:

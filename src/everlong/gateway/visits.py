@@ -17,9 +17,9 @@ from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.hints import hint_in
 from everlong.gateway.keeper import Ended, first_answer
 from everlong.gateway.lines import Applied, Line, Lines
-from everlong.gateway.raw import Read, read_body, read_more
+from everlong.gateway.raw import Broken, Read, read_body, read_more
 from everlong.gateway.spool import AWAY, Spool, Spooled
-from everlong.gateway.views import applied_view, with_view
+from everlong.gateway.views import applied_view, moved_view, with_view
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
@@ -121,6 +121,23 @@ class Visits:
         visit = Visit(body, read, line, named)
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
+
+    async def peek(self, body: bytes) -> bytes:
+        """A body by the view that would be in force for it, as far as its conversation is in memory; leaves no trace.
+
+        Such a body comes by another way and begins with other fields, so its messages tell, and not its bytes.
+        """
+        if not self.lines.has_view:
+            return body
+        read = read_body(body, "messages")
+        try:
+            line, added = await asyncio.to_thread(self.keeper.glanced, read)
+        except Broken:
+            return body
+        known = (self.lines.at(branch.head) for branch in reversed(added.branches))
+        place = next((found for found in known if found is not None), None)
+        view = None if place is None else moved_view(place.line.cut(place.number, place.branch), line)
+        return body if view is None else with_view(body, read, self.keeper.dialect, line, view).body
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
