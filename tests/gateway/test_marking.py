@@ -16,7 +16,7 @@ from everlong.config import PromptCachingSettings
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.inserting import NotAdded, added
 from everlong.gateway.lines import Applied, Line
-from everlong.gateway.marking import marked
+from everlong.gateway.marking import Marking
 from everlong.gateway.raw import read_body, spliced
 from everlong.gateway.recalling import NAMES, answered_lookups, offered
 from everlong.gateway.views import with_view
@@ -60,7 +60,7 @@ def test_a_marked_body_says_what_the_strategy_says_in_the_clients_own_bytes(
     request: dict[str, Any], rng: random.Random, strategy: str
 ) -> None:
     body = odd(request, rng).encode()
-    sent = marked(line(), draft(body), MODEL, "anthropic", settings(strategy))
+    sent = Marking(settings(strategy)).marked(line(), draft(body), MODEL, "anthropic")
     cache = PromptCache(MODEL, "anthropic", settings=settings(strategy), warn=lambda _: None)
     assert json.loads(sent) == cache.apply(json.loads(body))
     assert unmarked(sent) == body
@@ -68,20 +68,25 @@ def test_a_marked_body_says_what_the_strategy_says_in_the_clients_own_bytes(
         assert sent != body
 
 
-@given(REQUESTS, RNG)
-def test_a_conversation_that_goes_on_is_marked_as_the_strategy_goes_on(
-    request: dict[str, Any], rng: random.Random
+@given(REQUESTS, RNG, st.sampled_from([0, 10_000_000]))
+def test_a_conversation_that_goes_on_is_marked_as_the_strategy_goes_on_however_much_is_remembered(
+    request: dict[str, Any], rng: random.Random, most: int
 ) -> None:
     at, cache = (
         line(),
         PromptCache(MODEL, "anthropic", settings=settings("ledger"), clock=lambda: 0, warn=lambda _: None),
     )
-    messages = request["messages"]
+    marking = Marking(settings("ledger"), most_bytes=most)
+    messages, other = request["messages"], line()
     for count in range(1, len(messages) + 1):
         body = odd({**request, "messages": messages[:count]}, rng).encode()
-        sent = marked(at, draft(body), MODEL, "anthropic", settings("ledger"))
+        sent = marking.marked(at, draft(body), MODEL, "anthropic")
         assert json.loads(sent) == cache.apply(json.loads(body))
         assert unmarked(sent) == body
+        marking.marked(other, draft(body), MODEL, "anthropic")
+        if not rng.randrange(3):  # it was refused
+            at.cache.forget()  # type: ignore[union-attr]
+            cache.forget()
 
 
 @given(REQUESTS, RNG, st.sampled_from([ANTHROPIC, OPENAI]))
@@ -96,7 +101,7 @@ def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
     assert {**json.loads(sent.body), "tools": tools[:-2]} == {"tools": [], **json.loads(body)}
     at = next(at for at in range(len(body) + 1) if body[at:] and sent.body[: at + 1] != body[: at + 1])
     assert sent.body.endswith(body[at:])
-    both = marked(line(), sent, MODEL, "anthropic", settings("ledger"))
+    both = Marking(settings("ledger")).marked(line(), sent, MODEL, "anthropic")
     assert unmarked(both) == sent.body
 
 

@@ -22,7 +22,7 @@ from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
-from everlong.gateway.marking import marked
+from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, dumped, meant
@@ -84,6 +84,7 @@ class Gateway:
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._responder = Responder(self.relay, routes, self._store_of, self._writer)
+        self._marking = Marking(settings.prompt_caching)
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -207,7 +208,7 @@ class Gateway:
         draft = visit.draft(passing.dialect)
         if passing.route.recalls:
             draft = offered(passing.dialect, draft)
-        sent = marked(visit.line, draft, visit.model, provider, self.settings.prompt_caching)
+        sent = self._marking.marked(visit.line, draft, visit.model, provider)
         return passing.body if sent == visit.body else sent
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
