@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,3 +85,18 @@ def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"prompt_caching\.prefix_ttl .* must be 5m, 1h, or null"):
         PromptCache(MODEL, settings={"prefix_ttl": "10m"})
     assert PromptCache(MODEL, settings=PromptCachingSettings(prefix_ttl="1h")).settings.prefix_ttl == "1h"
+
+
+@pytest.mark.parametrize("immutable", [False, True])
+def test_what_was_marked_stays_known_when_the_words_are_let_go(immutable: bool) -> None:
+    messages = [system(), user("go " * 3_000), *step(1), *step(2)]
+    kept = PromptCache(MODEL, "anthropic", clock=lambda: 0, immutable=immutable)
+    left = PromptCache(MODEL, "anthropic", clock=lambda: 0, immutable=immutable)
+    for count in range(2, len(messages) + 1):
+        assert left.apply_to_messages(messages[:count]) == kept.apply_to_messages(messages[:count])
+        left.let_go()
+        left.touch()
+        if count == 4:  # it was refused
+            left.forget()
+            kept.forget()
+    assert left.last == (kept.last and replace(kept.last, kept_blocks=0))

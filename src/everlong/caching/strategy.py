@@ -122,6 +122,8 @@ class _Sent(NamedTuple):
     end: bytes
     marked: tuple[int, ...]
     placement: Placement
+    prefixes: tuple[bytes, ...]
+    """The hashes of the prefixes that end with its markers."""
 
     def is_repeated(self, end: bytes, marked: Sequence[int]) -> bool:
         """Whether a request is this one once more, as it came or as it was sent."""
@@ -153,6 +155,7 @@ class PromptCache:
         count: counts a text's tokens; only the least size of a cached prompt depends on it.
         clock: seconds; any clock that all requests share.
         warn: told once about prompts that are too short to be cached; a Python warning by default.
+        immutable: say that nobody changes a request after it was given, so that no copies of it are kept.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a host may know otherwise
@@ -166,6 +169,7 @@ class PromptCache:
         count: Count = rough_count,
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] | None = None,
+        immutable: bool = False,
     ) -> None:
         self.settings = caching_values(settings)
         self.session_id = session_id
@@ -176,6 +180,7 @@ class PromptCache:
         self._tell = warn or (lambda text: warnings.warn(text, stacklevel=5))
         self._sessions: dict[tuple[Provider, str], _Session] = {}
         self._warned: set[str] = set()
+        self._immutable = immutable
         self.choice = self._choose(model)
 
     def _choose(self, model: str) -> Choice:
@@ -248,7 +253,7 @@ class PromptCache:
             is_cold=held is None or held < view.head,
             kept_blocks=view.kept,
         )
-        session.last = _Sent(end, tuple(view.marked), placement)
+        session.last = _Sent(end, tuple(view.marked), placement, tuple(view.chain[mark.at] for mark in marks))
         return placement
 
     def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[Mark]:
@@ -320,17 +325,25 @@ class PromptCache:
     def touch(self, now: float | None = None) -> None:
         """Note that the last request was sent once more, by a ping or a retry, which keeps what it marked."""
         session, now = self._session(), self._clock() if now is None else now
-        if session.last is not None:
+        if session.last is not None and session.view.chain:
             self._record(session, session.last.placement, now)
 
     def forget(self) -> None:
         """Take back what the last request noted, because it failed before the provider read it."""
         session = self._session()
         if session.last is not None:
-            for mark in session.last.placement.marks:
-                session.ledger.entries.pop(session.view.chain[mark.at], None)
+            for prefix in session.last.prefixes:
+                session.ledger.entries.pop(prefix, None)
             session.known = [at for at in session.known if session.ledger.is_known(session.view.chain[at])]
             session.last = None
+
+    def let_go(self) -> None:
+        """Give back the memory that the last request takes, and read the next one anew.
+
+        What was marked stays known; only `is_cold` cannot tell before the next request.
+        """
+        for key, session in self._sessions.items():
+            session.view, session.known = self._view(key), []
 
     @property
     def ledger(self) -> Ledger:
@@ -340,8 +353,11 @@ class PromptCache:
     def _session(self) -> _Session:
         key = (self.choice.provider, self._model)
         if key not in self._sessions:
-            self._sessions[key] = _Session(RequestView(f"{key[0]}/{key[1]}", self._count))
+            self._sessions[key] = _Session(self._view(key))
         return self._sessions[key]
+
+    def _view(self, key: tuple[Provider, str]) -> RequestView:
+        return RequestView(f"{key[0]}/{key[1]}", self._count, immutable=self._immutable)
 
 
 def _ttl(value: str | None) -> Ttl:

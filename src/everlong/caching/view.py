@@ -43,7 +43,7 @@ class RequestView:
     ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens.
     """
 
-    def __init__(self, root: str, count: Count = rough_count) -> None:
+    def __init__(self, root: str, count: Count = rough_count, *, immutable: bool = False) -> None:
         self.blocks: list[Block] = []
         self.chain: list[bytes] = []
         self.sizes: list[int] = []
@@ -60,6 +60,7 @@ class RequestView:
         self._had_images = False
         self._root = link(b"", root.encode("utf-8", "surrogatepass"))
         self._count = count
+        self._immutable = immutable
         self._layout: Layout | None = None
         self._front: tuple[Any, ...] = ()
         self._front_size = 0
@@ -80,7 +81,7 @@ class RequestView:
         switches = switches_of(body)
         if self._layout is None or not _equal([front], [self._front]):
             self._rebuild(body, layout, messages, leading)
-            self._front = copy.deepcopy(front)
+            self._front = front if self._immutable else copy.deepcopy(front)
         else:
             self._grow(messages, layout, leading)
         self._switches, stale = switches, self._switches != switches
@@ -115,7 +116,8 @@ class RequestView:
         for message in messages:
             at = len(self._messages)
             self._messages.append(message)
-            self._copies.append(_copied(message))
+            if not self._immutable:
+                self._copies.append(_copied(message))
             self._starts.append(len(self.blocks))
             added = message_blocks(at, message, layout, self._count, leads=at < leading)
             for place, block in enumerate(added, len(self.blocks)):
@@ -135,7 +137,7 @@ class RequestView:
         same = min(len(old), len(messages))
         if not _equal(old if len(old) == same else old[:same], messages[:same]):  # nearly always pointers only
             same = _first_difference(old, messages, same)
-        for start, stop in self._to_compare(same):
+        for start, stop in () if self._immutable else self._to_compare(same):
             if not _equal(self._copies[start:stop], messages[start:stop]):
                 found = _first_difference(self._copies[start:stop], messages[start:stop], stop - start)
                 same = min(same, start + found)

@@ -111,13 +111,14 @@ class _Endpoints:
         return answered(upstream, data, {})
 
     async def count_tokens(self, request: web.Request, account: Account) -> web.StreamResponse:
-        """What the upstream counts; where it has no such endpoint, our own count."""
+        """What the upstream counts in what would be sent to it; where it has no such endpoint, our own count."""
         body = await request.read()
         try:
             account.model = str(read_body(body, "messages").field("model") or "")
         except Broken:
             return await self.other(request, account)  # the upstream says what is wrong with it
         route = self._gateway.routes.find(ANTHROPIC.name, account.model)
+        body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
         if not self._counting.lacks(route.base_url):
             upstream, data = await whole_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
             if upstream.status not in {404, 405, 501}:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from everlong.errors import EverlongError
-from everlong.gateway.raw import Broken, Read, dumped
+from everlong.gateway.raw import Broken, Change, Read, dumped
 from everlong.model import Message, is_system, with_part_appended
 from everlong.providers.anthropic_api import AnthropicGathering
 from everlong.providers.anthropic_request import anthropic_reply
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from everlong.providers.base import Event, Reply
     from everlong.providers.client import Gathering
 
-__all__ = ["ANTHROPIC", "OPENAI", "Change", "Dialect"]
-
-Change = tuple[int, int, bytes]
-"""A stretch of a body, and what stands there instead."""
+__all__ = ["ANTHROPIC", "OPENAI", "Dialect"]
 
 
 class Dialect(ABC):
@@ -52,7 +49,9 @@ class Dialect(ABC):
         """Messages, without system messages, as entries of a body."""
 
     @abstractmethod
-    def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
         """A note after the system prompt: the leading system entries with it, or a change of a field."""
 
     @abstractmethod
@@ -90,8 +89,10 @@ class _OpenAI(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return _unmarked(sendable(messages))
 
-    def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
-        del read
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
+        del body, read
         if not leading:
             return None, None
         return [*leading[:-1], with_part_appended(leading[-1], note)], None
@@ -138,14 +139,18 @@ class _Anthropic(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return _unmarked(sendable(to_anthropic(messages)[1]))
 
-    def noted(self, read: Read, leading: Sequence[Any], note: str) -> tuple[list[Any] | None, Change | None]:
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
         del leading
         span = read.span("system")
-        block = {"type": "text", "text": note}
+        block = dumped({"type": "text", "text": note})
         if span is None or not span.value:
             return None, None
-        given = span.value if isinstance(span.value, list) else [{"type": "text", "text": span.value}]
-        return None, (span.start, span.end, dumped([*given, block]))
+        if isinstance(span.value, list):
+            return None, (span.end - 1, span.end - 1, b"," + block)
+        given = b'[{"type":"text","text":' + body[span.start : span.end] + b"},"
+        return None, (span.start, span.end, given + block + b"]")
 
     def answer_tokens(self, read: Read) -> int:
         return _whole(read.field("max_tokens"))

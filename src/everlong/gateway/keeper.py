@@ -117,30 +117,37 @@ class Keeper:
             branches.append(Branch(number, trace.ids[end - 1] if end else start.id, start.depth + end))
         return Added(messages, branches, trace)
 
-    # -- writing -------------------------------------------------------------------------------------------------------
-
-    def opened(self, read: Read, hint: str | None = None) -> tuple[Line, dict[int, Branch]]:
-        """Record a whole body; the conversation, and the node after each of its entries."""
+    def glanced(self, read: Read) -> tuple[Line, Added]:
+        """A whole body as a conversation by itself; nothing is stored, and nobody is asked."""
         lead = 0
         while lead < len(read.entries) and is_leading(read.entries[lead].value):
             lead += 1
         leading = [entry.value for entry in read.entries[:lead]]
         new = self.added(read.entries[lead:], None, None)
+        depths = [0] * lead + [place.depth for place in new.branches]
+        ends = [entry.end for entry in read.entries]
+        root = self.store.chain.root()
+        branch = new.branches[-1] if new.branches else Branch(0, root.id, root.depth)
+        head = Read(read.before, {}, read.start, 0, [])
+        return Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None), new
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def opened(self, read: Read, hint: str | None = None) -> tuple[Line, dict[int, Branch]]:
+        """Record a whole body; the conversation, and the node after each of its entries."""
+        line, new = self.glanced(read)
         tools = read.field("tools")
-        branch = self.store.record(
-            [*self.dialect.system_of(read), *leading, *new.messages],
+        branch = line.branch = self.store.record(
+            [*self.dialect.system_of(read), *line.leading, *new.messages],
             tools=tools if isinstance(tools, list) else None,
             ext_id=hint,
         )
-        depths = [0] * lead + [place.depth for place in new.branches]
-        ends = [entry.end for entry in read.entries]
-        head = Read(read.before, {}, read.start, 0, [])
-        line = Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None)
         line.answered, line.hint = first_answer(read.entries), hint
         if self.view_in_force(branch) is not None:
             line.view = applied_view(self.store, self.dialect, line)
         places = {
-            number: Branch(branch.id, place.head, place.depth) for number, place in enumerate(new.branches, lead + 1)
+            number: Branch(branch.id, place.head, place.depth)
+            for number, place in enumerate(new.branches, line.lead + 1)
         }
         return line, places
 

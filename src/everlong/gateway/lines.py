@@ -42,6 +42,8 @@ class Applied:
     """Entries in whose place something else stands, system entries counted."""
     data: bytes
     """What stands there, entries with commas between them."""
+    ends: tuple[int, ...]
+    """Where each of these entries ends in it."""
     note: str | None
     """What is added to the system prompt."""
     edits: dict[int, bytes] = field(default_factory=dict)
@@ -144,6 +146,7 @@ class Lines:
         self._entries = 0
         self._places: dict[tuple[bytes, _Key], Place] = {}
         self._heads: dict[bytes, _Head] = {}
+        self._nodes: dict[bytes, Place] = {}
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
 
     def __len__(self) -> int:
@@ -166,6 +169,15 @@ class Lines:
             self._kept.move_to_end(id(found.line))
         return found
 
+    @property
+    def has_view(self) -> bool:
+        """Whether any of these conversations was compacted."""
+        return any(kept.line.view is not None for kept in self._kept.values())
+
+    def at(self, node: bytes) -> Place | None:
+        """The conversation that was at a node lately, whatever the bytes that led there."""
+        return self._nodes.get(node)
+
     def keep(self, body: bytes, line: Line, branches: dict[int, Branch]) -> None:
         """Remember a body that was read, with the nodes at the ends of some entries by their number."""
         self.forget(line)
@@ -182,6 +194,7 @@ class Lines:
             key = _Key(length, hasher.digest())
             keys.append(key)
             self._places[head, key] = Place(line, number, branches[number])
+            self._nodes[branches[number].head] = self._places[head, key]
             self._heads.setdefault(head, _Head()).add(length)
         if not keys:
             return
@@ -202,5 +215,7 @@ class Lines:
             place = self._places.get((gone.head, key))
             if place is not None and place.line is line:
                 del self._places[gone.head, key]
+                if (known_there := self._nodes.get(place.branch.head)) is not None and known_there.line is line:
+                    del self._nodes[place.branch.head]
         if not known.lengths:
             del self._heads[gone.head]

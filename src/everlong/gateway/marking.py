@@ -1,42 +1,83 @@
 """Cache markers on requests of clients that place none themselves.
 
-Only where the provider takes them; everywhere else, and where the client has its own, bytes go on as they are.
+Only where the provider takes them; everywhere else, and where the client has its own, bytes go on as they are. Markers
+are put in between the client's bytes; which of them, and where, the strategy says.
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+import json
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from everlong.caching import PromptCache
-from everlong.gateway.raw import dumped
+from everlong.gateway.inserting import NotAdded, added
+from everlong.gateway.raw import Broken, spliced
 
 if TYPE_CHECKING:
     from everlong.config import PromptCachingSettings
+    from everlong.gateway.drafts import Draft
     from everlong.gateway.lines import Line
 
-__all__ = ["marked"]
+__all__ = ["Marking"]
+
+_log = logging.getLogger("everlong.gateway")
 
 _MARKER = b'"cache_control"'
-_LARGE = re.compile(rb"[:,\[\s]-?\d{19}")
-"""A number that would not come back as it was, or a text that looks like one."""
 _BYTES = 3
 """A prompt of fewer for each token of the least that is cached is left alone: a marker would do nothing."""
+_MOST_BYTES = 24_000_000
+"""Of bodies that are kept to be compared with the next ones, which takes about twice as much memory."""
 
 
-def marked(line: Line, body: bytes, model: str, provider: str, settings: PromptCachingSettings) -> bytes:
-    """The body with markers by the strategy of the settings."""
-    if line.cache is None:
-        line.cache = PromptCache(model, provider, settings=settings, warn=lambda _: None)
-    choice = line.cache.choice
-    if choice.strategy not in {"ledger", "system_and_3"} or len(body) < _BYTES * choice.model_rules.minimum_tokens:
+class Marking:
+    """Marks requests by the strategy of the settings."""
+
+    def __init__(self, settings: PromptCachingSettings, most_bytes: int = _MOST_BYTES) -> None:
+        self._settings = settings
+        self._most = most_bytes
+        self._held: OrderedDict[PromptCache, int] = OrderedDict()
+        self._bytes = 0
+
+    def marked(self, line: Line, draft: Draft, model: str, provider: str) -> bytes:
+        """A body with its markers."""
+        body = draft.body
+        cache = line.cache = line.cache or self._new(model, provider)
+        choice = cache.choice
+        if choice.strategy not in {"ledger", "system_and_3"} or len(body) < _BYTES * choice.model_rules.minimum_tokens:
+            return body
+        if _MARKER in body:
+            return body
+        self._hold(cache, len(body))
+        try:
+            request = _loaded(body)
+            return spliced(body, added(draft, request, cache.apply(request)))
+        except (NotAdded, Broken):
+            cache.forget()  # a marker of the client's in another spelling, say
+        except Exception as error:  # noqa: BLE001 - a request that nobody understands is not kept from its model
+            line.cache = None
+            _log.error("a request could not be marked: %s", type(error).__name__)
         return body
-    if _MARKER in body or _LARGE.search(body) is not None:
-        return body
+
+    def _new(self, model: str, provider: str) -> PromptCache:
+        return PromptCache(model, provider, settings=self._settings, warn=lambda _: None, immutable=True)
+
+    def _hold(self, cache: PromptCache, size: int) -> None:
+        """Have those let go of their words that were not asked for longest."""
+        self._bytes += size - self._held.pop(cache, 0)
+        self._held[cache] = size
+        while self._bytes > self._most and len(self._held) > 1:
+            oldest, freed = self._held.popitem(last=False)
+            oldest.let_go()
+            self._bytes -= freed
+
+
+def _loaded(body: bytes) -> Any:
+    """What a body says; that numbers may lose digits does not matter, because they are not written again."""
     try:
-        request = orjson.loads(body)
-    except ValueError:
-        return body
-    return dumped(line.cache.apply(request))
+        return orjson.loads(body)
+    except ValueError:  # half of a character, or numbers without end
+        return json.loads(body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # as old as the module, and documented nowhere
@@ -17,11 +17,30 @@ from typing import Any
 
 import orjson
 
-__all__ = ["Broken", "Read", "Span", "dumped", "meant", "read_body", "read_more", "spliced"]
+__all__ = [
+    "Broken",
+    "Change",
+    "Read",
+    "Span",
+    "Stretch",
+    "dumped",
+    "fields_at",
+    "items_at",
+    "meant",
+    "read_body",
+    "read_more",
+    "spliced",
+]
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
 _SPACE = frozenset(" \t\n\r")
 _LONG_NUMBER = re.compile(rb"\d{19}")
+
+
+Change = tuple[int, int, bytes]
+"""A stretch of a body, and what stands there instead."""
+Stretch = tuple[int, int]
+"""Where a value begins, and where it has ended."""
 
 
 class Broken(ValueError):  # noqa: N818 - what a body is that cannot be read
@@ -79,7 +98,19 @@ def read_more(body: bytes, known: Read, place: int, list_name: str = "messages")
     return Read(known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
 
 
-def spliced(body: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
+def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
+    """Where the values of an object stand that is somewhere in a body; the last one of several with one name."""
+    scanner = _Scanner(body, *place)
+    return dict(scanner.places("{", "}", named=True))
+
+
+def items_at(body: bytes, place: Stretch) -> list[Stretch]:
+    """Where the items of a list stand that is somewhere in a body."""
+    scanner = _Scanner(body, *place)
+    return [found for _, found in scanner.places("[", "]", named=False)]
+
+
+def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
     """The body with some stretches replaced; they must not overlap."""
     parts: list[bytes] = []
     place = 0
@@ -101,10 +132,10 @@ def dumped(value: Any) -> bytes:
 class _Scanner:
     """Walks through a body. One byte is one sign here; what texts mean is read from their bytes afterwards."""
 
-    def __init__(self, body: bytes, place: int) -> None:
+    def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
         self._body = body
         self._offset = place
-        self._text = body[place:].decode("latin-1")
+        self._text = body[place:end].decode("latin-1")
         self._at = 0
 
     @property
@@ -151,6 +182,14 @@ class _Scanner:
             raise Broken("something stands after the end of the body")
         return found
 
+    def places(self, opening: str, closing: str, *, named: bool) -> Iterator[tuple[str, Stretch]]:
+        """What an object or a list has in it, by its places; what it means is not asked."""
+        self._expect(opening, f"{opening!r} is missing")
+        while not self._has(closing):
+            name = self._name() if named else ""
+            yield name, self._stretch()
+            self._comma(closing)
+
     def _field(self, found: dict[str, Span], name: str) -> None:
         if name in found:
             raise Broken(f"{name!r} stands there twice")
@@ -168,6 +207,10 @@ class _Scanner:
         return str(name)
 
     def _value(self) -> Span:
+        first, last = self._stretch()
+        return Span(first, last, meant(self._body[first:last]))
+
+    def _stretch(self) -> Stretch:
         self._skip()
         start = self._at
         try:
@@ -176,8 +219,7 @@ class _Scanner:
             raise Broken(f"a value is missing at {self.place}") from error
         except (ValueError, RecursionError) as error:
             raise Broken(str(error)) from error
-        first, last = self._offset + start, self.place
-        return Span(first, last, meant(self._body[first:last]))
+        return self._offset + start, self.place
 
     def _comma(self, closing: str) -> None:
         if self._has(","):

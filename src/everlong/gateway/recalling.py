@@ -17,10 +17,11 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import read_turn, recall
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import EverlongError
-from everlong.gateway.raw import dumped
+from everlong.gateway.raw import dumped, read_body, spliced
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
+    from everlong.gateway.drafts import Draft
     from everlong.store import Store
 
 __all__ = ["NAMES", "Lookup", "answered_lookups", "looked_up", "lookups_in", "offered", "without_lookups"]
@@ -67,22 +68,28 @@ class Lookup(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-def offered(dialect: Dialect, body: bytes) -> bytes:
-    """A body with the tool among those that it offers."""
-    request = _read(body)
-    if request is None:
-        return body
-    tools = request.get("tools")
-    return dumped({**request, "tools": [*(tools if isinstance(tools, list) else []), *_schemas(dialect)]})
+def offered(dialect: Dialect, draft: Draft) -> Draft:
+    """A body with the tool behind those that it offers."""
+    own = _SCHEMAS[dialect.name]
+    place = draft.fields.get("tools")
+    if place is None:
+        return draft.with_field("tools", b"[" + own + b"]")
+    start, end = place
+    given = draft.body[start:end]
+    if not given.startswith(b"["):
+        return draft.changed([(start, end, b"[" + own + b"]")])
+    return draft.changed([(end - 1, end - 1, b"," + own if given[1:-1].strip() else own)])
 
 
-def _schemas(dialect: Dialect) -> list[dict[str, Any]]:
-    if dialect.name == "anthropic":
-        return [{"name": name, "description": about, "input_schema": takes} for name, about, takes in _TOOLS]
-    return [
-        {"type": "function", "function": {"name": name, "description": about, "parameters": takes}}
+_SCHEMAS = {
+    "anthropic": b",".join(
+        dumped({"name": name, "description": about, "input_schema": takes}) for name, about, takes in _TOOLS
+    ),
+    "openai": b",".join(
+        dumped({"type": "function", "function": {"name": name, "description": about, "parameters": takes}})
         for name, about, takes in _TOOLS
-    ]
+    ),
+}
 
 
 def lookups_in(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[list[Lookup], bool]:
@@ -132,8 +139,7 @@ def looked_up(store: Store, session: str | None, lookup: Lookup) -> str:
 
 def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
     """The body with the model's calls and their answers behind it."""
-    request = _read(body) or {}
-    messages = list(request.get("messages") or ())
+    messages: list[dict[str, Any]] = []
     if dialect.name == "anthropic":
         messages.append({"role": "assistant", "content": answer.get("content")})
         blocks = [{"type": "tool_result", "tool_use_id": ident, "content": text} for ident, text in results.items()]
@@ -141,7 +147,9 @@ def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], r
     else:
         messages.append({name: value for name, value in _message(answer).items() if value is not None})
         messages += [{"role": "tool", "tool_call_id": ident, "content": text} for ident, text in results.items()]
-    return dumped({**request, "messages": messages})
+    read = read_body(body, "messages")
+    data = b",".join(map(dumped, messages))
+    return spliced(body, [(read.end, read.end, b"," + data if read.entries else data)])
 
 
 def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientOSError, ClientSession, ClientTimeout, ServerDisconnectedError, web
 from multidict import CIMultiDict
 from yarl import URL
 
+from everlong.gateway.connections import Pool, begin, was_stale
 from everlong.gateway.encodings import readable_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Relay:
     async def start(self) -> None:
         """Open the pool of connections."""
         self._session = ClientSession(
-            connector=TCPConnector(limit=self._limit, keepalive_timeout=60),
+            connector=Pool(limit=self._limit, keepalive_timeout=60),
             timeout=ClientTimeout(total=None, sock_connect=20, sock_read=_IDLE_SECONDS),
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
@@ -86,12 +87,22 @@ class Relay:
             await self._session.close()
 
     async def send(self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None) -> ClientResponse:
-        """Send a request; the answer's head is there when this returns."""
+        """Send a request; the answer's head is there when this returns.
+
+        Where it met a connection that the upstream was just closing, it is sent once more, on a new one.
+        """
         assert self._session is not None  # noqa: S101 - started before anything is sent
         address = URL(url, encoded=True)  # as the client wrote it, whatever could be written otherwise
-        # A large body goes out in pieces, so that others get their turn.
-        data = io.BytesIO(body) if body is not None and len(body) > _PIECE_BYTES else body
-        return await self._session.request(method, address, headers=headers, data=data, allow_redirects=False)
+        for is_second in (False, True):
+            # A large body goes out in pieces, so that others get their turn.
+            data = io.BytesIO(body) if body is not None and len(body) > _PIECE_BYTES else body
+            begin(only_new=is_second)
+            try:
+                return await self._session.request(method, address, headers=headers, data=data, allow_redirects=False)
+            except (ClientOSError, ServerDisconnectedError) as error:
+                if is_second or not was_stale(error):
+                    raise
+        raise AssertionError("unreachable")
 
 
 def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS) -> CIMultiDict[str]:

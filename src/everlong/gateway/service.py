@@ -22,7 +22,7 @@ from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
-from everlong.gateway.marking import marked
+from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, dumped, meant
@@ -84,6 +84,7 @@ class Gateway:
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._responder = Responder(self.relay, routes, self._store_of, self._writer)
+        self._marking = Marking(settings.prompt_caching)
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: set[asyncio.Future[Any]] = set()
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -149,6 +150,11 @@ class Gateway:
         """Pass on a request of the Responses API."""
         return await self._responder.respond(request, tenant)
 
+    async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
+        """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
+        visits = self._visits.get((tenant, dialect.name))
+        return body if visits is None else await visits.peek(body)
+
     async def _enter(self, passing: Passing) -> None:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
         request, dialect = passing.request, passing.dialect
@@ -199,10 +205,10 @@ class Gateway:
         provider = passing.route.provider
         if provider == "custom" and passing.dialect.name == "anthropic":
             provider = "anthropic"  # whoever speaks this API takes its markers
-        sent = visit.sent(passing.dialect)
+        draft = visit.draft(passing.dialect)
         if passing.route.recalls:
-            sent = offered(passing.dialect, sent)
-        sent = marked(visit.line, sent, visit.model, provider, self.settings.prompt_caching)
+            draft = offered(passing.dialect, draft)
+        sent = self._marking.marked(visit.line, draft, visit.model, provider)
         return passing.body if sent == visit.body else sent
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:

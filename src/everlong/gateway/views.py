@@ -8,19 +8,22 @@ entries, so where the store's view ends inside of one, the rest of that entry is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
+from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.lines import Applied, Line
-from everlong.gateway.raw import Read, dumped, spliced
+from everlong.gateway.raw import Change, Read, dumped
 from everlong.store.compact import Seen, see
 
 if TYPE_CHECKING:
-    from everlong.gateway.dialects import Change, Dialect
+    from everlong.gateway.dialects import Dialect
     from everlong.store import Store
     from everlong.store.views import Piece
 
-__all__ = ["applied_view", "with_view"]
+__all__ = ["applied_view", "moved_view", "with_view"]
 
 
 def applied_view(store: Store, dialect: Dialect, line: Line) -> Applied | None:
@@ -37,8 +40,14 @@ def applied_view(store: Store, dialect: Dialect, line: Line) -> Applied | None:
     entries = dialect.entries_of([*own, *inside])
     if not entries:
         return None
-    data = b",".join(map(dumped, entries))
-    return Applied(seen.view_id, covers, data, seen.system.suffix, _edits(seen, dialect, line, reached))
+    data, ends = _listed(entries)
+    return Applied(seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, line, reached))
+
+
+def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
+    """Entries as they stand in a list, and where each of them ends."""
+    written = [dumped(entry) for entry in entries]
+    return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
 
 
 def _edits(seen: Seen, dialect: Dialect, line: Line, reached: int) -> dict[int, bytes]:
@@ -57,19 +66,52 @@ def _edits(seen: Seen, dialect: Dialect, line: Line, reached: int) -> dict[int, 
     return found
 
 
-def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Applied) -> bytes:
+def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Applied) -> Draft:
     """A body with a view in the place of what it covers."""
     changes: list[Change] = []
-    begin = line.ends[line.lead - 1] if line.lead else read.start
+    begin, after = line.ends[line.lead - 1] if line.lead else read.start, line.ends[view.covers - 1]
+    ends = line.ends[: line.lead]
+    data, places = view.data, view.ends
     if view.note is not None:
-        leading, change = dialect.noted(read, line.leading, view.note)
+        leading, change = dialect.noted(body, read, line.leading, view.note)
         if leading is not None:
-            changes.append((read.start, begin, b",".join(map(dumped, leading))))
+            noted, noted_ends = _listed(leading)
+            changes.append((read.start, begin, noted))
+            ends = [read.start + place for place in noted_ends]
         if change is not None:
             changes.append(change)
-    changes.append((begin, line.ends[view.covers - 1], (b"," if line.lead else b"") + view.data))
-    changes += _edited(line, view.edits)
-    return spliced(body, changes)
+    if line.lead:
+        data, places = b"," + data, tuple(place + 1 for place in places)
+    last = ends[-1] if ends else read.start
+    ends += [last + place for place in places]
+    changes += ((begin, after, data), *_edited(line, view.edits))
+    ends += _moved(line, view, ends[-1] - after)
+    return draft_of(body, read, line.ends).changed(changes, ends)
+
+
+def moved_view(line: Line, to: Line) -> Applied | None:
+    """The view of a conversation for another body that says the same; None where that one has no cut at its end."""
+    if line.view is None:
+        return None
+    numbers = {number: _number_at(to, line.depths[number]) for number in (line.view.covers - 1, *line.view.edits)}
+    covers = numbers[line.view.covers - 1]
+    if covers is None:
+        return None
+    edits = {at: data for number, data in line.view.edits.items() if (at := numbers[number]) is not None}
+    return replace(line.view, covers=covers + 1, edits=edits)
+
+
+def _number_at(line: Line, depth: int) -> int | None:
+    number = bisect_left(line.depths, depth)
+    return number if number < len(line.depths) and line.depths[number] == depth else None
+
+
+def _moved(line: Line, view: Applied, shift: int) -> Iterator[int]:
+    """Where the entries after a view end, with those among them that are sent otherwise."""
+    for number in range(view.covers, len(line.ends)):
+        if number in view.edits:
+            shift += 1 + len(view.edits[number]) - (line.ends[number] - line.ends[number - 1])
+        yield line.ends[number] + shift
 
 
 def _edited(line: Line, edits: dict[int, bytes]) -> Sequence[Change]:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.hints import hint_in
 from everlong.gateway.keeper import Added, Ended, first_answer
 from everlong.gateway.lines import Applied, Line, Lines
-from everlong.gateway.raw import Read, read_body, read_more
+from everlong.gateway.raw import Broken, Read, read_body, read_more
 from everlong.gateway.spool import AWAY, Spool, Spooled
-from everlong.gateway.views import applied_view, with_view
+from everlong.gateway.views import applied_view, moved_view, with_view
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
@@ -71,11 +72,15 @@ class Visit:
         return str(self.read.field("model") or "")
 
     def sent(self, dialect: Dialect) -> bytes:
-        """The body as it goes upstream, by the view in force."""
-        view = self.line.view
-        if view is None or view.covers > len(self.line.ends):
-            return self.body
-        return with_view(self.body, self.read, dialect, self.line, view)
+        """The body by the view in force."""
+        return self.draft(dialect).body
+
+    def draft(self, dialect: Dialect) -> Draft:
+        """The same, with the places of what stands in it."""
+        line = self.line
+        if line.view is None or line.view.covers > len(line.ends):
+            return draft_of(self.body, self.read, line.ends)
+        return with_view(self.body, self.read, dialect, line, line.view)
 
 
 class Visits:
@@ -118,6 +123,23 @@ class Visits:
         visit = Visit(body, read, line, named)
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
+
+    async def peek(self, body: bytes) -> bytes:
+        """A body by the view that would be in force for it, as far as its conversation is in memory; leaves no trace.
+
+        Such a body comes by another way and begins with other fields, so its messages tell, and not its bytes.
+        """
+        if not self.lines.has_view:
+            return body
+        read = read_body(body, "messages")
+        try:
+            line, added = await asyncio.to_thread(self.keeper.glanced, read)
+        except Broken:
+            return body
+        known = (self.lines.at(branch.head) for branch in reversed(added.branches))
+        place = next((found for found in known if found is not None), None)
+        view = None if place is None else moved_view(place.line.cut(place.number, place.branch), line)
+        return body if view is None else with_view(body, read, self.keeper.dialect, line, view).body
 
     # -- storing -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,210 @@
+"""Markers and tools are put between a client's bytes: nothing that it wrote is written anew."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.caching import PromptCache
+from everlong.config import PromptCachingSettings
+from everlong.gateway.dialects import ANTHROPIC, OPENAI
+from everlong.gateway.inserting import NotAdded, added
+from everlong.gateway.lines import Applied, Line
+from everlong.gateway.marking import Marking
+from everlong.gateway.raw import read_body, spliced
+from everlong.gateway.recalling import NAMES, answered_lookups, offered
+from everlong.gateway.views import with_view
+from everlong.store import Branch
+from tests.gateway.bodies import REQUESTS, draft, odd
+from tests.gateway.running import Raw
+from tests.gateway.upstream import Upstream
+
+RNG = st.randoms(use_true_random=False)
+STRATEGIES = st.sampled_from(["ledger", "system_and_3"])
+MODEL = "claude-opus-5"
+MARKER = rb'"cache_control":\{"type":"ephemeral"(?:,"ttl":"1h")?\}'
+WRAPPED = re.compile(rb'\[\{"type":"text","text":("(?:[^"\\]|\\.)*"),' + MARKER + rb"\}\]")
+ADDED = re.compile(rb",?" + MARKER)
+
+
+def line(lead: int = 0, leading: list[Any] | None = None, ends: list[int] | None = None) -> Line:
+    read = read_body(b'{"messages":[]}', "messages")
+    return Line(read, lead, leading or [], ends or [], [], Branch(1, b"", 0), None)
+
+
+def settings(strategy: str) -> PromptCachingSettings:
+    return PromptCachingSettings.model_validate({"strategy": strategy})
+
+
+def unmarked(body: bytes) -> bytes:
+    """A body of `odd` without what was put into it; what `odd` writes never looks like that."""
+    return ADDED.sub(b"", WRAPPED.sub(rb"\1", body))
+
+
+def places_are_right(found: Any) -> None:
+    read = read_body(found.body, "messages")
+    assert found.start == read.start
+    assert [found.entry(number) for number in range(len(found.ends))] == [(one.start, one.end) for one in read.entries]
+    spans = {**read.before, **read.after}
+    assert dict(found.fields) == {name: (span.start, span.end) for name, span in spans.items()}
+
+
+@given(REQUESTS, RNG, STRATEGIES)
+def test_a_marked_body_says_what_the_strategy_says_in_the_clients_own_bytes(
+    request: dict[str, Any], rng: random.Random, strategy: str
+) -> None:
+    body = odd(request, rng).encode()
+    sent = Marking(settings(strategy)).marked(line(), draft(body), MODEL, "anthropic")
+    cache = PromptCache(MODEL, "anthropic", settings=settings(strategy), warn=lambda _: None)
+    assert json.loads(sent) == cache.apply(json.loads(body))
+    assert unmarked(sent) == body
+    if isinstance(request.get("system"), str):
+        assert sent != body
+
+
+@given(REQUESTS, RNG, st.sampled_from([0, 10_000_000]))
+def test_a_conversation_that_goes_on_is_marked_as_the_strategy_goes_on_however_much_is_remembered(
+    request: dict[str, Any], rng: random.Random, most: int
+) -> None:
+    at, cache = (
+        line(),
+        PromptCache(MODEL, "anthropic", settings=settings("ledger"), clock=lambda: 0, warn=lambda _: None),
+    )
+    marking = Marking(settings("ledger"), most_bytes=most)
+    messages, other = request["messages"], line()
+    for count in range(1, len(messages) + 1):
+        body = odd({**request, "messages": messages[:count]}, rng).encode()
+        sent = marking.marked(at, draft(body), MODEL, "anthropic")
+        assert json.loads(sent) == cache.apply(json.loads(body))
+        assert unmarked(sent) == body
+        marking.marked(other, draft(body), MODEL, "anthropic")
+        if not rng.randrange(3):  # it was refused
+            at.cache.forget()  # type: ignore[union-attr]
+            cache.forget()
+
+
+@given(REQUESTS, RNG, st.sampled_from([ANTHROPIC, OPENAI]))
+def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
+    request: dict[str, Any], rng: random.Random, dialect: Any
+) -> None:
+    body = odd(request, rng).encode()
+    sent = offered(dialect, draft(body))
+    places_are_right(sent)
+    tools = json.loads(sent.body)["tools"]
+    assert {tool.get("name") or tool["function"]["name"] for tool in tools[-2:]} == NAMES
+    assert {**json.loads(sent.body), "tools": tools[:-2]} == {"tools": [], **json.loads(body)}
+    at = next(at for at in range(len(body) + 1) if body[at:] and sent.body[: at + 1] != body[: at + 1])
+    assert sent.body.endswith(body[at:])
+    both = Marking(settings("ledger")).marked(line(), sent, MODEL, "anthropic")
+    assert unmarked(both) == sent.body
+
+
+def test_tools_that_are_no_list_give_way() -> None:
+    sent = offered(ANTHROPIC, draft(b'{"tools": null , "messages": [{"role":"user","content":"hi"}]}'))
+    places_are_right(sent)
+    assert [tool["name"] for tool in json.loads(sent.body)["tools"]] == ["everlong_recall", "everlong_read_turn"]
+
+
+@given(REQUESTS, RNG, st.data())
+def test_places_are_known_after_a_view_was_put_in(
+    request: dict[str, Any], rng: random.Random, data: st.DataObject
+) -> None:
+    count = len(request["messages"])
+    lead = data.draw(st.integers(0, count - 1))
+    covers = data.draw(st.integers(lead + 1, count))
+    edits = {at: b'{"role":"user","content":"edited"}' for at in range(covers, count) if data.draw(st.booleans())}
+    entries = [b'{"role":"user","content":"so far"}', b'{"role":"assistant","content":"yes"}']
+    note = data.draw(st.none() | st.just("a note"))
+    view = Applied(1, covers, b",".join(entries), (len(entries[0]), len(entries[0] + entries[1]) + 1), note, edits)
+    body = odd(request, rng).encode()
+    read = read_body(body, "messages")
+    at = line(lead, [one.value for one in read.entries[:lead]], [one.end for one in read.entries])
+    dialect = OPENAI if lead else ANTHROPIC
+    sent = with_view(body, read, dialect, at, view)
+    places_are_right(sent)
+    told = json.loads(sent.body)["messages"]
+    assert told[lead : lead + 2] == [json.loads(entry) for entry in entries]
+    for number in range(covers, count):
+        kept = body[read.entries[number].start : read.entries[number].end]
+        place = sent.entry(lead + 2 + number - covers)
+        assert sent.body[slice(*place)] == edits.get(number, kept)
+    if note is not None and dialect is ANTHROPIC and request.get("system"):
+        given = json.loads(body)["system"]
+        given = [{"type": "text", "text": given}] if isinstance(given, str) else given
+        assert json.loads(sent.body)["system"] == [*given, {"type": "text", "text": note}]
+        assert body[slice(*draft(body).fields["system"])].rstrip(b"] \t\r\n") in sent.body
+    places_are_right(offered(dialect, sent))
+
+
+@given(REQUESTS, RNG)
+def test_what_was_looked_up_stands_behind_the_messages(request: dict[str, Any], rng: random.Random) -> None:
+    body = odd(request, rng).encode()
+    call = {"type": "tool_use", "id": "c1", "name": "everlong_recall", "input": {}}
+    sent = answered_lookups(ANTHROPIC, body, {"content": [call]}, {"c1": "found"})
+    end = read_body(body, "messages").end
+    assert sent.startswith(body[:end])
+    assert sent.endswith(body[end:])
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "found"}
+    assert json.loads(sent)["messages"][-2:] == [
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"a": 1}, {}),
+        ({"a": 1}, {"a": 2}),
+        ({"a": "x"}, {"a": "y"}),
+        ({"a": [1]}, {"a": [1, 2]}),
+        ({"messages": [1]}, {"messages": []}),
+    ],
+)
+def test_whatever_is_more_than_an_addition_is_said_to_be(before: dict[str, Any], after: dict[str, Any]) -> None:
+    body = json.dumps({"messages": [1], **before}).encode()
+    with pytest.raises(NotAdded):
+        list(added(draft(body), {"messages": [1], **before}, {"messages": [1], **after}))
+
+
+def test_fields_are_added_wherever_an_object_stands() -> None:
+    body = b'{"a": {} ,"b":[ {"c":[ 1 ,{"d": "x"} ] } , 2 ] , "messages" : [] }'
+    before = json.loads(body)
+    after = {
+        "a": {"n": 1},
+        "b": [{"c": [1, {"d": [{"type": "text", "text": "x"}], "n": 2}], "n": 3}, 2],
+        "messages": [],
+        "z": 0,
+    }
+    changes = list(added(draft(body), before, after))
+    assert json.loads(spliced(body, changes)) == after
+    assert all(start == end for start, end, _ in changes)
+
+
+@pytest.mark.parametrize(
+    "text", [rb"half \ud83d of it", rb"a\u0000b", b"123456789012345678901234567890"], ids=["half", "null", "digits"]
+)
+def test_markers_arrive_upstream_between_the_clients_bytes(text: bytes, raw: Raw, upstream: Upstream) -> None:
+    body = (
+        b'{ "model" : "claude-opus-5","max_tokens":9 , "seed":123456789012345678901234567890, "top_p" : 1.0E+00,\n'
+        b'"messages":[ {"content":"' + text + b" word" * 500 + b'" ,"role":"user"}, {"role":"assistant","content":[ '
+        b'{"type":"text","text":"\\u00fcber", "x":{"y":1,"y":2}} ] },{"role":"user","content":"' + text + b'"} ] }\n'
+    )
+    assert raw.ask(body).header("x-everlong-warning") is None
+    sent = upstream.last.body
+    assert b'"cache_control":{"type":"ephemeral"}' in sent
+    assert unmarked(sent) == body
+
+
+@pytest.mark.parametrize("field", [b'"cache\\u005fcontrol":{"type":"ephemeral"}', b'"_ephemeral":true'])
+def test_what_the_strategy_would_take_out_stays(field: bytes, raw: Raw, upstream: Upstream) -> None:
+    block = b'{"type":"text","text":"hi",' + field + b"}"
+    body = b'{"model":"claude-opus-5","system":"' + b"word " * 800 + b'","messages":[{"role":"user","content":[%s]}]}'
+    assert raw.ask(body % block).status == 200
+    assert unmarked(upstream.last.body) == body % block

@@ -1,0 +1,120 @@
+"""A request that meets a connection which the upstream is just closing is sent once more; any other is not."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.gateway.running import Raw, Running
+from tests.gateway.upstream import Exchange, Upstream, Wire
+
+ASKED = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'
+LARGE = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"' + b"hi " * 600_000 + b'"}]}'
+
+
+class Connections:
+    """Counts an upstream's connections, and says which request of its connection this one is."""
+
+    def __init__(self, upstream: Upstream, script: Callable[[Exchange, int, int], None]) -> None:
+        self._script = script
+        self._wires: list[Wire] = []
+        self._lock = threading.Lock()
+        self.requests: list[tuple[int, int]] = []
+        """The number of the connection, and of the request on it."""
+        upstream.script = self._exchange
+
+    def _exchange(self, exchange: Exchange) -> None:
+        with self._lock:
+            if exchange._wire not in self._wires:
+                self._wires.append(exchange._wire)
+            number = self._wires.index(exchange._wire)
+            count = 1 + sum(one == number for one, _ in self.requests)
+            self.requests.append((number, count))
+        self._script(exchange, number, count)
+
+
+def reset(exchange: Exchange) -> None:
+    """Break a connection off."""
+    wire = exchange._wire
+    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wire.socket.close()
+    exchange.is_over = True
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/other"])
+@pytest.mark.parametrize("leave", [Exchange.cut, reset])
+@pytest.mark.parametrize("body", [ASKED, LARGE], ids=["small", "large"])
+def test_a_connection_that_was_closed_while_it_was_idle_is_no_error(
+    path: str, leave: Callable[[Exchange], None], body: bytes, raw: Raw, upstream: Upstream
+) -> None:
+    def script(exchange: Exchange, _number: int, count: int) -> None:
+        exchange.answer(b"{}") if count == 1 else leave(exchange)
+
+    seen = Connections(upstream, script)
+    for _ in range(3):
+        assert raw.ask(body, path).status == 200
+        assert upstream.last.body == body
+    assert seen.requests == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]
+
+
+def test_an_upstream_that_always_closes_is_asked_once(raw: Raw, upstream: Upstream) -> None:
+    seen = Connections(upstream, lambda exchange, _number, _count: exchange.cut())
+    for _ in range(3):
+        answer = raw.ask(ASKED)
+        assert answer.status == 502
+        assert "could not be reached" in answer.json()["error"]["message"]
+    assert seen.requests == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_it_is_sent_once_more_and_not_more_often(raw: Raw, upstream: Upstream) -> None:
+    def script(exchange: Exchange, number: int, count: int) -> None:
+        exchange.answer(b"{}") if (number, count) == (0, 1) else exchange.cut()
+
+    seen = Connections(upstream, script)
+    assert [raw.ask(ASKED).status for _ in range(2)] == [200, 502]
+    assert seen.requests == [(0, 1), (0, 2), (1, 1)]
+
+
+def test_the_second_time_no_other_old_connection_is_tried(relay_clients: list[Raw], upstream: Upstream) -> None:
+    together = threading.Barrier(len(relay_clients))
+
+    def script(exchange: Exchange, _number: int, count: int) -> None:
+        if count > 1:
+            exchange.cut()
+            return
+        if len(seen.requests) <= len(relay_clients):
+            together.wait(20)  # so that each has a connection of its own
+        exchange.answer(b"{}")
+
+    seen = Connections(upstream, script)
+    for client in relay_clients:
+        client.begin(ASKED)
+    assert [client.answer().status for client in relay_clients] == [200] * len(relay_clients)
+    assert relay_clients[0].ask(ASKED).status == 200
+    assert [count for _, count in seen.requests[len(relay_clients) :]] == [2, 1]
+
+
+@pytest.fixture
+def relay_clients(relay: Running) -> Iterator[list[Raw]]:
+    clients = [relay.raw() for _ in range(4)]
+    yield clients
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("piece", [b"HTTP/1.1 200 OK\r\ncontent-le", b"HT"])
+def test_an_answer_that_has_begun_is_not_asked_for_again(piece: bytes, raw: Raw, upstream: Upstream) -> None:
+    def script(exchange: Exchange, _number: int, count: int) -> None:
+        if count == 1:
+            exchange.answer(b"{}")
+        else:
+            exchange.send(piece)
+            exchange.cut()
+
+    seen = Connections(upstream, script)
+    assert [raw.ask(ASKED).status for _ in range(2)] == [200, 502]
+    assert seen.requests == [(0, 1), (0, 2)]
