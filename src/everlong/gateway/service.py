@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -58,6 +59,8 @@ _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
 _MOST_WAITING = 256
 """So many turns may wait for the database before clients do."""
+_SWITCH_SECONDS = 0.0005
+"""So long a thread that stores something may keep the interpreter from whoever serves clients."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
@@ -105,6 +108,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Get ready."""
+        sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))
         await self.relay.start()
         self._upkeep.start()
 

@@ -64,17 +64,21 @@ class Linker:
                 count += 1
         return count
 
-    def link_next(self, connection: Connection, at: Branch, ident: bytes) -> None:
+    def link_next(self, connection: Connection, at: Branch, ident: bytes, digest: bytes | None = None) -> None:
         """Link the replies to requests that end at a place with a message that follows it, where it repeats them.
 
-        The same as `link`, without a look at what came before the place.
+        The same as `link`, without a look at what came before the place. The digest is looked up if it is not given.
         """
         waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
         if not waiting:
             return
-        row = self._run(connection, self._digest, (ident,)).fetchone()
-        for turn, reply in waiting if row is not None else ():
-            if self._repeats(connection, bytes(row[0]), bytes(reply)):
+        if digest is None:
+            row = self._run(connection, self._digest, (ident,)).fetchone()
+            if row is None:
+                return
+            digest = bytes(row[0])
+        for turn, reply in waiting:
+            if self._repeats(connection, digest, bytes(reply)):
                 self._run(connection, self._linked, (ident, turn))
 
     def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:

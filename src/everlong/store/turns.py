@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+import orjson
 from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
@@ -229,7 +230,8 @@ class Turns:
             branch = store.recorder.locked(connection, match)
             if branch is None or branch.view_id != view or branch.fork_depth >= at.depth:
                 return None
-            if branch.head == at.head:
+            is_new = branch.head == at.head
+            if is_new:
                 end = store.recorder.add_at(branch, request, match, additions, now, connection, held)
             elif store.recorder.has(connection, request, at.id):  # said before in just these words
                 end = request.end(at.id)
@@ -237,7 +239,8 @@ class Turns:
             else:
                 return None
             if additions:
-                self._linker.link_next(connection, at, additions[0][0].id)
+                first = additions[0][0]
+                self._linker.link_next(connection, at, first.id, first.blob.digest if is_new else None)
             return end, self._insert(connection, end, past, held, branch.view_id, branch.preamble)
 
         try:
@@ -308,7 +311,7 @@ class Turns:
         """A turn that is over, whose reply is stored."""
         now = time.time()
         shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
-        told = None if past.usage is None else json.dumps(dict(past.usage), default=str)
+        told = None if past.usage is None else orjson.dumps(dict(past.usage), default=str).decode()
         values = (
             *(self._store.tenant, past.session, at.id, at.head, at.depth, None if shown is None else shown.id),
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),

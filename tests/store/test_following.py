@@ -1,0 +1,121 @@
+"""A turn that goes on from where a conversation stood is stored in one step, with all that several steps would store."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from everlong.model import Message
+from everlong.store import Branch, Store
+from everlong.store.database import Database
+from everlong.store.turns import Past
+from tests.store.engines import ScriptedEngine, summarizing
+
+Step = Callable[[Store, Branch, list[Message], Past], Branch]
+REMINDER: Message = {"role": "user", "content": "<system-reminder>The disk is nearly full.</system-reminder>"}
+
+
+def asked(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def answered(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def in_steps(store: Store, at: Branch, messages: list[Message], past: Past) -> Branch:
+    end = store.append(at, messages)
+    store.turns.whole(end, past)
+    return end
+
+
+def at_once(store: Store, at: Branch, messages: list[Message], past: Past) -> Branch:
+    done = store.turns.follow(at, messages, past, view=None)
+    assert done is not None
+    return done[0]
+
+
+def told(store: Store, at: Branch) -> tuple[list[Any], list[Any]]:
+    """All that is stored of a conversation, without numbers and times."""
+    entries = [(entry.depth, entry.message) for entry in store.entries(at)]
+    turns = [
+        (turn.depth, turn.status, turn.error, turn.usage, turn.cost, store.turns.reply(turn.id))
+        + (None if turn.echo_node is None else store.read(turn.echo_node).text,)
+        for turn in store.turns.of_branch(at)
+    ]
+    return entries, turns
+
+
+def play(store: Store, seed: int, step: Step) -> tuple[list[Any], list[Any], Any]:
+    """A conversation with retries, failures, reminders, replies that come back otherwise, and one that never does."""
+    dice = random.Random(seed)
+    at = store.record([asked("Begin")])
+    session = store.sessions.start(at, from_depth=0)
+    reply: Message | None = None
+    for number in range(12):
+        said: list[Message] = []
+        if reply is not None and dice.random() < 0.9:
+            said.append({**reply, "name": "model"} if dice.random() < 0.3 else reply)
+            said += [REMINDER] if dice.random() < 0.3 else []
+            said.append(asked(f"and {number}?"))
+        fails = dice.random() < 0.2
+        reply = None if fails else answered(f"reply {number}")
+        at = step(
+            store,
+            at,
+            said,
+            Past(
+                reply,
+                model="m-1",
+                session=session.id,
+                usage={"prompt_tokens": 10 + number},
+                cost=0.5,
+                status="failed" if fails else "done",
+                error="status 500" if fails else None,
+            ),
+        )
+        if reply is None:
+            reply = answered("(no answer)")
+    found = store.sessions.get(session.id)
+    return *told(store, at), (found.input_tokens, found.api_calls, found.cost)
+
+
+def test_it_is_stored_as_it_would_be_in_several_steps(database: Database) -> None:
+    for seed in range(1, 16):
+        stepwise, followed = (Store(database, uuid.uuid4().hex) for _ in range(2))
+        assert play(followed, seed, at_once) == play(stepwise, seed, in_steps)
+        assert followed.verify().problems == []
+
+
+def test_a_conversation_that_is_told_again_in_the_same_words_adds_turns_only(store: Store) -> None:
+    begin = store.record([asked("Begin")])
+    said = [answered("Yes"), asked("and 1?")]
+    first = at_once(store, begin, said, Past(answered("one")))
+    longer = at_once(store, first, [answered("one"), asked("and 2?")], Past(answered("two")))
+    again = at_once(store, begin, said, Past(answered("another")))
+    assert again == first
+    assert [entry.message for entry in store.entries(longer)][1:3] == said
+    assert [turn.depth for turn in store.turns.since()] == [first.depth, longer.depth, first.depth]
+
+
+def test_what_goes_on_differently_is_left_to_the_steps(store: Store) -> None:
+    begin = store.record([asked("Begin")])
+    at_once(store, begin, [answered("Yes"), asked("and 1?")], Past(answered("one")))
+    before = told(store, store.branch(begin.id))
+    past = Past(answered("no"))
+    assert store.turns.follow(begin, [answered("Yes"), asked("something else")], past, view=None) is None
+    assert told(store, store.branch(begin.id)) == before
+
+
+def test_a_conversation_that_was_compacted_meanwhile_is_left_to_the_steps(store: Store) -> None:
+    messages = [asked("Begin"), *(one for number in range(10) for one in (answered(f"a{number}"), asked(f"u{number}")))]
+    at = store.record(messages)
+    done = store.compact(at, ScriptedEngine(summarizing(2, 15)))
+    assert done.view_id is not None
+    said, past = [answered("Yes"), asked("and 1?")], Past(answered("one"))
+    assert store.turns.follow(at, said, past, view=None) is None
+    followed = store.turns.follow(at, said, past, view=done.view_id)
+    assert followed is not None
+    assert store.turns.get(followed[1]).view_id == done.view_id
