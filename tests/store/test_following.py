@@ -40,11 +40,11 @@ def at_once(store: Store, at: Branch, messages: list[Message], past: Past) -> Br
 def told(store: Store, at: Branch) -> tuple[list[Any], list[Any]]:
     """All that is stored of a conversation, without numbers and times."""
     entries = [(entry.depth, entry.message) for entry in store.entries(at)]
-    turns = [
-        (turn.depth, turn.status, turn.error, turn.usage, turn.cost, store.turns.reply(turn.id))
-        + (None if turn.echo_node is None else store.read(turn.echo_node).text,)
-        for turn in store.turns.of_branch(at)
-    ]
+    turns = []
+    for turn in store.turns.of_branch(at):
+        echo = None if turn.echo_node is None else store.read(turn.echo_node).text
+        reply = store.turns.reply(turn.id)
+        turns.append((turn.depth, turn.status, turn.error, turn.usage, turn.cost, reply, echo))
     return entries, turns
 
 
