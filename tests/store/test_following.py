@@ -1,4 +1,4 @@
-"""A turn that goes on from where a conversation stood is stored in one step, with all that several steps would store."""
+"""A turn that goes on from where a conversation stood is stored in one step, as several steps would store it."""
 
 from __future__ import annotations
 
