@@ -24,6 +24,7 @@ from aiohttp import ClientSession, TCPConnector
 from bench.gateway.serving import gateway, memory_of
 from bench.gateway.upstreams import PATH, upstream
 from bench.measure import verdict
+from everlong.gateway.passing import WARNING
 
 IDLE_MB = 120.0
 MOST_MB = 250.0
@@ -118,8 +119,9 @@ class Run:
                 self._asked += 1
                 async with session.post(self._url, data=talk.body(), headers=_HEADERS) as answer:
                     data = await answer.read()
-                if answer.status != 200:
-                    raise RuntimeError(f"the gateway answered {answer.status}: {data[:300]!r}")
+                if answer.status != 200 or WARNING in answer.headers:
+                    told = answer.headers.get(WARNING, data[:300])
+                    raise RuntimeError(f"the gateway answered {answer.status}: {told!r}")
                 talk.take(data)
                 self._done += 1
                 self._look()
