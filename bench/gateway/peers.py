@@ -84,6 +84,8 @@ def _litellm(programs: Path, folder: Path, upstream: str, port: int) -> list[str
 
 def _headroom(programs: Path, folder: Path, upstream: str, port: int) -> list[str]:
     (folder / "models.json").write_text(json.dumps({"openai": {"context_limits": {"m-1": _WINDOW}}}))
+    for bundled in programs.parent.glob("lib/python*/site-packages/litellm/litellm_core_utils/tokenizers"):
+        (folder / "vocabularies").symlink_to(bundled)  # the ones that it would fetch
     options = ["--host", "127.0.0.1", "--port", str(port), "--openai-api-url", upstream]
     return [str(programs / "headroom"), "proxy", *options, "--no-rate-limit"]  # else it takes 60 requests a minute
 
@@ -102,6 +104,7 @@ _LOCAL_HEADROOM = {
     "HEADROOM_UPDATE_CHECK": "off",
     "HEADROOM_NO_SUBSCRIPTION_TRACKING": "1",
     "HEADROOM_MODEL_LIMITS": "models.json",
+    "TIKTOKEN_CACHE_DIR": "vocabularies",
     "HF_HUB_OFFLINE": "1",
     "DO_NOT_TRACK": "1",
 }
