@@ -24,6 +24,8 @@ SLOW_SHARE = 0.1
 _WARM = 3
 """So many requests at the beginning of a conversation are not measured."""
 _ROUNDS = 4
+_TURNS = 20
+"""After so many turns a conversation goes back to its beginning, and on from there."""
 _HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer made-up"}
 
 
@@ -37,29 +39,40 @@ class Rate:
 
 
 class Talk:
-    """A conversation that grows by a turn with every request."""
+    """A conversation that grows by a turn with every request.
+
+    It is kept as bytes: a client that writes a long history anew with every request would be what is measured.
+    """
 
     def __init__(self, size: int, name: str, *, is_streamed: bool = False) -> None:
         words = "some words of a talk " * (max(1, size // 8_000) * 2)
-        self._messages = [{"role": "system", "content": f"You are helpful. Client {name}."}]
-        while sum(len(message["content"]) for message in self._messages) < size - 300:
-            self._messages += [
-                {"role": "user", "content": f"{len(self._messages)}: {words}"},
-                {"role": "assistant", "content": f"As to {len(self._messages)}: {words}"},
-            ]
-        self._size = len(self._messages)
-        self._head = {"model": "m-1", "stream": True} if is_streamed else {"model": "m-1"}
+        head = {"model": "m-1", "stream": True} if is_streamed else {"model": "m-1"}
+        self._body = bytearray(json.dumps(head).encode()[:-1] + b', "messages": [')
+        self._body += _message("system", f"You are helpful. Client {name}.")
+        count = 1
+        while len(self._body) < size - 300:
+            self._add("user", f"{count}: {words}")
+            self._add("assistant", f"As to {count}: {words}")
+            count += 2
+        self._size = len(self._body)
         self._turn = 0
 
     def body(self) -> bytes:
         """The next request."""
+        if self._turn % _TURNS == 0:  # small ones stay small
+            del self._body[self._size :]
         self._turn += 1
-        if len(self._messages) > self._size + 40:  # small ones stay small
-            del self._messages[self._size :]
-        self._messages.append({"role": "user", "content": f"and {self._turn}?"})
-        data = json.dumps({**self._head, "messages": self._messages}).encode()
-        self._messages.append({"role": "assistant", "content": "All right, that is noted."})
+        self._add("user", f"and {self._turn}?")
+        data = b"".join((self._body, b"]}"))
+        self._add("assistant", "All right, that is noted.")
         return data
+
+    def _add(self, role: str, text: str) -> None:
+        self._body += b", " + _message(role, text)
+
+
+def _message(role: str, text: str) -> bytes:
+    return json.dumps({"role": role, "content": text}).encode()
 
 
 async def _asked(session: ClientSession, url: str, talk: Talk, *, is_streamed: bool) -> tuple[float, float]:
