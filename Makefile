@@ -69,6 +69,8 @@ soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.gateway.identity
 	@$(BIN)/python -m bench.gateway.fuzz --count 10000
 	@$(BIN)/python -m bench.gateway.load --clients 64 --seconds 600
+	@$(BIN)/python -m bench.gateway.memory
+	@$(BIN)/python -m bench.gateway.speed --peers
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .bench-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,6 +9,7 @@ import asyncio
 import json
 import multiprocessing
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,7 @@ _REPLY = json.dumps(
         "usage": _USAGE,
     }
 ).encode()
+_STREAMED = re.compile(rb'"stream": ?true')
 _LARGEST = 2**30
 
 
@@ -38,7 +40,13 @@ def _events() -> list[bytes]:
     deltas += [({"content": word}, None) for word in words]
     deltas.append(({}, "stop"))
     chunks: list[dict[str, Any]] = [
-        {"id": "c1", "model": "m-1", "choices": [{"index": 0, "delta": delta, "finish_reason": end}]}
+        {
+            "id": "c1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "m-1",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+        }
         for delta, end in deltas
     ]
     return [*(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks), b"data: [DONE]\n\n"]
@@ -46,7 +54,7 @@ def _events() -> list[bytes]:
 
 async def _answer(request: web.Request) -> web.StreamResponse:
     body = await request.read()
-    if b'"stream": true' not in body[:200]:
+    if not _STREAMED.search(body[:200] + body[-400:]):  # whoever writes a request anew may put it last
         return web.Response(body=_REPLY, content_type="application/json")
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)

@@ -1,0 +1,131 @@
+"""Clients that talk to several addresses in turn: how long an answer takes, and how many come in a second.
+
+What listens there is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from aiohttp import ClientSession, TCPConnector
+
+from bench.gateway.upstreams import PATH
+
+__all__ = ["LARGE", "SMALL", "Rate", "added", "compared"]
+
+SMALL, LARGE = 1_000, 400_000
+SLOW_SHARE = 0.1
+"""Of the requests, for those that would take too long with all of them."""
+_WARM = 3
+"""So many requests at the beginning of a conversation are not measured."""
+_ROUNDS = 4
+_TURNS = 20
+"""After so many turns a conversation goes back to its beginning, and on from there."""
+_HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer made-up"}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What some clients saw."""
+
+    median_ms: float
+    per_second: float
+    first_byte_ms: float = 0.0
+
+
+class Talk:
+    """A conversation that grows by a turn with every request.
+
+    It is kept as bytes: a client that writes a long history anew with every request would be what is measured.
+    """
+
+    def __init__(self, size: int, name: str, *, is_streamed: bool = False) -> None:
+        words = "some words of a talk " * (max(1, size // 8_000) * 2)
+        head = {"model": "m-1", "stream": True} if is_streamed else {"model": "m-1"}
+        self._body = bytearray(json.dumps(head).encode()[:-1] + b', "messages": [')
+        self._body += _message("system", f"You are helpful. Client {name}.")
+        count = 1
+        while len(self._body) < size - 300:
+            self._add("user", f"{name}, {count}: {words}")
+            self._add("assistant", f"As to {count}: {words}")
+            count += 2
+        self._size = len(self._body)
+        self._turn = 0
+
+    def body(self) -> bytes:
+        """The next request."""
+        if self._turn % _TURNS == 0:  # small ones stay small
+            del self._body[self._size :]
+        self._turn += 1
+        self._add("user", f"and {self._turn}?")
+        data = b"".join((self._body, b"]}"))
+        self._add("assistant", "All right, that is noted.")
+        return data
+
+    def _add(self, role: str, text: str) -> None:
+        self._body += b", " + _message(role, text)
+
+
+def _message(role: str, text: str) -> bytes:
+    return json.dumps({"role": role, "content": text}).encode()
+
+
+async def _asked(session: ClientSession, url: str, talk: Talk, *, is_streamed: bool) -> tuple[float, float]:
+    body = talk.body()
+    started = time.perf_counter()
+    first = 0.0
+    async with session.post(url + PATH, data=body, headers=_HEADERS) as answer:
+        async for _ in answer.content.iter_any():
+            first = first or time.perf_counter() - started
+        if answer.status != 200 or is_streamed != (answer.content_type == "text/event-stream"):
+            raise RuntimeError(f"{url} answered {answer.status} with {answer.content_type}")
+    return 1e3 * (time.perf_counter() - started), 1e3 * first
+
+
+async def drive(url: str, size: int, clients: int, requests: int, *, is_streamed: bool = False) -> Rate:
+    """Have some clients talk; the first requests of each are not measured."""
+    each = max(1, requests // clients)
+    async with ClientSession(connector=TCPConnector(limit=0)) as session:
+
+        async def talk(number: int) -> list[tuple[float, float]]:
+            own = Talk(size, f"{number} {size} {clients} {is_streamed} {time.time_ns()}", is_streamed=is_streamed)
+            seen = [await _asked(session, url, own, is_streamed=is_streamed) for _ in range(_WARM + each)]
+            return seen[_WARM:]
+
+        started = time.perf_counter()
+        told = [one for seen in await asyncio.gather(*map(talk, range(clients))) for one in seen]
+        seconds = time.perf_counter() - started
+    times, firsts = zip(*told, strict=True)
+    return Rate(statistics.median(times), clients * (_WARM + each) / seconds, statistics.median(firsts))
+
+
+def compared(
+    urls: dict[str, str],
+    size: int,
+    clients: int,
+    requests: int,
+    *,
+    slow: Collection[str] = (),
+    is_streamed: bool = False,
+) -> dict[str, Rate]:
+    """What clients see at each address, a part of the requests at a time in turn; ``slow`` ones get fewer of them."""
+    parts: dict[str, list[Rate]] = {name: [] for name in urls}
+    for _ in range(_ROUNDS):  # in turn, so that a machine that is busy with other things is so for all
+        for name, url in urls.items():
+            count = int(requests * (SLOW_SHARE if name in slow else 1)) // _ROUNDS
+            parts[name].append(asyncio.run(drive(url, size, clients, count, is_streamed=is_streamed)))
+    return {
+        name: Rate(*(statistics.median(getattr(one, field) for one in found) for field in Rate.__dataclass_fields__))
+        for name, found in parts.items()
+    }
+
+
+def added(rates: dict[str, Rate], name: str) -> float:
+    """What one adds to the time of the upstream, over what the relay adds."""
+    direct = rates["direct"].median_ms
+    return (rates[name].median_ms - direct) / max(0.01, rates["relay"].median_ms - direct)

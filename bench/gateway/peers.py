@@ -1,0 +1,226 @@
+"""Other gateways in front of the same upstream: installed aside, started as servers, measured as ours is.
+
+Each lives in a virtual environment of its own in a folder of the checkout that git ignores; the project depends on none
+of them. They run as they come, in one process and without a database, and talk to loopback only: what they would send
+or fetch on the side is turned off. A peer that cannot be had is told with the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import ClientError
+
+from bench.gateway.driving import LARGE, SMALL, added, compared
+
+__all__ = ["PEERS", "Beside", "Peer", "Unusable", "beside", "installed", "running"]
+
+FOLDER = Path(__file__).parents[2] / ".bench-peers"
+_INSTALL_SECONDS = 1_200
+_START_SECONDS = 120
+_WINDOW = 10_000_000
+"""The window that the gateway is told, too, so that nobody compacts anything."""
+
+
+class Unusable(Exception):  # noqa: N818 - the reason why there are no figures
+    """A peer that could not be installed, started or asked."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A gateway of somebody else.
+
+    Args:
+        name: what it is called, with its version.
+        package: what pip installs.
+        health: the path that answers when it is ready.
+        command: its program and arguments, by the folder of programs, one for its files, the upstream and its port.
+        environment: what keeps it from the network.
+    """
+
+    name: str
+    package: str
+    health: str
+    command: Callable[[Path, Path, str, int], list[str]]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a gateway costs over what the relay costs: by the size of a request, and the first byte of a stream."""
+
+    name: str
+    added: dict[int, float]
+    rate: dict[int, float]
+    later_ms: float
+
+    def __str__(self) -> str:
+        told = ", ".join(
+            f"{size:,} bytes {self.added[size]:.1f}x added latency {self.rate[size]:.3f}x requests/s"
+            for size in self.added
+        )
+        return f"  {self.name:18} {told}, first byte of a stream {self.later_ms:+.2f} ms"
+
+
+def _litellm(programs: Path, folder: Path, upstream: str, port: int) -> list[str]:
+    known = {"model": "openai/m-1", "api_base": f"{upstream}/v1", "api_key": "made-up"}
+    config = folder / "config.yaml"
+    config.write_text(json.dumps({"model_list": [{"model_name": "m-1", "litellm_params": known}]}))
+    options = ["--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
+    return [str(programs / "litellm"), "--config", str(config), *options]
+
+
+def _headroom(programs: Path, folder: Path, upstream: str, port: int) -> list[str]:
+    (folder / "models.json").write_text(json.dumps({"openai": {"context_limits": {"m-1": _WINDOW}}}))
+    for bundled in programs.parent.glob("lib/python*/site-packages/litellm/litellm_core_utils/tokenizers"):
+        (folder / "vocabularies").symlink_to(bundled)  # the ones that it would fetch
+    options = ["--host", "127.0.0.1", "--port", str(port), "--openai-api-url", upstream]
+    return [str(programs / "headroom"), "proxy", *options, "--no-rate-limit"]  # else it takes 60 requests a minute
+
+
+_LOCAL_LITELLM = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
+    "LITELLM_LOCAL_BLOG_POSTS": "True",
+    "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
+}
+_LOCAL_HEADROOM = {
+    "HEADROOM_OFFLINE": "1",  # it does without the model that shortens prose, which makes it quicker
+    "HEADROOM_TELEMETRY": "off",
+    "HEADROOM_BEACON": "off",
+    "HEADROOM_UPDATE_CHECK": "off",
+    "HEADROOM_NO_SUBSCRIPTION_TRACKING": "1",
+    "HEADROOM_MODEL_LIMITS": "models.json",
+    "TIKTOKEN_CACHE_DIR": "vocabularies",
+    "HF_HUB_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+}
+PEERS = (
+    Peer("litellm 1.103.7", "litellm[proxy]==1.103.7", "/health/liveliness", _litellm, _LOCAL_LITELLM),
+    Peer("headroom 0.42.0", "headroom-ai[proxy]==0.42.0", "/livez", _headroom, {**_LOCAL_LITELLM, **_LOCAL_HEADROOM}),
+)
+
+
+def installed(peer: Peer, folder: Path = FOLDER) -> Path:
+    """The folder of a peer's programs; they are installed the first time.
+
+    Raises:
+        Unusable: pip could not install it.
+    """
+    home = folder / peer.name.replace(" ", "-")
+    programs, done = home / "bin", home / ".installed"
+    if done.exists() and done.read_text() == peer.package:
+        return programs
+    print(f"  installing {peer.package} into {home.name} (once, some minutes)", file=sys.stderr, flush=True)
+    steps = (
+        [sys.executable, "-m", "venv", "--clear", str(home)],
+        [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", peer.package],
+    )
+    for step in steps:
+        try:
+            made = subprocess.run(step, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise Unusable(f"{peer.package} was not installed within {_INSTALL_SECONDS} s") from error
+        if made.returncode:
+            errors = [line for line in made.stderr.splitlines() if line.startswith("ERROR")]
+            raise Unusable(f"{peer.package} was not installed: {_last(errors or made.stderr.splitlines())}")
+    done.write_text(peer.package)
+    return programs
+
+
+@contextmanager
+def running(peer: Peer, programs: Path, upstream: str) -> Iterator[str]:
+    """The address of a peer in front of an upstream, until the block ends.
+
+    Raises:
+        Unusable: it did not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="everlong-bench-", ignore_cleanup_errors=True) as name:
+        folder, port = Path(name), _free_port()
+        said = folder / "output.txt"
+        own = {"PATH": f"{programs}:{os.environ.get('PATH', '')}", "HOME": name, "NO_COLOR": "1"}  # no keys, no proxies
+        with said.open("wb") as output:
+            process = subprocess.Popen(
+                peer.command(programs, folder, upstream, port),
+                cwd=folder,
+                env={**own, **peer.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait_for(process, url + peer.health, said)
+            yield url
+        finally:
+            _stop(process)
+
+
+def beside(peer: Peer, upstream: str, relay: str, share: float, clients: int) -> Beside:
+    """Measure a peer, and the relay in turn with it.
+
+    Raises:
+        Unusable: there are no figures, and why.
+    """
+    with running(peer, installed(peer), upstream) as url:
+        urls = {"direct": upstream, "relay": relay, peer.name: url}
+        slow = {peer.name}
+        costs, rates = {}, {}
+        try:
+            for size, alone, together in ((SMALL, 2_000, 8_000), (LARGE, 400, 1_600)):
+                one = compared(urls, size, 1, int(alone * share), slow=slow)
+                many = compared(urls, size, clients, int(together * share), slow=slow)
+                costs[size] = added(one, peer.name)
+                rates[size] = many[peer.name].per_second / many["relay"].per_second
+            streams = compared(urls, SMALL, 1, int(1_000 * share), slow=slow, is_streamed=True)
+        except (TimeoutError, RuntimeError, ClientError) as error:
+            raise Unusable(f"it failed while it was measured: {type(error).__name__}: {error}") from error
+    return Beside(peer.name, costs, rates, streams[peer.name].first_byte_ms - streams["relay"].first_byte_ms)
+
+
+def _wait_for(process: subprocess.Popen[bytes], health: str, said: Path) -> None:
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            lines = said.read_text(errors="replace").splitlines()
+            raise Unusable(f"it ended with {process.returncode} at its start: {_last(lines)}")
+        with suppress(OSError), urllib.request.urlopen(health, timeout=2) as answer:  # noqa: S310 - loopback
+            if answer.status == 200:
+                return
+        time.sleep(0.2)
+    lines = said.read_text(errors="replace").splitlines()
+    raise Unusable(f"{health} did not answer within {_START_SECONDS} s: {_last(lines)}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a peer and whatever it started: the session is its own."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def _last(lines: list[str]) -> str:
+    told = [line.strip()[:300] for line in lines if line.strip()]
+    return " | ".join(told[-5:]) or "it said nothing"
