@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
+from array import array
 
-from everlong.gateway.lines import Line, Lines, Place
-from everlong.gateway.raw import Read, read_body
+from everlong.gateway.lines import Line, Lines, Place, Shelf
+from everlong.gateway.raw import read_body
 from everlong.store import Branch
 
 
@@ -17,18 +19,17 @@ def body_of(*texts: str) -> bytes:
 
 def kept(lines: Lines, body: bytes, number: int = 1) -> Line:
     read = read_body(body, "messages")
-    ends = [entry.end for entry in read.entries]
+    ends = array("Q", [entry.end for entry in read.entries])
     places = {count: Branch(number, bytes([count]) * 16, count) for count in range(1, len(ends) + 1)}
-    head = Read(read.before, {}, read.start, 0, [])
-    line = Line(head, 0, [], ends, list(range(1, len(ends) + 1)), places[len(ends)], None)
+    line = Line(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), places[len(ends)], None)
     lines.keep(body, line, places)
     return line
 
 
 def found(lines: Lines, body: bytes) -> Place:
-    place = lines.find(body)
-    assert place is not None
-    return place
+    known = lines.find(body)
+    assert known is not None
+    return known.place
 
 
 def test_a_grown_body_is_known_at_its_longest_known_beginning() -> None:
@@ -58,13 +59,39 @@ def test_of_conversations_with_one_beginning_each_is_known_by_its_own() -> None:
         assert (place.line is line, place.branch.id, place.number) == (True, number, 3)
 
 
-def test_those_not_used_for_long_go_first_and_all_is_counted_rightly() -> None:
-    lines = Lines(most_entries=50)
+def test_what_is_found_of_a_body_is_not_hashed_again() -> None:
+    lines = Lines()
+    kept(lines, body_of("one", "two"))
+    grown = body_of("one", "two", "three", "four")
+    known = lines.find(grown)
+    assert known is not None
+    line = known.place.line.cut(2, known.place.branch)
+    line.ends.extend(entry.end for entry in read_body(grown, "messages").entries[2:])
+    lines.keep(grown, line, {number: Branch(1, bytes([number]) * 16, number) for number in (2, 3, 4)}, known)
+    assert found(lines, body_of("one", "two", "three", "four", "five")).number == 4
+    assert found(lines, body_of("one", "two", "three", "other")).number == 3
+
+
+def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_rightly() -> None:
+    shelf = Shelf(most_bytes=100_000)
+    tenants = [Lines(shelf) for _ in range(3)]
     dice = random.Random(1)
+    favourite = body_of("the favourite", "of all")
+    kept(tenants[0], favourite)
     for number in range(400):
-        kept(lines, body_of(*(f"{number} {place}" for place in range(dice.randint(1, 9)))), number)
-        assert sum(len(one.line.ends) for one in lines._kept.values()) <= 50
-    assert lines.find(body_of("0 0")) is None
-    for one in list(lines._kept.values()):
-        lines.forget(one.line)
-    assert (lines._places, lines._heads, lines._entries) == ({}, {}, 0)
+        kept(tenants[number % 3], body_of(*(f"{number} {place}" for place in range(dice.randint(1, 99)))), number)
+        found(tenants[0], favourite)
+        assert sum(one.line.weight for lines in tenants for one in lines._kept.values()) <= 100_000
+    assert sum(len(lines) for lines in tenants) > 10
+    assert tenants[0].find(body_of("0 0")) is None
+    for lines in tenants:
+        for one in list(lines._kept.values()):
+            lines.forget(one.line)
+        assert (lines._places, lines._heads, lines._nodes) == ({}, {}, {})
+    assert (shelf._bytes, len(shelf._kept)) == (0, 0)
+
+
+def test_a_long_system_prompt_is_not_kept_in_memory() -> None:
+    lines = Lines()
+    line = kept(lines, json.dumps({"system": "x" * 1_000_000, "messages": [{"role": "user", "content": "y"}]}).encode())
+    assert len(pickle.dumps(line)) < 10_000

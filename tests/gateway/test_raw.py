@@ -33,8 +33,10 @@ def test_a_body_is_read_as_json_reads_it(
     read = read_body(body, "messages")
     assert [entry.value for entry in read.entries] == meant["messages"]
     assert {name: read.field(name) for name in meant if name != "messages"} == {**before, **after}
-    for span in (*read.entries, *read.before.values(), *read.after.values()):
+    for span in read.entries:
         assert json.loads(body[span.start : span.end]) == span.value
+    for name, (start, end) in {**read.before, **read.after}.items():
+        assert json.loads(body[start:end]) == read.field(name)
     assert body[read.start - 1 : read.start] == b"["
     assert body[read.end : read.end + 1] == b"]"
 
@@ -47,9 +49,9 @@ def test_what_has_grown_is_read_only_where_it_grew(
     known = read_body(written(before, messages, after), "messages")
     grown = written(before, [*messages, *more], after)
     for number, entry in enumerate(known.entries, 1):
-        read = read_more(grown, known, entry.end)
+        read = read_more(grown, known.beginning(), entry.end)
         assert [one.value for one in read.entries] == [*messages, *more][number:]
-        assert {name: read.field(name) for name in after} == after
+        assert {name: read.field(name) for name in (*before, *after)} == {**before, **after}
         assert read.end == read_body(grown, "messages").end
 
 

@@ -143,14 +143,14 @@ class _Anthropic(Dialect):
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del leading
-        span = read.span("system")
+        place, value = read.place("system"), read.field("system")
         block = dumped({"type": "text", "text": note})
-        if span is None or not span.value:
+        if place is None or not value:
             return None, None
-        if isinstance(span.value, list):
-            return None, (span.end - 1, span.end - 1, b"," + block)
-        given = b'[{"type":"text","text":' + body[span.start : span.end] + b"},"
-        return None, (span.start, span.end, given + block + b"]")
+        start, end = place
+        if isinstance(value, list):
+            return None, (end - 1, end - 1, b"," + block)
+        return None, (start, end, b'[{"type":"text","text":' + body[start:end] + b"}," + block + b"]")
 
     def answer_tokens(self, read: Read) -> int:
         return _whole(read.field("max_tokens"))

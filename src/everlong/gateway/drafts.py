@@ -60,8 +60,7 @@ class Draft:
 
 def draft_of(body: bytes, read: Read, ends: Sequence[int]) -> Draft:
     """A body as it came."""
-    fields = {name: (span.start, span.end) for part in (read.before, read.after) for name, span in part.items()}
-    return Draft(body, fields, read.start, ends)
+    return Draft(body, {**read.before, **read.after}, read.start, ends)
 
 
 def _begin(changes: Sequence[Change], place: int) -> int:

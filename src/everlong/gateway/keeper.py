@@ -6,6 +6,7 @@ Runs in worker threads and blocks. One keeper serves one tenant and one API.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,11 @@ class Added:
     """After each entry; the branch's number is that of the conversation that they follow."""
     trace: Trace
     """The chain over the messages."""
+
+    @property
+    def last(self) -> Message | None:
+        """Who speaks last; None where nobody does."""
+        return {"role": self.messages[-1]["role"]} if self.messages else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +128,12 @@ class Keeper:
         lead = 0
         while lead < len(read.entries) and is_leading(read.entries[lead].value):
             lead += 1
-        leading = [entry.value for entry in read.entries[:lead]]
         new = self.added(read.entries[lead:], None, None)
-        depths = [0] * lead + [place.depth for place in new.branches]
-        ends = [entry.end for entry in read.entries]
+        depths = array("Q", [*(0 for _ in range(lead)), *(place.depth for place in new.branches)])
+        ends = array("Q", [entry.end for entry in read.entries])
         root = self.store.chain.root()
         branch = new.branches[-1] if new.branches else Branch(0, root.id, root.depth)
-        head = Read(read.before, {}, read.start, 0, [])
-        return Line(head, lead, leading, ends, depths, branch, new.messages[-1] if new.messages else None), new
+        return Line(read.beginning(), lead, ends, depths, branch, new.last), new
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -138,7 +142,7 @@ class Keeper:
         line, new = self.glanced(read)
         tools = read.field("tools")
         branch = line.branch = self.store.record(
-            [*self.dialect.system_of(read), *line.leading, *new.messages],
+            [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: line.lead]), *new.messages],
             tools=tools if isinstance(tools, list) else None,
             ext_id=hint,
         )

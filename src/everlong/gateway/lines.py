@@ -8,27 +8,32 @@ those of a view. Everything here runs in one thread.
 
 from __future__ import annotations
 
-import hashlib
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
     from everlong.caching import PromptCache
     from everlong.gateway.raw import Read
     from everlong.model import Message
     from everlong.store import Branch
 
-__all__ = ["Applied", "Line", "Lines", "Place"]
+__all__ = ["Applied", "Found", "Line", "Lines", "Place", "Shelf"]
 
-MOST_ENTRIES = 400_000
-"""Entries of which the places are kept, of all conversations together: about 30 MB."""
+MOST_BYTES = 48_000_000
+"""What is remembered of all conversations together, about."""
 
 _HEAD = 256
 """Bytes at the beginning of a body by which possible conversations are found."""
 _BACK = (0, 1, 2, 3, 5, 8)
 """The ends of which entries are kept, counted from the last one."""
+_LINE_BYTES, _ENTRY_BYTES = 4_000, 16
+"""What is remembered of a conversation and of each of its entries, about."""
 _RIVALS = 1_000
 """So many of the newest places with the same beginning are tried."""
 
@@ -58,12 +63,11 @@ class Line:
     """Where the list begins, and what stands before it."""
     lead: int
     """Entries at the beginning that are system messages."""
-    leading: list[Any]
-    ends: list[int]
-    depths: list[int]
+    ends: array[int]
+    depths: array[int]
     branch: Branch
     last: Message | None
-    """The last message, which the next ones follow."""
+    """Whom the next messages follow: the last message, without its words."""
     view: Applied | None = None
     session: str | None = None
     cache: PromptCache | None = None
@@ -85,7 +89,6 @@ class Line:
         return Line(
             self.read,
             self.lead,
-            self.leading,
             self.ends[:count],
             self.depths[:count],
             branch,
@@ -97,6 +100,12 @@ class Line:
             answered=self.answered if self.answered <= count else 0,
             hint=hint,
         )
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes to remember, about."""
+        shown = 0 if self.view is None else len(self.view.data) + sum(map(len, self.view.edits.values()))
+        return _LINE_BYTES + _ENTRY_BYTES * len(self.ends) + shown
 
 
 class Place(NamedTuple):
@@ -110,6 +119,13 @@ class Place(NamedTuple):
     branch: Branch
 
 
+class Found(NamedTuple):
+    """A known beginning of a body, and the hash of all bytes up to there."""
+
+    place: Place
+    hasher: Hash
+
+
 class _Key(NamedTuple):
     length: int
     digest: bytes
@@ -119,7 +135,6 @@ class _Kept(NamedTuple):
     line: Line
     head: bytes
     keys: list[_Key]
-    entries: int
 
 
 class _Head:
@@ -138,35 +153,63 @@ class _Head:
         return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
 
 
+class Shelf:
+    """What is remembered of all tenants' conversations together: the one that was not asked for longest goes first."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[int, tuple[Lines, Line, int]] = OrderedDict()
+
+    def put(self, lines: Lines, line: Line) -> None:
+        """Remember one, and let go of others where that is too much."""
+        weight = line.weight
+        self._kept[id(line)] = (lines, line, weight)
+        self._bytes += weight
+        while self._bytes > self._most and len(self._kept) > 1:
+            oldest, other, _ = next(iter(self._kept.values()))
+            oldest.forget(other)
+
+    def drop(self, line: Line) -> None:
+        """Say that one is no longer remembered."""
+        _, _, weight = self._kept.pop(id(line))
+        self._bytes -= weight
+
+    def use(self, line: Line) -> None:
+        """Say that one was asked for."""
+        self._kept.move_to_end(id(line))
+
+
 class Lines:
     """The conversations of one tenant and one API that were seen last."""
 
-    def __init__(self, most_entries: int = MOST_ENTRIES) -> None:
-        self._most = most_entries
-        self._entries = 0
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self._shelf = shelf or Shelf()
         self._places: dict[tuple[bytes, _Key], Place] = {}
         self._heads: dict[bytes, _Head] = {}
         self._nodes: dict[bytes, Place] = {}
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._kept: dict[int, _Kept] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, body: bytes) -> Place | None:
+    def find(self, body: bytes) -> Found | None:
         """The longest known beginning of a body."""
         head = body[:_HEAD]
         known = self._heads.get(head)
         if known is None:
             return None
         found, whole = None, memoryview(body)
-        hasher, done = hashlib.sha256(), 0
+        hasher, done = sha256(), 0
         for length in known.upto(len(body)):
             if length > done:
                 hasher.update(whole[done:length])
                 done = length
-                found = self._places.get((head, _Key(length, hasher.digest()))) or found
-        if found is not None and id(found.line) in self._kept:
-            self._kept.move_to_end(id(found.line))
+                place = self._places.get((head, _Key(length, hasher.digest())))
+                if place is not None:
+                    found = Found(place, hasher.copy())
+        if found is not None and id(found.place.line) in self._kept:
+            self._shelf.use(found.place.line)
         return found
 
     @property
@@ -178,13 +221,16 @@ class Lines:
         """The conversation that was at a node lately, whatever the bytes that led there."""
         return self._nodes.get(node)
 
-    def keep(self, body: bytes, line: Line, branches: dict[int, Branch]) -> None:
-        """Remember a body that was read, with the nodes at the ends of some entries by their number."""
+    def keep(self, body: bytes, line: Line, branches: dict[int, Branch], found: Found | None = None) -> None:
+        """Remember a body that was read, with the nodes at the ends of some entries by their number.
+
+        With what was found of it, none of these entries is an earlier one.
+        """
         self.forget(line)
         head, count = body[:_HEAD], len(line.ends)
         wanted = sorted(count - back for back in _BACK if count - back in branches)
         keys: list[_Key] = []
-        hasher, done = hashlib.sha256(), 0
+        hasher, done = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
         for number in wanted:
             length = line.ends[number - 1]
             if length < _HEAD:
@@ -198,17 +244,15 @@ class Lines:
             self._heads.setdefault(head, _Head()).add(length)
         if not keys:
             return
-        self._kept[id(line)] = _Kept(line, head, keys, count)
-        self._entries += count
-        while self._entries > self._most and len(self._kept) > 1:
-            self.forget(next(iter(self._kept.values())).line)
+        self._kept[id(line)] = _Kept(line, head, keys)
+        self._shelf.put(self, line)
 
     def forget(self, line: Line) -> None:
         """Let go of a conversation."""
         gone = self._kept.pop(id(line), None)
         if gone is None:
             return
-        self._entries -= gone.entries
+        self._shelf.drop(line)
         known = self._heads[gone.head]
         for key in gone.keys:
             known.remove(key.length)

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # as old as the module, and documented nowhere
 from typing import Any
 
@@ -60,24 +60,33 @@ class Span:
 class Read:
     """A body as far as it was read: its fields, and the entries of its list from the first unknown one on."""
 
-    before: dict[str, Span]
+    body: bytes
+    before: dict[str, Stretch]
     """The fields before the list."""
-    after: dict[str, Span]
+    after: dict[str, Stretch]
     """The fields after the list."""
     start: int
     """The place after the list's opening bracket."""
     end: int
     """The place of its closing bracket."""
     entries: list[Span]
+    values: dict[str, Any] = field(default_factory=dict)
+    """What fields mean, as far as it was asked."""
 
     def field(self, name: str) -> Any:
         """The value of a field; None where there is none."""
-        span = self.before.get(name) or self.after.get(name)
-        return None if span is None else span.value
+        if name not in self.values:
+            place = self.place(name)
+            self.values[name] = None if place is None else meant(self.body[slice(*place)])
+        return self.values[name]
 
-    def span(self, name: str) -> Span | None:
-        """A field with its place."""
+    def place(self, name: str) -> Stretch | None:
+        """Where the value of a field stands."""
         return self.before.get(name) or self.after.get(name)
+
+    def beginning(self) -> Read:
+        """Where the list begins and what stands before it, without a word of it: small enough to be kept."""
+        return Read(b"", self.before, {}, self.start, 0, [])
 
 
 def read_body(body: bytes, list_name: str) -> Read:
@@ -87,7 +96,10 @@ def read_body(body: bytes, list_name: str) -> Read:
     start = scanner.place
     entries = scanner.entries()
     end = scanner.place - 1
-    return Read(before, scanner.rest({list_name, *before}), start, end, entries)
+    read = Read(body, before, scanner.rest({list_name, *before}), start, end, entries)
+    for name in (*read.before, *read.after):
+        read.field(name)  # what is no text in UTF-8 shows now
+    return read
 
 
 def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
@@ -95,7 +107,10 @@ def read_more(body: bytes, known: Read, place: int, list_name: str = "messages")
     scanner = _Scanner(body, place)
     entries = scanner.entries(goes_on=place > known.start)
     end = scanner.place - 1
-    return Read(known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
+    read = Read(body, known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
+    for name in read.after:
+        read.field(name)
+    return read
 
 
 def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
@@ -142,10 +157,10 @@ class _Scanner:
     def place(self) -> int:
         return self._offset + self._at
 
-    def fields_until(self, list_name: str) -> dict[str, Span]:
+    def fields_until(self, list_name: str) -> dict[str, Stretch]:
         """The fields before a list; the walk ends after its opening bracket."""
         self._expect("{", "the body is no JSON object")
-        found: dict[str, Span] = {}
+        found: dict[str, Stretch] = {}
         while not self._has("}"):
             name = self._name()
             if name == list_name:
@@ -166,9 +181,9 @@ class _Scanner:
         self._at += 1
         return found
 
-    def rest(self, before: set[str]) -> dict[str, Span]:
+    def rest(self, before: set[str]) -> dict[str, Stretch]:
         """The fields after the list, to the end of the body."""
-        found: dict[str, Span] = {}
+        found: dict[str, Stretch] = {}
         self._comma("}")
         while not self._has("}"):
             name = self._name()
@@ -190,10 +205,10 @@ class _Scanner:
             yield name, self._stretch()
             self._comma(closing)
 
-    def _field(self, found: dict[str, Span], name: str) -> None:
+    def _field(self, found: dict[str, Stretch], name: str) -> None:
         if name in found:
             raise Broken(f"{name!r} stands there twice")
-        found[name] = self._value()
+        found[name] = self._stretch()
 
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")

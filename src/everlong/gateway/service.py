@@ -23,6 +23,7 @@ from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
+from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.passing import Passing, header_text
@@ -88,6 +89,7 @@ class Gateway:
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._responder = Responder(self.relay, routes, self._store_of, self._writer)
         self._marking = Marking(settings.prompt_caching)
+        self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._background: set[asyncio.Future[Any]] = set()
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -321,7 +323,7 @@ class Gateway:
         key = (tenant, dialect.name)
         if key not in self._visits:
             keeper = Keeper(self._store_of(tenant), dialect)
-            self._visits[key] = Visits(keeper, self._writer, self._spool)
+            self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf)
         return self._visits[key]
 
 

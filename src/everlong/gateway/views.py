@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.lines import Applied, Line
-from everlong.gateway.raw import Change, Read, dumped
+from everlong.gateway.raw import Change, Read, dumped, meant
 from everlong.store.compact import Seen, see
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Appli
     """A body with a view in the place of what it covers."""
     changes: list[Change] = []
     begin, after = line.ends[line.lead - 1] if line.lead else read.start, line.ends[view.covers - 1]
-    ends = line.ends[: line.lead]
+    ends = list(line.ends[: line.lead])
     data, places = view.data, view.ends
     if view.note is not None:
-        leading, change = dialect.noted(body, read, line.leading, view.note)
+        leading, change = dialect.noted(body, read, _leading(body, read, line), view.note)
         if leading is not None:
             noted, noted_ends = _listed(leading)
             changes.append((read.start, begin, noted))
@@ -87,6 +87,12 @@ def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Appli
     changes += ((begin, after, data), *_edited(line, view.edits))
     ends += _moved(line, view, ends[-1] - after)
     return draft_of(body, read, line.ends).changed(changes, ends)
+
+
+def _leading(body: bytes, read: Read, line: Line) -> list[Any]:
+    """The system messages at the beginning of a body."""
+    draft = draft_of(body, read, line.ends)
+    return [meant(body[slice(*draft.entry(number))]) for number in range(line.lead)]
 
 
 def moved_view(line: Line, to: Line) -> Applied | None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.hints import hint_in
 from everlong.gateway.keeper import Added, Ended, first_answer
-from everlong.gateway.lines import Applied, Line, Lines
-from everlong.gateway.raw import Broken, Read, read_body, read_more
+from everlong.gateway.lines import Applied, Line, Lines, Shelf
+from everlong.gateway.raw import Broken, Read, meant, read_body, read_more
 from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.views import applied_view, moved_view, with_view
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.keeper import Keeper
     from everlong.gateway.writing import Writer
+    from everlong.model import Message
     from everlong.store.tree import Branch
 
 __all__ = ["Visit", "Visits"]
@@ -86,34 +87,42 @@ class Visit:
 class Visits:
     """The requests of one tenant by one API."""
 
-    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool) -> None:
+    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool, shelf: Shelf) -> None:
         self.keeper = keeper
         self._spool = spool
         self._writer = writer
-        self.lines = Lines()
+        self.lines = Lines(shelf)
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
     async def enter(self, body: bytes, hint: str | None = None) -> Visit:
         """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up."""
-        place = self.lines.find(body)
-        if place is None:
+        found = self.lines.find(body)
+        if found is None:
             return await self._looked_up(body, hint)
+        place = found.place
         read = read_more(body, place.line.read, place.line.ends[place.number - 1])
         hint = hint or hint_in(read.field("metadata"))
-        added = self.keeper.added(read.entries, place.branch, place.line.last)
         line = place.line.cut(place.number, place.branch, hint)
-        line.ends += [entry.end for entry in read.entries]
-        line.depths += [at.depth for at in added.branches]
+        added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line))
+        line.ends.extend(entry.end for entry in read.entries)
+        line.depths.extend(at.depth for at in added.branches)
         line.answered = line.answered or first_answer(read.entries, place.number)
         if added.messages:
-            line.branch, line.last = added.branches[-1], added.messages[-1]
+            line.branch, line.last = added.branches[-1], added.last
         if place.number >= len(place.line.ends) - _MOVING:
             self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
-        self.lines.keep(body, line, {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch})
+        branches = {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch}
+        self.lines.keep(body, line, branches, found)
         visit = Visit(body, read, line, hint, _New(place.branch, added))
         visit.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, visit)
         return visit
+
+    def _last(self, read: Read, line: Line) -> Message | None:
+        """The message at the end of a conversation that has gone on differently before."""
+        entry = draft_of(read.body, read, line.ends).entry(len(line.ends) - 1)
+        said = self.keeper.dialect.messages_of(meant(read.body[slice(*entry)]), None)
+        return said[-1] if said else None
 
     async def _looked_up(self, body: bytes, hint: str | None) -> Visit:
         read = read_body(body, "messages")
