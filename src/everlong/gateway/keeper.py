@@ -145,6 +145,7 @@ class Keeper:
             [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: line.lead]), *new.messages],
             tools=tools if isinstance(tools, list) else None,
             ext_id=hint,
+            known=new.trace,
         )
         line.answered, line.hint = first_answer(read.entries), hint
         if self.view_in_force(branch) is not None:

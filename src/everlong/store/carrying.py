@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, or_, select
 
 from everlong.store.clearing import Shift, Told, shift_of, shifted, told_by
 from everlong.store.kin import branches_of_tree
@@ -24,7 +24,27 @@ if TYPE_CHECKING:
     from everlong.store.store import Store
 
 _TRIED = 4
-"""So many of the newest views of a tree are looked at."""
+"""So many of the newest views are looked at."""
+_FEW = 4
+"""For a list with no more new blocks, forks are not looked through: very many conversations may begin alike."""
+_THINNED = 32
+"""Of so many blocks a client that clears leaves one, at least; a shorter list is another conversation."""
+
+
+def _newest(where: ColumnElement[bool]) -> Select[Any]:
+    return (
+        select(view, branch.c.id.label("number"), branch.c.head_depth)
+        .join(branch, branch.c.view_id == view.c.id)
+        .where(where, view.c.state != "void", view.c.saw_depth <= branch.c.head_depth)
+        .order_by(view.c.id.desc(), branch.c.id.desc())
+        .limit(_TRIED)
+    )
+
+
+# Made once: to put a statement together takes several times as long as to run it.
+_IS_LEADING = branch.c.id.in_(bindparam("to", expanding=True))
+_LEADING = _newest(_IS_LEADING)
+_PASSING = _newest(or_(_IS_LEADING, branch.c.id.in_(branches_of_tree(bindparam("last"), bindparam("beyond")))))
 
 
 def view_to_carry(store: Store, connection: Connection, request: Request, match: Match) -> NewView | None:
@@ -33,10 +53,13 @@ def view_to_carry(store: Store, connection: Connection, request: Request, match:
         return None
     here = segments_to(connection, match.branch, match.depth)
     sent: list[Told] = []
-    for row in _views_of_tree(connection, here[0].branch):
+    new = request.start.depth + len(request.trace.ids) - match.depth
+    for row in _views_near(connection, here, match.depth if new > _FEW else None):
         path = segments_to(connection, row.number, row.head_depth)
         start = _common_depth(here, path)
         if row.saw_depth <= start or start < request.start.depth:
+            continue
+        if row.head_depth - match.depth > _THINNED * (new + 1):
             continue
         entries = store.reader.entries(connection, path, start, row.head_depth)
         if any(entry.forgotten for entry in entries):
@@ -63,16 +86,12 @@ def carry(store: Store, connection: Connection, carried: NewView, to: Branch) ->
         put_in_force(connection, to.id, ident, row.epoch)
 
 
-def _views_of_tree(connection: Connection, root: int) -> list[Row[Any]]:
-    """The newest views in force on the branches of a tree."""
-    query = (
-        select(view, branch.c.id.label("number"), branch.c.head_depth)
-        .join(branch, branch.c.view_id == view.c.id)
-        .where(branch.c.id.in_(branches_of_tree(root)), view.c.state != "void", view.c.saw_depth <= branch.c.head_depth)
-        .order_by(view.c.id.desc(), branch.c.id.desc())
-        .limit(_TRIED)
-    )
-    return list(connection.execute(query).all())
+def _views_near(connection: Connection, here: list[Segment], beyond: int | None) -> list[Row[Any]]:
+    """The newest views in force on the branches that lead to a place, and on those that lead beyond a depth there."""
+    to = [part.branch for part in here]
+    if beyond is None:
+        return list(connection.execute(_LEADING, {"to": to}).all())
+    return list(connection.execute(_PASSING, {"to": to, "last": to[-1], "beyond": beyond}).all())
 
 
 def _common_depth(one: list[Segment], other: list[Segment]) -> int:

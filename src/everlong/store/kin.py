@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, or_, select
+from sqlalchemy import BindParameter, Connection, Row, Select, or_, select
 
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import branch, session
 
 
-def branches_of_tree(root: int) -> Select[tuple[int]]:
-    """The numbers of a branch and of all that were forked from it, directly or not."""
+def branches_of_tree(root: int | BindParameter[int], forked_from: int | BindParameter[int] = 0) -> Select[tuple[int]]:
+    """The numbers of a branch and of all that were forked from it at a depth or beyond, directly or not."""
     tree = select(branch.c.id).where(branch.c.id == root).cte("tree", recursive=True)
-    return select(tree.union_all(select(branch.c.id).where(branch.c.parent == tree.c.id)).c.id)
+    forks = select(branch.c.id).where(branch.c.parent == tree.c.id, branch.c.fork_depth >= forked_from)
+    return select(tree.union_all(forks).c.id)
 
 
 def sessions_along(connection: Connection, tenant: str, path: Sequence[Segment]) -> list[Row[Any]]:

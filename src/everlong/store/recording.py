@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select
 
 from everlong.errors import StoreBusy
-from everlong.model import Message, leading_system_count
+from everlong.model import Message, Trace, leading_system_count
 from everlong.store.carrying import carry, view_to_carry
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.content import blob, encoded
@@ -44,6 +44,7 @@ class Recording:
         times: Times,
         tokens: Tokens,
         ext_id: str | None,
+        known: Trace | None = None,
     ) -> Branch:
         """Record a conversation from its first message on, with the system messages that it is sent with."""
         store = self._store
@@ -53,8 +54,10 @@ class Recording:
         if lead or tools:
             sent = {"system": [store.cleaned(one) for one in given[:lead]], "tools": list(tools) if tools else None}
             preamble = blob(store.tenant, encoded(sent))
-        # What is imported in a batch does not come again soon.
-        known = None if self._database.in_batch else self.checkpoints.traced(said, store.cleaned)
+        if known is not None and len(known.ends) != len(said):  # of another list
+            known = None
+        if known is None and not self._database.in_batch:  # what is imported in a batch does not come again soon
+            known = self.checkpoints.traced(said, store.cleaned)
         request = Request(
             store.chain,
             store.chain.root(),

@@ -22,7 +22,7 @@ from sqlalchemy import delete, select
 
 from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored
-from everlong.model import HashChain, Message, checked_messages
+from everlong.model import HashChain, Message, Trace, checked_messages
 from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.database import Database, open_database
 from everlong.store.forget import Forgotten, forget
@@ -92,6 +92,7 @@ class Store:
         times: Sequence[float] | None = None,
         tokens: Sequence[int | None] | None = None,
         ext_id: str | None = None,
+        known: Trace | None = None,
     ) -> Branch:
         """Store a conversation as far as it is not known; durable when this returns. Recording again adds nothing.
 
@@ -101,8 +102,9 @@ class Store:
             times: When each message was said, in seconds since 1970; now, if not given.
             tokens: The size of each message, where the caller knows it.
             ext_id: A name by which the caller knows the conversation, kept with a branch that is begun here.
+            known: The chain over the messages without those system messages, as they are stored, where it is known.
         """
-        return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id)
+        return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id, known)
 
     def batch(self) -> AbstractContextManager[None]:
         """Make what this thread stores in a ``with`` block durable together at its end, rather than one by one.
