@@ -200,6 +200,22 @@ def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, p
         assert one.store(tenant).verify().problems == []
 
 
+def test_a_client_that_is_quicker_than_the_database_finds_its_place(upstream: Upstream, database_url: str) -> None:
+    upstream.script = script
+    tenant, count = uuid.uuid4().hex, 12
+    with run_gateway(upstream.url, database_url) as running, running.raw() as raw:
+        named = [ask(raw, tenant, input="Hello?")]
+        for number in range(1, count):
+            named.append(ask(raw, tenant, input="?" * number, previous_response_id=named[-1]))
+            ask(raw, tenant, input="Aside" + "?" * number, previous_response_id=named[-1])
+        said = ["Hello?", "Reply 8."]
+        for number in range(1, count):
+            said += ["?" * number, f"Reply {number + 2}."]
+            assert words(running, "?" * number, tenant) == said[:-1]
+            assert words(running, "Aside" + "?" * number, tenant) == [*said, "Aside" + "?" * number]
+        assert running.store(tenant).verify().problems == []
+
+
 def test_nothing_of_a_response_stays_in_memory_once_it_is_stored(gpt: openai.OpenAI, relay: Running) -> None:
     last = None
     for number in range(5):

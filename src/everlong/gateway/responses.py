@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,8 @@ class _Given(NamedTuple):
     """A response that clients have and the database may not have yet."""
 
     began: float
-    stored: asyncio.Future[Any]
+    stored: asyncio.Future[Any] | None
+    """Done when it is there; None where it waits in the journal."""
 
 
 @dataclass(slots=True)
@@ -63,7 +64,8 @@ class Call(Underway):
 
     def unsettled(self) -> list[asyncio.Future[Any]]:
         """What it follows of which it is not known yet whether it can be stored."""
-        return [given.stored for given in self.awaited.values() if not given.stored.done()]
+        waiting = (given.stored for given in self.awaited.values())
+        return [stored for stored in waiting if stored is not None and not stored.done()]
 
 
 class Responses(Storing[Call, Branch]):
@@ -91,35 +93,44 @@ class Responses(Storing[Call, Branch]):
         elif not call.is_over:
             self.begin(call)
 
-    def finish_in_store(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
-        """Store what became of a request, after what it follows; done when it is there."""
-        if call.unsettled():
-            stored: asyncio.Future[Any] = asyncio.ensure_future(self._finished_after(call, ended))
-        else:
-            stored = super().finish_in_store(call, ended)
-        given, names = _Given(call.began, stored), call.names(ended)
+    def finish(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+        """Write down what became of a request; from now on others may follow it."""
+        stored, names = super().finish(call, ended), call.names(ended)
         for name in names:
-            if name not in self._unstored or self._unstored[name].began <= given.began:
-                self._unstored[name] = given
+            if name not in self._unstored or self._unstored[name].began <= call.began:
+                self._unstored[name] = _Given(call.began, stored)
                 self._unstored.move_to_end(name)
         while len(self._unstored) > _MOST:
             self._unstored.popitem(last=False)
-        stored.add_done_callback(partial(self._given, dict.fromkeys(names, given)))
+        stored.add_done_callback(partial(self._given, names, call.began))
         return stored
 
-    async def _finished_after(self, call: Call, ended: Ended) -> None:
-        await asyncio.wait(call.unsettled())
+    def finish_in_store(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+        """Store what became of a request, after what it follows; done when it is there."""
+        unsettled = call.unsettled()
+        if unsettled:
+            return asyncio.ensure_future(self._finished_after(unsettled, call, ended))
+        return super().finish_in_store(call, ended)
+
+    async def _finished_after(self, others: list[asyncio.Future[Any]], call: Call, ended: Ended) -> None:
+        await asyncio.wait(others)
         await super().finish_in_store(call, ended)
 
-    def _given(self, known: dict[str, _Given], stored: asyncio.Future[Any]) -> None:
-        if not stored.cancelled() and not isinstance(stored.exception(), AWAY):  # those are in the journal, for later
-            self._let_go(known)
+    def _given(self, names: Sequence[str], began: float, stored: asyncio.Future[Any]) -> None:
+        if stored.cancelled() or isinstance(stored.exception(), AWAY):
+            for name in self._still(names, began):
+                self._unstored[name] = _Given(began, None)
+        else:
+            self._let_go(names, began)
 
-    def _let_go(self, known: dict[str, _Given]) -> None:
-        """Forget the names of responses that are stored, or never will be."""
-        for name, given in known.items():
-            if self._unstored.get(name) is given:
-                del self._unstored[name]
+    def _let_go(self, names: Iterable[str], began: float) -> None:
+        """Forget the names of a response that is stored, or never will be."""
+        for name in self._still(names, began):
+            del self._unstored[name]
+
+    def _still(self, names: Iterable[str], began: float) -> list[str]:
+        """Those names that are not those of a newer response by now."""
+        return [name for name in names if name in self._unstored and self._unstored[name].began == began]
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
@@ -169,4 +180,5 @@ class Responses(Storing[Call, Branch]):
             self._keeper.forget_sessions()
             return
         call.at = stored.also
-        self._let_go(call.awaited)
+        for name, given in call.awaited.items():
+            self._let_go([name], given.began)
