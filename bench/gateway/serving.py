@@ -42,6 +42,7 @@ def _run(upstream: str, database: str, values: Mapping[str, Any], spool: Path | 
 
     from everlong.config import Settings  # noqa: PLC0415 - as above
     from everlong.gateway.app import make_app  # noqa: PLC0415 - as above
+    from everlong.gateway.process import tune  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.service import Gateway  # noqa: PLC0415 - as above
     from everlong.store.database import open_database  # noqa: PLC0415 - as above
@@ -52,6 +53,7 @@ def _run(upstream: str, database: str, values: Mapping[str, Any], spool: Path | 
         runner = web.AppRunner(make_app(made), access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
+        tune()
         ports.put(runner.addresses[0][1])
         await asyncio.Event().wait()
 

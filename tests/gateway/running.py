@@ -63,7 +63,7 @@ class Running:
 
 
 async def _settled(gateway: Gateway) -> None:
-    while tasks := [*gateway._background, *gateway._responder._leaving]:
+    while tasks := list(gateway._finishing.under_way):
         await asyncio.wait(tasks)
 
 

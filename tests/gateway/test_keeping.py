@@ -88,7 +88,7 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
-    monkeypatch.setattr("everlong.gateway.visits._PATIENCE", 0.0)
+    monkeypatch.setattr("everlong.gateway.storing._PATIENCE", 0.0)
     real, is_away = getattr(Keeper, failing), threading.Event()
     with (
         ModelServer(faults=lambda _: Fault("slow", seconds=0.1)) as model,

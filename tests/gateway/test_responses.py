@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import openai
+import orjson
 import pytest
 
+from everlong.errors import StoreUnavailable
+from everlong.gateway.response_keeper import ResponseKeeper
+from everlong.gateway.spool import Spool, Spooled
+from everlong.store import Store
+from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
@@ -62,12 +72,27 @@ def gpt(relay: Running, upstream: Upstream) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def told(running: Running, turn: int, tenant: str = "local") -> list[tuple[str, Any]]:
-    """What the request of a turn said, from the beginning of its conversation."""
+def turns_of(running: Running, tenant: str = "local") -> dict[str, Turn]:
+    """All turns by what was asked last."""
     store = running.store(tenant)
-    found = store.turns.get(turn)
-    entries = store.entries(store.branch(found.branch, found.depth))
+    found = {str(last_words(store, turn)): turn for turn in store.turns.since()}
+    assert len(found) == len(list(store.turns.since()))
+    return found
+
+
+def last_words(store: Store, turn: Turn) -> Any:
+    return store.entries(store.branch(turn.branch, turn.depth))[-1].message.get("content")
+
+
+def told(running: Running, asked: str, tenant: str = "local") -> list[tuple[str, Any]]:
+    """What a request said, from the beginning of its conversation."""
+    turn, store = turns_of(running, tenant)[asked], running.store(tenant)
+    entries = store.entries(store.branch(turn.branch, turn.depth))
     return [(entry.message["role"], entry.message.get("content")) for entry in entries if entry.id]
+
+
+def words(running: Running, asked: str, tenant: str = "local") -> list[Any]:
+    return [said for _, said in told(running, asked, tenant)]
 
 
 def test_a_text_is_asked_and_answered(gpt: openai.OpenAI, relay: Running) -> None:
@@ -78,7 +103,7 @@ def test_a_text_is_asked_and_answered(gpt: openai.OpenAI, relay: Running) -> Non
     assert relay.store().turns.reply(1) == {"role": "assistant", "content": "Reply 8."}
     assert turn.usage is not None
     assert [turn.usage[name] for name in ("prompt_tokens", "cache_read_tokens", "output_tokens")] == [10, 4, 3]
-    assert told(relay, 1) == [("user", "Hello?")]
+    assert told(relay, "Hello?") == [("user", "Hello?")]
 
 
 def test_a_stream_passes_and_is_stored(gpt: openai.OpenAI, relay: Running) -> None:
@@ -92,15 +117,12 @@ def test_a_request_goes_on_from_the_response_that_it_names(gpt: openai.OpenAI, r
     second = gpt.responses.create(model="m", input="And then?", previous_response_id=first.id)
     gpt.responses.create(model="m", input="And in the end?", previous_response_id=second.id)
     other = gpt.responses.create(model="m", input="Or otherwise?", previous_response_id=first.id)  # a fork
-    assert [words for _, words in told(relay, 3)] == [
-        *("Hello?", [{"type": "text", "text": "Reply 8."}]),
-        *("And then?", [{"type": "text", "text": "Reply 11."}], "And in the end?"),
-    ]
-    assert [words for _, words in told(relay, 4)][2:] == ["Or otherwise?"]
-    turns = list(relay.store().turns.since())
-    assert turns[0].session is None
-    assert turns[1].session == turns[2].session != turns[3].session
-    assert turns[0].echo_node is not None
+    assert words(relay, "And in the end?") == ["Hello?", "Reply 8.", "And then?", "Reply 11.", "And in the end?"]
+    assert words(relay, "Or otherwise?") == ["Hello?", "Reply 8.", "Or otherwise?"]
+    turns = turns_of(relay)
+    assert turns["Hello?"].session is None
+    assert turns["And then?"].session == turns["And in the end?"].session != turns["Or otherwise?"].session
+    assert turns["Hello?"].echo_node is not None
     assert other.id == "resp_15"
     assert relay.store().verify().problems == []
 
@@ -121,34 +143,243 @@ def test_a_client_that_repeats_everything_is_known_again(
     turns = list(relay.store().turns.since())
     assert len({turn.branch for turn in turns}) == 1
     assert [turn.session is None for turn in turns] == [True, False, False]
-    assert [role for role, _ in told(relay, 3)] == ["user", "assistant", "tool", "assistant", "user"]
+    assert [role for role, _ in told(relay, "Sure?")] == ["user", "assistant", "tool", "assistant", "user"]
     assert turns[0].echo_node is not None
     assert json.loads(upstream.last.body)["input"] == items
 
 
 def test_a_conversation_that_the_upstream_keeps_is_one_conversation(gpt: openai.OpenAI, relay: Running) -> None:
-    for words in ("One?", "Two, then?", "And three?"):
-        gpt.responses.create(model="m", input=words, conversation="conv_1")
-    assert [words for role, words in told(relay, 3) if role == "user"] == ["One?", "Two, then?", "And three?"]
+    for asked in ("One?", "Two, then?", "And three?"):
+        gpt.responses.create(model="m", input=asked, conversation="conv_1")
+    assert words(relay, "And three?") == ["One?", "Reply 6.", "Two, then?", "Reply 12.", "And three?"]
+
+
+def ask(raw: Raw, tenant: str = "local", **fields: Any) -> str:
+    body = json.dumps({"model": "m", **fields}).encode()
+    return str(raw.ask(body, "/v1/responses", [(TENANT, tenant)]).json()["id"])
 
 
 def test_a_response_is_known_after_a_restart_and_only_to_its_tenant(upstream: Upstream, tmp_path: Path) -> None:
     upstream.script = script
     path = str(tmp_path / "store.db")
-
-    def ask(raw: Raw, tenant: str, **fields: Any) -> str:
-        body = json.dumps({"model": "m", **fields}).encode()
-        return str(raw.ask(body, "/v1/responses", [(TENANT, tenant)]).json()["id"])
-
     with run_gateway(upstream.url, path) as running, running.raw() as raw:
         first = ask(raw, "ada", input="Hello?")
     with run_gateway(upstream.url, path) as running, running.raw() as raw:
         ask(raw, "ada", input="Go on.", previous_response_id=first)
         ask(raw, "ben", input="Go on, please.", previous_response_id=first)
         ask(raw, "ada", input="Go on!", previous_response_id="resp_%")
-        assert [words for _, words in told(running, 2, "ada")] == ["Hello?", "Reply 8.", "Go on."]
-        assert [words for _, words in told(running, 3, "ben")] == ["Go on, please."]
-        assert [words for _, words in told(running, 4, "ada")] == ["Go on!"]
+        assert words(running, "Go on.", "ada") == ["Hello?", "Reply 8.", "Go on."]
+        assert words(running, "Go on, please.", "ben") == ["Go on, please."]
+        assert words(running, "Go on!", "ada") == ["Go on!"]
+
+
+def test_what_is_said_to_the_model_beside_a_question_is_stored_with_it(gpt: openai.OpenAI, relay: Running) -> None:
+    first = gpt.responses.create(model="m", input="Hello?")
+    items: list[Any] = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Go on."}]
+    gpt.responses.create(model="m", input=items, previous_response_id=first.id)
+    store = relay.store()
+    at = store.branch(turns_of(relay)["Go on."].branch)
+    told = [entry.message["content"] for entry in store.entries(at)]
+    assert told == ["Hello?", "Reply 8.", "Be brief.", "Go on."]
+
+
+def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, postgres_url: str) -> None:
+    upstream.script = script
+    tenant = uuid.uuid4().hex
+    with run_gateway(upstream.url, postgres_url) as one, run_gateway(upstream.url, postgres_url) as other:
+        asked = [f"Question {'?' * number}" for number in range(6)]
+        last, said = None, []
+        for number, question in enumerate(asked):
+            running = (one, other)[number % 2]
+            with running.raw() as raw:
+                last = ask(raw, tenant, input=question, previous_response_id=last, conversation="conv_1")
+            running.store()  # it is in the database, where the other one sees it
+            said += [question, f"Reply {len(json.dumps(question))}."]
+        assert words(one, asked[-1], tenant) == said[:-1]
+        assert len({turn.branch for turn in turns_of(one, tenant).values()}) == 1
+        assert one.store(tenant).verify().problems == []
+
+
+def test_a_client_that_is_quicker_than_the_database_finds_its_place(upstream: Upstream, database_url: str) -> None:
+    upstream.script = script
+    tenant, count = uuid.uuid4().hex, 12
+    with run_gateway(upstream.url, database_url) as running, running.raw() as raw:
+        named = [ask(raw, tenant, input="Hello?")]
+        for number in range(1, count):
+            named.append(ask(raw, tenant, input="?" * number, previous_response_id=named[-1]))
+            ask(raw, tenant, input="Aside" + "?" * number, previous_response_id=named[-1])
+        said = ["Hello?", "Reply 8."]
+        for number in range(1, count):
+            said += ["?" * number, f"Reply {number + 2}."]
+            assert words(running, "?" * number, tenant) == said[:-1]
+            assert words(running, "Aside" + "?" * number, tenant) == [*said, "Aside" + "?" * number]
+        assert running.store(tenant).verify().problems == []
+
+
+def test_nothing_of_a_response_stays_in_memory_once_it_is_stored(gpt: openai.OpenAI, relay: Running) -> None:
+    last = None
+    for number in range(5):
+        last = gpt.responses.create(model="m", input="?" * number, previous_response_id=last, conversation="conv_1").id
+    relay.store()
+    assert relay.gateway._responder._tenants["local"]._unstored == {}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are stored before their answers are there, and what waits in the journal soon."""
+    monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
+    monkeypatch.setattr("everlong.gateway.storing._PATIENCE", 0.0)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it does not come to that"
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_question_is_stored_before_its_answer_is_there(upstream: Upstream, relay: Running, raw: Raw) -> None:
+    is_seen = threading.Event()
+
+    def slowly(exchange: Exchange) -> None:
+        is_seen.wait(20)
+        script(exchange)
+
+    upstream.script = slowly
+    raw.begin(b'{"model":"m","input":"Hello?"}', "/v1/responses")
+    until(Store(relay.database).turns.unfinished)
+    (begun,) = Store(relay.database).turns.unfinished()
+    is_seen.set()
+    assert raw.answer().status == 200
+    done = relay.store().turns.get(begun.id)
+    assert (done.status, done.began, done.has_reply) == ("done", begun.began, True)
+
+
+STEPS = {"asked": ResponseKeeper, "begin": Turns, "finish": Turns, "whole": Turns}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("follows", ["previous_response_id", "conversation"])
+@pytest.mark.parametrize("failing", STEPS)
+def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_finds_its_place(
+    failing: str, follows: str, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, is_away, failures = getattr(STEPS[failing], failing), threading.Event(), []
+
+    def away(of: Any, *given: Any, **named: Any) -> Any:
+        if not is_away.is_set():
+            return real(of, *given, **named)
+        failures.append(failing)
+        raise StoreUnavailable("the server is away")
+
+    def slowly(exchange: Exchange) -> None:
+        if failing != "whole":  # then it is begun before
+            time.sleep(0.05)
+        script(exchange)
+
+    upstream.script = slowly
+    if failing == "whole":
+        monkeypatch.setattr("everlong.gateway.storing._PATIENCE", 20.0)
+    monkeypatch.setattr(STEPS[failing], failing, away)
+    asked = ["One?", "And two?", "And then three?", "Four in the end?"]
+    with run_gateway(upstream.url, str(tmp_path / "store.db")) as running, running.raw() as raw:
+        last = None
+        for number, question in enumerate(asked):
+            if number == 1:
+                running.store()
+                is_away.set()
+            named = {"conversation": "conv_1"} if follows == "conversation" else {"previous_response_id": last}
+            last = ask(raw, input=question, **named)
+            if number == 2:
+                until(lambda: len(failures) > 1)
+                is_away.clear()
+        until(lambda: not running.gateway._spool.waiting)
+        said = [part for one in asked for part in (one, f"Reply {len(json.dumps(one))}.")]
+        assert words(running, asked[-1]) == said[:-1]
+        assert [turn.status for turn in turns_of(running).values()] == ["done"] * 4
+        assert running.store().verify().problems == []
+        assert not any(running.gateway._spool._folder.glob("*.broken"))
+    assert failures
+
+
+def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upstream, tmp_path: Path) -> None:
+    """The whole journal is read again, also what had reached the database."""
+    upstream.script = script
+    entries: list[Spooled] = []
+    put = Spool.put
+    asked = ["One?", "And two?", "And then three?", "Fails."]
+
+    def noted(spool: Spool, entry: Spooled) -> int:
+        entries.append(Spooled(*orjson.loads(orjson.dumps(list(entry)))))
+        return put(spool, entry)
+
+    def some_fail(exchange: Exchange) -> None:
+        if b"Fails" in exchange.received.body:
+            exchange.answer(b"{}", "500 Internal Server Error")
+        else:
+            script(exchange)
+
+    upstream.script = some_fail
+    with pytest.MonkeyPatch.context() as patched, run_gateway(upstream.url, str(tmp_path / "one.db")) as running:
+        patched.setattr(Spool, "put", noted)
+        with running.raw() as raw:
+            for question in [*asked[:2], asked[3], asked[2]]:
+                body = json.dumps({"model": "m", "input": question, "conversation": "conv_1"}).encode()
+                raw.ask(body, "/v1/responses")
+        before = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
+        for entry in entries:
+            ResponseKeeper(running.store()).replayed(entry)
+        after = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
+        assert after == before
+        with Store.open(tmp_path / "other.db") as other:
+            for entry in [*entries, *entries]:
+                ResponseKeeper(other).replayed(entry)
+            found = {str(last_words(other, turn)): turn for turn in other.turns.since()}
+            assert len(list(other.turns.since())) == len(entries) == len(found) == 4
+            last = found[asked[2]]
+            said = [entry.message["content"] for entry in other.entries(other.branch(last.branch, last.depth))]
+            assert said == ["One?", "Reply 6.", "And two?", "Reply 10.", "And then three?"]
+            assert other.verify().problems == []
+
+
+def test_without_a_journal_a_response_waits_for_the_database(
+    raw: Raw, relay: Running, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_spool: Spool, _entry: Spooled) -> int:
+        raise OSError(28, "No space left on device")
+
+    upstream.script = script
+    monkeypatch.setattr(Spool, "put", full)
+    answer = raw.ask(b'{"model":"m","input":"Hello?"}', "/v1/responses")
+    assert "not in the journal" in (answer.header("x-everlong-warning") or "")
+    (turn,) = Store(relay.database).turns.since()
+    assert turn.status == "done"
+
+
+def test_secrets_lie_neither_in_the_journal_nor_in_the_store(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-ant-api03-" + "Zx9Qw8" * 12
+    written: list[Spooled] = []
+    put = Spool.put
+
+    def noted(spool: Spool, entry: Spooled) -> int:
+        written.append(entry)
+        return put(spool, entry)
+
+    monkeypatch.setattr(Spool, "put", noted)
+    upstream.script = lambda exchange: script(exchange, [text(f"Your key is {key}.")])
+    with run_gateway(upstream.url, str(tmp_path / "store.db"), settings={"store": {"redact": True}}) as running:
+        with running.raw() as raw:
+            ask(raw, input=f"My key is {key}.", instructions=f"The key is {key}.")
+        store = running.store()
+        (turn,) = store.turns.since()
+        kept = [*(entry.message for entry in store.entries(store.branch(turn.branch))), store.turns.reply(turn.id)]
+    assert key in upstream.last.body.decode()
+    for told in (str(written), str(kept)):
+        assert "[redacted:" in told
+        assert key not in told
 
 
 BODIES = [

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, inspect, text
@@ -17,6 +18,7 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database, open_database
 from everlong.store.sqlite import SQLite
+from everlong.store.turns import Past
 from everlong.store.versions import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, upgrade
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
@@ -65,7 +67,7 @@ def test_what_an_older_version_stored_is_still_there(tmp_path: Path) -> None:
         at = new.record(TALK)
     # Back to the first version: what later ones added is taken away again.
     with sqlite3.connect(path) as raw:
-        for table in ("session", "compaction", "pin", "tombstone", "output", "receipt"):
+        for table in ("session", "compaction", "pin", "tombstone", "output", "receipt", "reply_name"):
             raw.execute(f"DROP TABLE {table}")
         raw.execute("ALTER TABLE view DROP COLUMN origin")
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")  # noqa: S608 - a constant
@@ -73,6 +75,55 @@ def test_what_an_older_version_stored_is_still_there(tmp_path: Path) -> None:
         assert store.record(TALK) == at
         assert store.verify().problems == []
         assert store.sessions.newest() == []
+
+
+USED: list[dict[str, Any]] = [
+    {"response_id": "resp_1", "output_tokens": 3},
+    {"response_id": "resp_2", "conversation_id": "conv_1"},
+    {"output_tokens": 5},
+    {"response_id": "", "conversation_id": "conv_1"},
+    {"response_id": "no\0name", "conversation_id": "x" * 5_000},
+]
+
+
+def named_before_there_were_names(database: Database) -> Store:
+    """Turns as the version before the table of names left them, brought up to date."""
+    store = Store(database, "ada")
+    at = store.record(TALK[:1])
+    for used in USED:
+        store.turns.finish(store.turns.begin(at).id, TALK[1], usage=used)
+    store.turns.finish(store.turns.begin(at).id, usage={"response_id": "resp_9"}, status="failed")
+    with database.engine.begin() as connection:
+        connection.execute(text("DROP TABLE reply_name"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0005'"))  # noqa: S608 - a constant
+        upgrade(connection)
+    return store
+
+
+def check_names(store: Store) -> None:
+    first = list(store.turns.since())[0].id  # noqa: RUF015 - to the end, so that it lets go of the database
+    found = {name: store.turns.named(name) for name in ("resp_1", "resp_2", "conv_1", "resp_9", "")}
+    assert {name: turn and turn.id - first for name, turn in found.items()} == {
+        "resp_1": 0,
+        "resp_2": 1,
+        "conv_1": 3,
+        "resp_9": None,  # there is nothing to go on from
+        "": None,
+    }
+    assert Store(store.database, "ben").turns.named("resp_1") is None
+    assert store.verify().problems == []
+
+
+def test_names_that_an_older_version_kept_among_figures_are_found(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "old.db")
+    many = Store(database, "cleo")
+    at = many.record(TALK[:1])
+    with many.batch():  # more than are read at once
+        for number in range(1_001):
+            many.turns.whole(at, Past(TALK[1], usage={"response_id": f"resp_{number}"}))
+    check_names(named_before_there_were_names(database))
+    assert None not in [many.turns.named(f"resp_{number}") for number in range(1_001)]
+    database.close()
 
 
 @pytest.fixture
@@ -102,6 +153,12 @@ def test_the_server_is_brought_up_to_date_too(schema_url: str, postgres_url: str
     finally:
         old.close()
         new.close()
+
+
+def test_names_that_an_older_version_kept_on_the_server_are_found(schema_url: str) -> None:
+    database = open_database(schema_url)
+    check_names(named_before_there_were_names(database))
+    database.close()
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

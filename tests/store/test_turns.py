@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 import uuid
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import HashChain, Message
@@ -19,6 +21,8 @@ from everlong.store import Branch, Store
 from everlong.store.database import Database, open_database
 from everlong.store.echo import is_echo
 from everlong.store.maintenance import collect_garbage
+from everlong.store.schema import reply_name
+from everlong.store.turns import Past
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations, messages
 from tests.store.engines import ScriptedEngine, summarizing
@@ -262,3 +266,72 @@ def test_a_reply_told_again_in_another_shape_is_linked(
     assert store.turns.link(later) == int(has_identity)
     assert store.turns.reply(begun.id) == reply
     assert store.verify().problems == []
+
+
+def test_a_reply_is_found_by_its_names_and_only_by_its_tenant(store: Store) -> None:
+    at = store.record([ASK])
+    first = store.turns.finish(store.turns.begin(at, began=10.0).id, ANSWER, names=["resp_1", "conv_1"])
+    second = store.turns.whole(at, Past(CALL, began=20.0, names=("resp_2", "conv_1")))
+    store.turns.whole(at, Past(CALL, began=30.0))
+    assert store.turns.named("resp_1") == first
+    found = store.turns.named("resp_2")
+    assert found is not None
+    assert (found.id, store.turns.named("conv_1")) == (second, found)
+    assert store.turns.named("conv_1", before=20.0) == first
+    assert store.turns.named("conv_1", before=10.0) is None
+    assert store.turns.named("resp_%") is None
+    assert Store(store.database, uuid.uuid4().hex).turns.named("resp_1") is None
+
+
+@pytest.mark.parametrize("name", ["", "nul\0", "lone \ud800", "x" * 201])
+def test_what_no_database_can_hold_is_no_name(store: Store, name: str) -> None:
+    store.turns.whole(store.record([ASK]), Past(ANSWER, names=(name,)))
+    assert store.turns.named(name) is None
+
+
+def test_a_name_is_stored_together_with_the_end_of_its_turn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = store.turns.begin(store.record([ASK]))
+
+    def fails(*_: object) -> None:
+        raise StoreError("the figures cannot be added up")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store.turns, "_grow", fails)
+        with pytest.raises(StoreError, match="figures"):
+            store.turns.finish(begun.id, ANSWER, names=["resp_1"])
+    assert (store.turns.named("resp_1"), store.turns.get(begun.id).status) == (None, "open")
+    done = store.turns.finish(begun.id, ANSWER, names=["resp_1"])
+    assert store.turns.named("resp_1") == done
+
+
+@pytest.mark.parametrize("before", [None, 5.0])
+def test_a_name_is_found_without_going_through_all_turns(
+    file_store: Store, before: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Any]] = []
+    run = file_store.turns._names._run
+
+    def noted(connection: Any, statement: str, values: Any = ()) -> Any:
+        asked.append((statement, values))
+        return run(connection, statement, values)
+
+    monkeypatch.setattr(file_store.turns._names, "_run", noted)
+    file_store.turns.named("resp_1", before=before)
+    ((statement, values),) = asked
+    with file_store.database.read() as connection:
+        plan = [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]
+    names, turns = plan  # no scan, and nothing is sorted
+    assert re.fullmatch(r"SEARCH reply_name USING .*INDEX \S+ \(tenant=\? AND name=\?\)", names)
+    assert turns == "SEARCH turn USING INTEGER PRIMARY KEY (rowid=?)"
+
+
+def test_a_name_goes_with_its_turn(store: Store) -> None:
+    at = store.record([ASK])
+    store.turns.whole(at, Past(ANSWER, names=("resp_1",)))
+    store.turns.whole(store.append(at, [ANSWER, NEXT]), Past(ANSWER, names=("resp_2",)))
+    collect_garbage(store, min_age=-1.0)
+    assert (store.turns.named("resp_1"), store.turns.named("resp_2")) == (None, None)
+    assert store.verify().problems == []
+    with store.database.read() as connection:
+        left = connection.execute(select(reply_name).where(reply_name.c.tenant == store.tenant)).all()
+    assert left == []

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, delete, select, update
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import blob, encoded
-from everlong.store.schema import annex, branch, content, node, session, view, view_item
+from everlong.store.schema import annex, branch, content, node, reply_name, session, view, view_item
+from everlong.store.turns import Past
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -27,6 +28,7 @@ def filled(store: Store) -> Store:
     store.compact(at, ScriptedEngine(summarizing(2, 6)))
     store.record([*TALK[:4], {"role": "user", "content": "a fork"}])
     store.sessions.start(at, system_prompt="You are an agent.")
+    store.turns.whole(at, Past({"role": "assistant", "content": "Done."}, names=("resp_1",)))
     return store
 
 
@@ -86,6 +88,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "lost place of a session": (of(session, branch=999_999_999), "on a branch that is not there"),
     "lost prompt": (of(session, system_prompt=bytes(16)), "the system prompt of session"),
     "lost aside": (of(annex, digest=bytes(16)), "beside branch"),
+    "lost turn": (of(reply_name, turn=999_999_999), "a name is that of the reply of turn 999999999"),
     "lost preamble": (of(branch, preamble=bytes(16)), "the system messages of branch"),
 }
 

@@ -42,6 +42,7 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     import asyncio  # noqa: PLC0415 - keeps `everlong --help` quick
 
     from everlong.gateway.logs import open_log  # noqa: PLC0415 - as above
+    from everlong.gateway.process import tune  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve  # noqa: PLC0415 - as above
     from everlong.gateway.tracing import open_tracing  # noqa: PLC0415 - as above
@@ -53,6 +54,7 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     try:
         with opened_database() as database:
             server = GatewayServer(settings, routes, database, log=log, tracing=tracing)
+            tune()
             code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:
         log.close()

@@ -6,11 +6,11 @@ Nothing is written in this format: requests and answers pass as they are. Sends 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from everlong.gateway.raw import Broken
+from everlong.gateway.raw import Broken, dumped, meant
 from everlong.model import Message
 from everlong.providers.base import Event, Reply, StopReason, Usage
 from everlong.providers.client import Gathering
@@ -24,6 +24,7 @@ class Asked:
 
     model: str
     system: list[Message]
+    """Its instructions, which hold for this request only."""
     messages: list[Message]
     tools: list[Any] | None
     follows: tuple[str, ...]
@@ -35,6 +36,17 @@ class Asked:
         """Whether a model has spoken before it."""
         return bool(self.follows) or any(message["role"] == "assistant" for message in self.messages)
 
+    def written(self, clean: Callable[[Message], Message]) -> str:
+        """The same as a text, with messages as they may be kept."""
+        said = (list(map(clean, self.system)), list(map(clean, self.messages)))
+        return dumped([self.model, *said, self.tools, self.follows, self.conversation]).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Asked:
+        """What such a text says."""
+        model, system, messages, tools, follows, conversation = meant(text.encode())
+        return cls(model, system, messages, tools, tuple(follows), conversation)
+
 
 def asked(body: Any) -> Asked:
     """Read a request; `Broken` where it is none."""
@@ -42,17 +54,14 @@ def asked(body: Any) -> Asked:
         raise Broken("the body is no JSON object")
     given, instructions, tools = body.get("input"), body.get("instructions"), body.get("tools")
     said: list[Message] = [{"role": "user", "content": given}] if isinstance(given, str) else messages_of(given or [])
-    lead = 0
-    while lead < len(said) and said[lead]["role"] in {"system", "developer"}:
-        lead += 1
     system: list[Message] = [{"role": "system", "content": instructions}] if isinstance(instructions, str) else []
     talk = body.get("conversation")
     conversation = talk.get("id") if isinstance(talk, dict) else talk
     named = [name for name in (body.get("previous_response_id"), conversation) if isinstance(name, str) and name]
     return Asked(
         str(body.get("model") or ""),
-        [*system, *said[:lead]],
-        said[lead:],
+        system,
+        said,
         tools if isinstance(tools, list) else None,
         tuple(named),
         conversation if isinstance(conversation, str) else None,

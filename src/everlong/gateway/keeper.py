@@ -79,17 +79,18 @@ class Ended:
         """What it used."""
         return None if self.reply is None else self.reply.usage.to_dict()
 
-    def past(self, line: Line, model: str | None, began: float) -> Past:
+    def past(self, session: str | None, model: str | None, began: float, names: Sequence[str] = ()) -> Past:
         """The whole turn."""
         return Past(
             self.message,
             model=model,
-            session=line.session,
+            session=session,
             usage=self.usage,
             cost=self.cost,
             status=self.status,
             error=self.error,
             began=began,
+            names=names,
         )
 
 
@@ -174,10 +175,16 @@ class Keeper:
         """Say that a request has gone out; the number of its turn."""
         return self.store.turns.begin(line.branch, model=model, session=line.session, began=began).id
 
-    def finished(self, turn: int, ended: Ended) -> None:
+    def finished(self, turn: int, ended: Ended, names: Sequence[str] = ()) -> None:
         """Say what became of it."""
         self.store.turns.finish(
-            turn, ended.message, usage=ended.usage, cost=ended.cost, status=ended.status, error=ended.error
+            turn,
+            ended.message,
+            usage=ended.usage,
+            cost=ended.cost,
+            status=ended.status,
+            error=ended.error,
+            names=names,
         )
 
     def recorded(self, line: Line, past: Past) -> int:
@@ -191,16 +198,7 @@ class Keeper:
 
     def replayed(self, entry: Spooled) -> None:
         """Store what had to wait for the database."""
-        if entry.body is not None:
-            branch = self.opened(read_body(entry.body.encode(), "messages"), entry.hint)[0].branch
-        elif entry.at is None:
-            raise NotStored("an entry of the spool says nowhere where it belongs")
-        else:
-            given = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])
-            at = self.owned(given) if given.depth else given
-            if at is None:
-                raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
-            branch = self.appended(at, entry.messages)
+        branch = self._place_of(entry)
         known = "SELECT id, status FROM turn WHERE branch = ? AND depth = ? AND ts = ?"
         if (row := self._first(known, branch.id, branch.depth, entry.began)) is not None:
             if row[1] == "open":  # it was begun, and what came of it was not stored
@@ -211,6 +209,7 @@ class Keeper:
                     cost=entry.cost,
                     status=entry.status,  # type: ignore[arg-type]  # as it was written
                     error=entry.error,
+                    names=entry.names,
                 )
             return
         is_second = any(one.message["role"] == "assistant" for one in self.store.entries(branch) if one.id is not None)
@@ -223,8 +222,21 @@ class Keeper:
             status=entry.status,  # type: ignore[arg-type]  # as it was written
             error=entry.error,
             began=entry.began,
+            names=entry.names,
         )
         self.store.turns.whole(branch, past)
+
+    def _place_of(self, entry: Spooled) -> Branch:
+        """Where the request of an entry stands, with its messages stored."""
+        if entry.body is not None:
+            return self.opened(read_body(entry.body.encode(), "messages"), entry.hint)[0].branch
+        if entry.at is None:
+            raise NotStored("an entry of the spool says nowhere where it belongs")
+        given = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])
+        at = self.owned(given) if given.depth else given
+        if at is None:
+            raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
+        return self.appended(at, entry.messages)
 
     def session(self, at: Branch, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
         """The session of a conversation; begun where it has none and somebody has answered in it.

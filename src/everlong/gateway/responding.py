@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, web
 
-from everlong.errors import EverlongError
 from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.dialects import OPENAI
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
 from everlong.gateway.hints import hint_of
 from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Ended
+from everlong.gateway.passing import WARNING, header_text
 from everlong.gateway.raw import Broken
 from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed, target_of
 from everlong.gateway.responses import Call, Responses
@@ -27,31 +27,25 @@ from everlong.gateway.taps import StreamTap, reply_of
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
+    from everlong.gateway.finishing import Finishing
     from everlong.gateway.routing import Routes
-    from everlong.gateway.writing import Writer
-    from everlong.store import Store
 
 __all__ = ["Responder"]
 
-_WARNING = "x-everlong-warning"
 _log = logging.getLogger("everlong.gateway")
 
 
 class Responder:
     """Requests of the Responses API, of all tenants."""
 
-    def __init__(self, relay: Relay, routes: Routes, store_of: Callable[[str], Store], writer: Writer) -> None:
+    def __init__(
+        self, relay: Relay, routes: Routes, responses_of: Callable[[str], Responses], finishing: Finishing
+    ) -> None:
         self._relay = relay
         self._routes = routes
-        self._store_of = store_of
-        self._writer = writer
+        self._responses_of = responses_of
+        self._finishing = finishing
         self._tenants: dict[str, Responses] = {}
-        self._leaving: set[asyncio.Task[dict[str, str]]] = set()
-
-    async def close(self) -> None:
-        """Finish what is under way."""
-        if self._leaving:
-            await asyncio.wait(self._leaving, timeout=10)
 
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
         """Pass one on."""
@@ -61,7 +55,7 @@ class Responder:
             said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
             return web.json_response(OPENAI.error(413, said), status=413)
         if tenant not in self._tenants:
-            self._tenants[tenant] = Responses(self._store_of(tenant), self._writer)
+            self._tenants[tenant] = self._responses_of(tenant)
         known = self._tenants[tenant]
         call = self._entered(request, body, known)
         route = self._routes.find("openai", call.asked.model) if call else self._routes.default("openai")
@@ -124,21 +118,20 @@ class Responder:
         return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account_of(request).id})
 
     async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:
-        """Store what became of a request; a header that says so where that failed."""
-        if call is None:
+        """Have written down what became of a request, the first time that something is told.
+
+        Returns a header that says what went wrong with that, where something did.
+        """
+        if call is None or call.is_over:
             return {}
+        call.is_over = True
         try:
-            await known.finish(call, ended)
-        except (EverlongError, OSError) as error:
-            return {_WARNING: f"not stored: {error}".encode("ascii", "replace").decode().replace("\n", " ")[:300]}
+            problem = await self._finishing.finish(known, call, ended)
         except Exception as error:  # noqa: BLE001 - an answer that is there is passed on, whatever fails here
             _log.error("a turn could not be stored: %s", type(error).__name__)
-            return {_WARNING: f"not stored: {type(error).__name__}"}
-        return {}
+            problem = f"not stored: {type(error).__name__}"
+        return {WARNING: header_text(problem)} if problem else {}
 
     def _abandon(self, known: Responses, call: Call | None) -> None:
         """The client has hung up."""
-        ended = Ended(error="the client hung up", is_cut=True)
-        task = asyncio.get_running_loop().create_task(self._finish(known, call, ended))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._finishing.do(self._finish(known, call, Ended(error="the client hung up", is_cut=True)))

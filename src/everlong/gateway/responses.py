@@ -1,140 +1,184 @@
 """Requests of the Responses API on their way through: bytes untouched, and every word stored.
 
 The upstream keeps these conversations itself, so nothing is compacted here. A request goes on from a response or a
-conversation that it names, or repeats everything; both are known again, after a restart too.
+conversation that it names, or repeats everything; both are known again, after a restart too. In memory are only the
+names of responses that are not in the database yet, so that what follows them waits for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
+import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.gateway.items import Asked, asked, messages_of
-from everlong.gateway.keeper import PLATFORM
-from everlong.gateway.raw import meant
+from everlong.gateway.items import Asked, asked
+from everlong.gateway.raw import dumped, meant
+from everlong.gateway.response_keeper import RESPONSES_API
+from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.storing import Stored, Storing, Underway
+from everlong.store.names import is_name
 from everlong.store.tree import Branch
-from everlong.store.turns import storable
 
 if TYPE_CHECKING:
     from everlong.gateway.keeper import Ended
+    from everlong.gateway.response_keeper import ResponseKeeper
     from everlong.gateway.writing import Writer
-    from everlong.model import Message
-    from everlong.providers.base import Reply
-    from everlong.store import Store
 
 __all__ = ["Call", "Responses"]
 
 _MOST = 20_000
-"""Responses whose place is kept in memory; older ones are looked up."""
-_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+"""Names of responses that may wait for a database that is away; what follows older ones begins anew."""
 
 
-class _Place(NamedTuple):
-    """Where a response was given: the request, and what was answered."""
+class _Given(NamedTuple):
+    """A response that clients have and the database may not have yet."""
 
-    branch: Branch
-    messages: list[Message]
-
-
-class _Begun(NamedTuple):
-    turn: int
-    branch: Branch
+    began: float
+    stored: asyncio.Future[Any] | None
+    """Done when it is there; None where it waits in the journal."""
 
 
 @dataclass(slots=True)
-class Call:
+class Call(Underway):
     """A request that is under way."""
 
     asked: Asked
-    begun: asyncio.Future[_Begun]
+    hint: str | None
+    awaited: dict[str, _Given]
+    """What it follows that may not be stored yet, by name."""
+    at: Branch | None = None
+    """Where it stands, once its turn is begun."""
     is_over: bool = False
     """Whether it is known what came of it."""
 
+    def names(self, ended: Ended) -> tuple[str, ...]:
+        """By what later requests may name the response."""
+        if ended.reply is None:
+            return ()
+        names = (ended.reply.id, self.asked.conversation)
+        return tuple(name for name in names if isinstance(name, str) and is_name(name))
 
-class Responses:
+    def unsettled(self) -> list[asyncio.Future[Any]]:
+        """What it follows of which it is not known yet whether it can be stored."""
+        waiting = (given.stored for given in self.awaited.values())
+        return [stored for stored in waiting if stored is not None and not stored.done()]
+
+
+class Responses(Storing[Call, Branch]):
     """The conversations of one tenant."""
 
-    def __init__(self, store: Store, writer: Writer) -> None:
-        self._store = store
-        self._writer = writer
-        self._places: OrderedDict[str, _Place] = OrderedDict()
+    def __init__(self, keeper: ResponseKeeper, writer: Writer, spool: Spool) -> None:
+        super().__init__(writer, spool)
+        self._keeper = keeper
+        self._unstored: OrderedDict[str, _Given] = OrderedDict()
 
     def enter(self, body: bytes, hint: str | None) -> Call:
         """Take a request in; `Broken` where it cannot be read."""
         said = asked(meant(body))
-        place = next((self._places[name] for name in said.follows if name in self._places), None)
-        return Call(said, self._writer.submit(lambda: self._begin(said, place, hint)))
+        named = said.conversation if said.conversation and is_name(said.conversation) else None
+        awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
+        call = Call(said, hint or named, awaited)
+        self._watch(call)
+        return call
 
-    async def finish(self, call: Call, ended: Ended) -> None:
-        """Store what became of it, the first time that something is told."""
-        if call.is_over:
-            return
-        call.is_over = True
-        begun = await call.begun
-        reply = ended.reply
-        usage = None if reply is None else {**reply.usage.to_dict(), **_names(call.asked, reply)}
+    def _overdue(self, call: Call) -> None:
+        """Store a request that takes its time, after what it follows."""
+        unsettled = call.unsettled()
+        if unsettled:
+            unsettled[0].add_done_callback(lambda _: self._overdue(call))
+        elif not call.is_over:
+            self.begin(call)
 
-        def work() -> None:
-            self._store.turns.finish(begun.turn, ended.message, usage=usage, status=ended.status, error=ended.error)
+    def finish(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+        """Write down what became of a request; from now on others may follow it."""
+        stored, names = super().finish(call, ended), call.names(ended)
+        for name in names:
+            if name not in self._unstored or self._unstored[name].began <= call.began:
+                self._unstored[name] = _Given(call.began, stored)
+                self._unstored.move_to_end(name)
+        while len(self._unstored) > _MOST:
+            self._unstored.popitem(last=False)
+        stored.add_done_callback(partial(self._given, names, call.began))
+        return stored
 
-        await self._writer.submit(work)
-        if reply is None:
-            return
-        place = _Place(begun.branch, messages_of(reply.raw["output"]))
-        for name in _names(call.asked, reply).values():
-            self._places[name] = place
-            self._places.move_to_end(name)
-        while len(self._places) > _MOST:
-            self._places.popitem(last=False)
+    def finish_in_store(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+        """Store what became of a request, after what it follows; done when it is there."""
+        unsettled = call.unsettled()
+        if unsettled:
+            return asyncio.ensure_future(self._finished_after(unsettled, call, ended))
+        return super().finish_in_store(call, ended)
 
-    # -- in the writer's thread ----------------------------------------------------------------------------------------
+    async def _finished_after(self, others: list[asyncio.Future[Any]], call: Call, ended: Ended) -> None:
+        await asyncio.wait(others)
+        await super().finish_in_store(call, ended)
 
-    def _begin(self, said: Asked, place: _Place | None, hint: str | None) -> _Begun:
-        store = self._store
-        place = place or self._looked_up(said.follows)
-        if place is not None:
-            branch = store.append(place.branch, [*place.messages, *said.messages])
+    def _given(self, names: Sequence[str], began: float, stored: asyncio.Future[Any]) -> None:
+        if stored.cancelled() or isinstance(stored.exception(), AWAY):
+            for name in self._still(names, began):
+                self._unstored[name] = _Given(began, None)
         else:
-            branch = store.record([*said.system, *said.messages], tools=said.tools, ext_id=hint)
-        session = self._session(branch, said, hint) if said.is_answered else None
-        return _Begun(store.turns.begin(branch, model=said.model or None, session=session).id, branch)
+            self._let_go(names, began)
 
-    def _session(self, at: Branch, said: Asked, hint: str | None) -> str:
-        statement = "SELECT id FROM session WHERE tenant = ? AND branch = ? AND ended IS NULL ORDER BY started DESC"
-        found = self._rows(statement, self._store.tenant, at.id)
-        if found:
-            return str(found[0][0])
-        name = hint or said.conversation
-        origin = {"client_session": name} if name else None
-        model = storable(said.model) or None
-        return self._store.sessions.started(at, platform=PLATFORM, model=model, origin=origin, from_depth=0)
+    def _let_go(self, names: Iterable[str], began: float) -> None:
+        """Forget the names of a response that is stored, or never will be."""
+        for name in self._still(names, began):
+            del self._unstored[name]
 
-    def _looked_up(self, names: Sequence[str]) -> _Place | None:
-        """The place of a response that is not in memory: it was given before a restart, or by another replica."""
-        statement = (
-            "SELECT id, branch, node, depth, usage FROM turn"
-            " WHERE tenant = ? AND usage LIKE ? ORDER BY id DESC LIMIT 20"
+    def _still(self, names: Iterable[str], began: float) -> list[str]:
+        """Those names that are not those of a newer response by now."""
+        return [name for name in names if name in self._unstored and self._unstored[name].began == began]
+
+    # -- storing -------------------------------------------------------------------------------------------------------
+
+    def _lane(self, call: Call) -> int:
+        said = call.asked
+        first = said.follows[0].encode("utf-8", "replace") if said.follows else dumped(said.messages[:1])
+        return zlib.crc32(first)
+
+    def _entry(self, call: Call, ended: Ended) -> Spooled:
+        store, at = self._keeper.store, call.at
+        return Spooled(
+            tenant=store.tenant,
+            api=RESPONSES_API,
+            body=call.asked.written(store.cleaned) if at is None else None,
+            at=None if at is None else (at.id, at.head.hex(), at.depth),
+            messages=[],
+            model=call.asked.model or None,
+            hint=call.hint,
+            reply=None if ended.message is None else store.cleaned(ended.message),
+            usage=ended.usage,
+            status=ended.status,
+            error=ended.error,
+            began=call.began,
+            cost=ended.cost,
+            names=call.names(ended),
         )
-        for name in filter(_NAME.fullmatch, names):
-            for ident, branch, node, depth, usage in self._rows(statement, self._store.tenant, f'%"{name}"%'):
-                message = self._store.turns.reply(ident)
-                if name in json.loads(usage).values() and message is not None:
-                    return _Place(Branch(branch, bytes(node), depth), [message])
-        return None
 
-    def _rows(self, statement: str, *values: Any) -> Sequence[Any]:
-        database = self._store.database
-        with database.read() as connection:
-            rows: Sequence[Any] = database.backend.run(connection, database.sql(statement), values).fetchall()
-        return rows
+    def _work(self, call: Call, ended: Ended | None) -> Callable[[], Stored[Branch]]:
+        return lambda: self._stored(call, ended)
 
+    def _stored(self, call: Call, ended: Ended | None) -> Stored[Branch]:
+        """In the writer's thread."""
+        keeper, said, model = self._keeper, call.asked, call.asked.model or None
+        branch = keeper.asked(said, call.hint, {name: given.began for name, given in call.awaited.items()})
+        session = keeper.session(branch, model, call.hint, is_second=said.is_answered)
+        turns = keeper.store.turns
+        if ended is None:
+            return Stored(turns.begin(branch, model=model, session=session, began=call.began).id, branch)
+        return Stored(turns.whole(branch, ended.past(session, model, call.began, call.names(ended))), branch)
 
-def _names(said: Asked, reply: Reply) -> dict[str, str]:
-    """By what later requests may name this response."""
-    named = {"response_id": reply.id, "conversation_id": said.conversation}
-    return {kind: name for kind, name in named.items() if isinstance(name, str) and name}
+    def _end(self, call: Call, turn: int, ended: Ended) -> None:
+        self._keeper.finished(turn, ended, call.names(ended))
+
+    def _settled(self, call: Call, stored: Stored[Branch] | None, *, is_away: bool) -> None:
+        del is_away
+        if stored is None:
+            self._keeper.forget_sessions()
+            return
+        call.at = stored.also
+        for name, given in call.awaited.items():
+            self._let_go([name], given.began)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, web
 
@@ -21,6 +20,7 @@ from everlong.errors import ConfigError, ContextOverflow, EverlongError, Provide
 from everlong.gateway.answering import Answering
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
+from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.lines import Shelf
@@ -31,6 +31,8 @@ from everlong.gateway.raw import Broken, dumped, meant
 from everlong.gateway.recalling import Lookup, looked_up, offered
 from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, target_of
 from everlong.gateway.responding import Responder
+from everlong.gateway.response_keeper import ResponseKeeper
+from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.upkeep import Upkeep
@@ -58,10 +60,6 @@ _log = logging.getLogger("everlong.gateway")
 
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
-_MOST_WAITING = 256
-"""So many turns may wait for the database before clients do."""
-_SWITCH_SECONDS = 0.0005
-"""So long a thread that stores something may keep the interpreter from whoever serves clients."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
@@ -87,11 +85,11 @@ class Gateway:
         self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)), self.metrics)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
-        self._responder = Responder(self.relay, routes, self._store_of, self._writer)
+        self._finishing = Finishing(self._writer)
+        self._responder = Responder(self.relay, routes, self._responses_of, self._finishing)
         self._marking = Marking(settings.prompt_caching)
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
-        self._background: set[asyncio.Future[Any]] = set()
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
 
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
@@ -110,7 +108,6 @@ class Gateway:
 
     async def start(self) -> None:
         """Get ready."""
-        sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))
         await self.relay.start()
         self._upkeep.start()
 
@@ -118,9 +115,7 @@ class Gateway:
         """Finish what is under way, and let go of everything."""
         await self._upkeep.close()
         await self._room.close()
-        if self._background:
-            await asyncio.wait(self._background, timeout=10)
-        await self._responder.close()
+        await self._finishing.close()
         await self.relay.close()
         await asyncio.to_thread(self._writer.close)
         self._spool.close()
@@ -260,23 +255,8 @@ class Gateway:
             ended = replace(ended, cost=account.cost)
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
-        try:
-            stored = passing.visits.finish(visit, ended)
-        except OSError as problem:  # no journal: then the answer has to wait for the database
-            passing.warning = header_text(f"not in the journal: {problem}")
-            await self._finish_in_store(passing, visit, ended)
-            return
-        self._background.add(stored)
-        stored.add_done_callback(self._finished)
-        if self._writer.waiting > _MOST_WAITING:  # the database is slower than the clients
-            await asyncio.wait([stored])
-
-    async def _finish_in_store(self, passing: Passing, visit: Visit, ended: Ended) -> None:
-        try:
-            await passing.visits.finish_in_store(visit, ended)
-        except (EverlongError, OSError) as problem:
-            passing.warning = header_text(f"neither in the journal nor in the database: {problem}")
-            _log.error("a turn could not be stored: %s", type(problem).__name__)
+        if problem := await self._finishing.finish(passing.visits, visit, ended):
+            passing.warning = header_text(problem)
 
     async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
         """Keep a request of a conversation that could not even be looked up."""
@@ -302,22 +282,15 @@ class Gateway:
         except OSError as error:
             passing.warning = header_text(f"lost: {error}")
 
-    def _finished(self, stored: asyncio.Future[Any]) -> None:
-        self._background.discard(stored)
-        error = None if stored.cancelled() else stored.exception()
-        if error is not None and not isinstance(error, AWAY):  # those are in the journal, for later
-            _log.error("a turn could not be stored: %s", type(error).__name__)  # what it says may have words in it
-
     def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
-        task = asyncio.get_running_loop().create_task(
-            self._finish(passing, Ended(error="the client hung up", is_cut=True))
-        )
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._finishing.do(self._finish(passing, Ended(error="the client hung up", is_cut=True)))
 
     def _store_of(self, tenant: str) -> Store:
         return Store(self.database, tenant, redact=redacted_message if self.settings.store.redact else None)
+
+    def _responses_of(self, tenant: str) -> Responses:
+        return Responses(ResponseKeeper(self._store_of(tenant)), self._writer, self._spool)
 
     def _visits_of(self, tenant: str, dialect: Dialect) -> Visits:
         key = (tenant, dialect.name)

@@ -8,11 +8,12 @@ aside, not thrown away.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,8 @@ class Spooled(NamedTuple):
     began: float
     cost: float = 0.0
     """US dollars."""
+    names: Sequence[str] = ()
+    """What later requests may call the reply."""
 
 
 class Spool:
@@ -96,6 +99,16 @@ class Spool:
         """Say that an entry cannot be stored; it is kept apart, and not tried again."""
         _put_aside(self._path, entry, error)
         self.done(number)
+
+    def settle(self, number: int, entry: Spooled, stored: asyncio.Future[Any]) -> None:
+        """Do with an entry what has to be done now that it is stored, or is not."""
+        error = None if stored.cancelled() else stored.exception()
+        if stored.cancelled() or isinstance(error, AWAY):
+            self.keep(number, entry)
+        elif isinstance(error, Exception):
+            self.put_aside(number, entry, error)
+        else:
+            self.done(number)
 
     def close(self) -> None:
         """Let go of the file; one of which everything is stored goes away."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.keeper import Keeper
+from everlong.gateway.response_keeper import RESPONSES_API, ResponseKeeper
 from everlong.gateway.spool import AWAY, Spool, Spooled
 
 if TYPE_CHECKING:
@@ -74,8 +75,11 @@ class Upkeep:
             await self._pause(_REPLAY_SECONDS)
 
     def _replay_one(self, entry: Spooled) -> None:
-        dialect = next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)
-        Keeper(self._store_of(entry.tenant), dialect).replayed(entry)
+        store = self._store_of(entry.tenant)
+        if entry.api == RESPONSES_API:
+            ResponseKeeper(store).replayed(entry)
+        else:
+            Keeper(store, next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)).replayed(entry)
 
     async def _index(self) -> None:
         searcher = self._store_of("local").searcher  # the index is one for all tenants

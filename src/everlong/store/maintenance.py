@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, func, select, text, union_all, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, text, union_all, update
 
 from everlong.errors import StoreError, StoreUnavailable
 from everlong.store import leases
@@ -27,6 +27,7 @@ from everlong.store.schema import (
     pending,
     pin,
     receipt,
+    reply_name,
     session,
     turn,
     view,
@@ -118,15 +119,21 @@ def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> in
     connection.execute(delete(view).where(view.c.id.in_(doomed_views)))
     if keep is None:
         connection.execute(delete(annex).where(annex.c.branch == row.id))
-        connection.execute(delete(turn).where(turn.c.branch == row.id))
+        _cut_turns(connection, turn.c.branch == row.id)
         connection.execute(delete(compaction).where(compaction.c.branch == row.id, compaction.c.session.is_(None)))
         connection.execute(delete(branch).where(branch.c.id == row.id))
     else:
         connection.execute(delete(annex).where(annex.c.branch == row.id, annex.c.depth >= keep))
-        connection.execute(delete(turn).where(turn.c.branch == row.id, turn.c.depth > keep))
+        _cut_turns(connection, turn.c.branch == row.id, turn.c.depth > keep)
         head = connection.execute(select(node.c.id).where(node.c.branch == row.id, node.c.depth == keep)).scalar_one()
         connection.execute(update(branch).where(branch.c.id == row.id).values(head=head, head_depth=keep))
     return len(seqs)
+
+
+def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
+    """Remove turns with their names."""
+    connection.execute(delete(reply_name).where(reply_name.c.turn.in_(select(turn.c.id).where(*which))))
+    connection.execute(delete(turn).where(*which))
 
 
 def _after_cuts(store: Store, connection: Connection) -> None:

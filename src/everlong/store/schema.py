@@ -36,6 +36,7 @@ __all__ = [
     "pending",
     "pin",
     "receipt",
+    "reply_name",
     "session",
     "tombstone",
     "turn",
@@ -173,6 +174,15 @@ turn = Table(
     Index("ix_turn_session", "session"),
     Index("ix_turn_status", "tenant", "status"),
     sqlite_autoincrement=True,
+)
+
+reply_name = Table(  # what those who gave replies call them, so that later requests can name what they follow
+    "reply_name",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("turn", _Serial, primary_key=True, autoincrement=False),
+    Index("ix_reply_name_turn", "turn"),
 )
 
 session = Table(

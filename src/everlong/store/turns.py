@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -22,6 +22,7 @@ from everlong.store.compact import view_for
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.database import TryAgain
 from everlong.store.linking import Linker
+from everlong.store.names import Names
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import turn
 from everlong.store.session import TOTALS, usage_totals
@@ -90,6 +91,8 @@ class Past:
     error: str | None = None
     began: float | None = None
     """Seconds since 1970; now, if not given."""
+    names: Sequence[str] = ()
+    """What later requests may call the reply."""
 
 
 class Turns:
@@ -100,6 +103,7 @@ class Turns:
         self._database = store.database
         self._run = store.database.backend.run
         self._linker = Linker(store)
+        self._names = Names(store.database)
         # In plain SQL, because these are run with every request to a model.
         sql = store.database.sql
         one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
@@ -152,8 +156,11 @@ class Turns:
         cost: float = 0.0,
         status: End = "done",
         error: str | None = None,
+        names: Sequence[str] = (),
     ) -> Turn:
         """Store what became of a turn: its reply, what it used, how it ended; the totals of its session grow by it.
+
+        By one of its ``names`` the turn is found later (`named`).
 
         Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
         """
@@ -181,6 +188,7 @@ class Turns:
             reply_digest = None if held is None else held.digest
             values = (status, ended.error, told, cost, reply_digest, ended.ended, ident)
             self._run(connection, self._ended, values)
+            self._names.add(connection, self._store.tenant, ident, names)
             self._grow(connection, row.session, usage, cost)
             return ended
 
@@ -262,6 +270,12 @@ class Turns:
             found: Message = self._store.reader.values(connection, [bytes(digest)])[bytes(digest)]
             return found
 
+    def named(self, name: str, *, before: float | None = None) -> Turn | None:
+        """The newest turn whose reply has a name, of all or of those begun before a moment; None where none has."""
+        with self._database.read() as connection:
+            ident = self._names.newest(connection, self._store.tenant, name, before)
+            return None if ident is None else _turn(self._row(connection, ident))
+
     def of_session(self, ident: str) -> list[Turn]:
         """The turns of a session, oldest first."""
         return self._select(turn.c.session == ident)
@@ -318,6 +332,8 @@ class Turns:
             *(held[0][0].digest if held else None, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._over, values).fetchone()[0])
+        if past.names:
+            self._names.add(connection, self._store.tenant, ident, past.names)
         self._grow(connection, past.session, past.usage, past.cost)
         return ident
 

@@ -14,7 +14,20 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.forgotten import read_stub
-from everlong.store.schema import annex, branch, content, node, output, pin, receipt, session, turn, view, view_item
+from everlong.store.schema import (
+    annex,
+    branch,
+    content,
+    node,
+    output,
+    pin,
+    receipt,
+    reply_name,
+    session,
+    turn,
+    view,
+    view_item,
+)
 from everlong.store.views import Item, problems_of
 
 if TYPE_CHECKING:
@@ -235,6 +248,10 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
         (
             "the system prompt of session {0} is not there",
             _dangling(session.c.id, session.c.system_prompt, content.c.digest).where(session.c.tenant == tenant),
+        ),
+        (
+            "a name is that of the reply of turn {0}, which is not there",
+            _dangling(reply_name.c.turn, reply_name.c.turn, turn.c.id).where(reply_name.c.tenant == tenant),
         ),
         (
             "a receipt is of session {0}, which is not there",
