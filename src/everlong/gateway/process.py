@@ -1,4 +1,4 @@
-"""How the interpreter works in a process whose one job is the gateway. Nothing here belongs into a process of others."""
+"""How the interpreter works in a process whose one job is the gateway; nothing here is for processes of others."""
 
 from __future__ import annotations
 
