@@ -106,6 +106,20 @@ def test_a_text_is_asked_and_answered(gpt: openai.OpenAI, relay: Running) -> Non
     assert told(relay, "Hello?") == [("user", "Hello?")]
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_what_a_response_costs_is_stored_with_it(upstream: Upstream, tmp_path: Path, is_streamed: bool) -> None:
+    upstream.script = script
+    prices = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}
+    with (
+        run_gateway(upstream.url, str(tmp_path / "gateway.db"), prices) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as client,
+    ):
+        answer: Any = client.responses.create(model="m", input="Hello?", stream=is_streamed)
+        list(answer)
+        cost = running.store().turns.get(1).cost
+    assert cost == pytest.approx((10 * 3 + 3 * 15) / 1e6)
+
+
 def test_a_stream_passes_and_is_stored(gpt: openai.OpenAI, relay: Running) -> None:
     kinds = [event.type for event in gpt.responses.create(model="m", input="Hello?", stream=True)]
     assert kinds == ["response.created", "response.output_text.delta", "response.completed"]

@@ -27,8 +27,10 @@ from everlong.gateway.taps import StreamTap, reply_of
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
+    from everlong.gateway.account import Account
     from everlong.gateway.finishing import Finishing
     from everlong.gateway.routing import Routes
+    from everlong.providers.base import Reply, Usage
 
 __all__ = ["Responder"]
 
@@ -39,12 +41,18 @@ class Responder:
     """Requests of the Responses API, of all tenants."""
 
     def __init__(
-        self, relay: Relay, routes: Routes, responses_of: Callable[[str], Responses], finishing: Finishing
+        self,
+        relay: Relay,
+        routes: Routes,
+        responses_of: Callable[[str], Responses],
+        finishing: Finishing,
+        cost: Callable[[str, str, Usage], float],
     ) -> None:
         self._relay = relay
         self._routes = routes
         self._responses_of = responses_of
         self._finishing = finishing
+        self._cost = cost
         self._tenants: dict[str, Responses] = {}
 
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
@@ -99,9 +107,7 @@ class Responder:
         if upstream.status != 200 or is_whole(upstream):
             data = await upstream.read()
             reply = reply_of(RESPONSES, data, encoding) if upstream.status == 200 else None
-            if reply is not None:
-                account_of(request).usage = reply.usage
-            ended = Ended(reply, None if reply is not None else f"status {upstream.status}")
+            ended = self._ended(account_of(request), reply, f"status {upstream.status}")
             return answered(upstream, data, await self._finish(known, call, ended))
         tap = StreamTap(RESPONSES, encoding)
         is_finished = False
@@ -110,12 +116,18 @@ class Responder:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                reply = tap.reply()
-                if reply is not None:
-                    account_of(request).usage = reply.usage
-                await self._finish(known, call, Ended(reply, None if reply is not None else "the stream broke off"))
+                ended = self._ended(account_of(request), tap.reply(), "the stream broke off")
+                await self._finish(known, call, ended)
 
         return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account_of(request).id})
+
+    def _ended(self, account: Account, reply: Reply | None, otherwise: str) -> Ended:
+        """How a request ended, with what it has used and cost on its account."""
+        if reply is None:
+            return Ended(error=otherwise)
+        account.usage = reply.usage
+        account.cost = self._cost(account.model, account.provider, reply.usage)
+        return Ended(reply, cost=account.cost)
 
     async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:
         """Have written down what became of a request, the first time that something is told.

@@ -86,7 +86,7 @@ class Gateway:
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer)
-        self._responder = Responder(self.relay, routes, self._responses_of, self._finishing)
+        self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
         self._marking = Marking(settings.prompt_caching)
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
