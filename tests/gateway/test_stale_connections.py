@@ -16,6 +16,13 @@ ASKED = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}
 LARGE = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"' + b"hi " * 600_000 + b'"}]}'
 
 
+@pytest.fixture(autouse=True)
+def soon_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection counts as idle as soon as nobody uses it, and a break counts as one at once whenever it comes."""
+    monkeypatch.setattr("everlong.gateway.connections._IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("everlong.gateway.connections._AT_ONCE_SECONDS", 60.0)
+
+
 class Connections:
     """Counts an upstream's connections, and says which request of its connection this one is."""
 
@@ -59,6 +66,20 @@ def test_a_connection_that_was_closed_while_it_was_idle_is_no_error(
         assert raw.ask(body, path).status == 200
         assert upstream.last.body == body
     assert seen.requests == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_IDLE_SECONDS", 60.0), ("_AT_ONCE_SECONDS", -1.0)])
+def test_a_connection_that_was_busy_or_breaks_later_may_have_been_acted_on(
+    limit: str, value: float, raw: Raw, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"everlong.gateway.connections.{limit}", value)
+
+    def script(exchange: Exchange, _number: int, count: int) -> None:
+        exchange.answer(b"{}") if count == 1 else exchange.cut()
+
+    seen = Connections(upstream, script)
+    assert [raw.ask(ASKED).status for _ in range(2)] == [200, 502]
+    assert seen.requests == [(0, 1), (0, 2)]
 
 
 def test_an_upstream_that_always_closes_is_asked_once(raw: Raw, upstream: Upstream) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.running import Raw, Running, run_gateway
-from tests.gateway.upstream import Exchange, Upstream
+from tests.gateway.upstream import Exchange, Hangup, Upstream
 
 ASKED = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'
 PATHS = ["/v1/messages", "/v1/chat/completions"]
@@ -181,14 +181,59 @@ def test_an_upstream_that_is_not_there_is_an_error_in_the_shape_of_the_api(tmp_p
         assert [turn.status for turn in running.store().turns.since()] == ["failed"]
 
 
-def test_a_whole_answer_that_breaks_off_is_no_answer(raw: Raw, relay: Running, upstream: Upstream) -> None:
+@pytest.mark.parametrize("path", [*PATHS, "/v1/responses", "/v1/other"])
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request", "500 Oh No"])
+@pytest.mark.parametrize("framing", ["content-length: 1000", "transfer-encoding: chunked"])
+def test_a_whole_answer_that_breaks_off_breaks_off_for_the_client(
+    path: str, status: str, framing: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
     def script(exchange: Exchange) -> None:
-        exchange.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n" + SAID[:40])
+        exchange.send(f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{framing}\r\n\r\n".encode())
+        exchange.chunk(SAID[:40]) if "chunked" in framing else exchange.send(SAID[:40])
         exchange.cut()
 
     upstream.script = script
-    assert raw.ask(ASKED).status == 502
-    assert [turn.status for turn in relay.store().turns.since()] == ["failed"]
+    raw.begin(ASKED, path)
+    head = raw.head()
+    assert f"{head.status} {head.reason}" == status
+    with pytest.raises(Hangup):
+        raw.rest_of(head)
+    assert all(turn.status == "failed" for turn in relay.store().turns.since())
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("200 OK", "application/json"),
+        ("429 Too Many Requests", "text/event-stream"),
+        ("400 Bad Request", "text/event-stream"),
+    ],
+)
+def test_what_comes_bit_by_bit_is_not_held_back(status: str, kind: str, raw: Raw, upstream: Upstream) -> None:
+    goes_on = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        exchange.begin(status, headers=[("content-type", kind)])
+        exchange.chunk(b"\n")
+        assert goes_on.wait(20)
+        exchange.chunk(SAID)
+        exchange.end()
+
+    upstream.script = script
+    raw.begin(ASKED)
+    assert raw.head().header("content-type") == kind
+    assert raw.chunk() == b"\n"
+    goes_on.set()
+    assert (raw.chunk(), raw.chunk()) == (SAID, b"")
+
+
+def test_a_question_for_a_head_is_told_the_length(raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ncontent-length: 1234\r\n\r\n"
+    )
+    raw.begin(b"", "/v1/files/f1/content", method="HEAD")
+    assert raw.answer(has_body=False).header("content-length") == "1234"
+    assert raw.ask(b"{}", method="GET", path="/healthz").status == 200
 
 
 def test_a_status_that_is_no_http_is_an_error_of_ours(raw: Raw, upstream: Upstream) -> None:

@@ -7,6 +7,7 @@ import json
 import zlib
 from typing import Any
 
+import brotli
 import pytest
 import zstandard
 
@@ -158,13 +159,14 @@ def test_a_host_in_the_path_is_not_asked(raw: Raw, upstream: Upstream) -> None:
     assert upstream.last.target == "/v1/messages?beta=true"
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_a_compressed_body_goes_on_as_it_came_and_is_read_all_the_same(
     encoding: str, raw: Raw, relay: Running, upstream: Upstream
 ) -> None:
     packed = {
         "gzip": gzip.compress(BODIES["spaces"]),
         "deflate": zlib.compress(BODIES["spaces"]),
+        "br": brotli.compress(BODIES["spaces"]),
         "zstd": zstandard.compress(BODIES["spaces"]),
     }[encoding]
     assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 200
@@ -180,10 +182,14 @@ def test_what_cannot_be_unpacked_goes_on_as_it_came(encoding: str, raw: Raw, ups
     assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, encoding)
 
 
-def test_a_small_body_that_unpacks_to_gigabytes_is_not_unpacked(raw: Raw, upstream: Upstream) -> None:
-    bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
-    packed = b"".join(bomb.compress(b" " * 10_000_000) for _ in range(30)) + bomb.flush()
-    assert raw.ask(packed, headers=[("content-encoding", "gzip")]).status == 200
+@pytest.mark.parametrize("encoding", ["gzip", "br"])
+def test_a_small_body_that_unpacks_to_gigabytes_is_not_unpacked(encoding: str, raw: Raw, upstream: Upstream) -> None:
+    bomb: Any = zlib.compressobj(9, zlib.DEFLATED, 31) if encoding == "gzip" else brotli.Compressor(quality=1)
+    pack = bomb.compress if encoding == "gzip" else bomb.process
+    packed = b"".join(pack(b" " * 10_000_000) for _ in range(30)) + (
+        bomb.flush() if encoding == "gzip" else bomb.finish()
+    )
+    assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 200
     assert upstream.last.body == packed
 
 
@@ -212,14 +218,26 @@ def test_a_client_that_waits_to_be_told_to_continue_is_told(raw: Raw, upstream: 
     [
         ("gzip", "gzip"),
         ("gzip, deflate;q=0.5", "gzip, deflate;q=0.5"),
-        ("gzip, deflate, br, zstd", "gzip, deflate, zstd"),
-        ("br", "identity"),
+        ("gzip, deflate, br, zstd", "gzip, deflate, br, zstd"),
+        ("gzip, compress, br", "gzip, br"),
+        ("compress", "identity"),
         ("identity", "identity"),
     ],
 )
 def test_only_encodings_that_can_be_read_are_asked_for(accepted: str, sent: str, raw: Raw, upstream: Upstream) -> None:
     raw.ask(b"{}", headers=[("accept-encoding", accepted)])
     assert upstream.last.header("accept-encoding") == sent
+
+
+def test_where_no_answer_is_read_any_encoding_may_be_asked_for(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"", "/v1/files", method="GET", headers=[("accept-encoding", "compress, *")])
+    assert upstream.last.header("accept-encoding") == "compress, *"
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+def test_an_encoding_that_is_none_stays_named(path: str, raw: Raw, upstream: Upstream) -> None:
+    raw.ask(BODIES["spaces"], path, headers=[("content-encoding", "identity")])
+    assert upstream.last.header("content-encoding") == "identity"
 
 
 def test_who_accepts_no_encoding_gets_none(raw: Raw, upstream: Upstream) -> None:

@@ -16,8 +16,8 @@ from everlong.gateway.hiding import hiding_for
 from everlong.gateway.keeper import Ended
 from everlong.gateway.raw import dumped
 from everlong.gateway.recalling import ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
-from everlong.gateway.relay import Stream, answered, is_whole, streamed
-from everlong.gateway.taps import StreamTap, reply_of
+from everlong.gateway.relay import Stream, answered, is_there, is_whole, streamed
+from everlong.gateway.taps import StreamTap, WholeTap, tap_for
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, web
@@ -47,7 +47,7 @@ class Answering:
 
     async def answer(self, upstream: ClientResponse) -> web.StreamResponse:
         """Pass an answer on."""
-        if is_whole(upstream):
+        if is_there(upstream) or (self.look_up is not None and is_whole(upstream)):
             return await self._whole(upstream)
         return await self._stream(upstream) if self.look_up is None else await self._stream_with_lookups(upstream)
 
@@ -65,12 +65,13 @@ class Answering:
                 data = dumped(without_lookups(self.dialect, answer))
                 break
             upstream = await self._again(answer, lookups)
-        reply = reply_of(self.dialect, data, encoding)
-        await self.finish(Ended(reply, None if reply is not None else "the answer holds no reply"))
+        tap = tap_for(self.dialect, upstream)
+        tap(data)
+        await self.finish(_ended(tap))
         return answered(upstream, data, self.extra())
 
     async def _stream(self, upstream: ClientResponse) -> web.StreamResponse:
-        tap = StreamTap(self.dialect, upstream.headers.get("Content-Encoding", ""))
+        tap = tap_for(self.dialect, upstream)
         is_finished = False
 
         async def before_end() -> None:
@@ -116,9 +117,9 @@ class Answering:
         return await self.send(self.sent)
 
 
-def _ended(tap: StreamTap) -> Ended:
+def _ended(tap: StreamTap | WholeTap) -> Ended:
     reply = tap.reply()
-    return Ended(reply, None if reply is not None else "the stream broke off")
+    return Ended(reply, None if reply is not None else tap.otherwise)
 
 
 def _object(data: bytes, encoding: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Compressed bodies: reading them beside what passes, and which encodings an upstream may use so that they can be read.
 
-What is passed on stays as it came. Knows gzip, deflate and zstd.
+What is passed on stays as it came. Knows gzip, deflate, Brotli and zstd.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
+import brotli
 import zstandard
 
 __all__ = ["MAX_PLAIN_BYTES", "Unreadable", "decoder", "is_compressed", "plain", "readable_of"]
@@ -15,7 +16,8 @@ __all__ = ["MAX_PLAIN_BYTES", "Unreadable", "decoder", "is_compressed", "plain",
 MAX_PLAIN_BYTES = 256_000_000
 """What a compressed body may come to; a few bytes can be made to stand for very many."""
 
-_READABLE = frozenset({"gzip", "x-gzip", "deflate", "zstd", "identity"})
+_READABLE = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "identity"})
+_ERRORS = (zlib.error, zstandard.ZstdError, brotli.error)
 _MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
@@ -48,12 +50,14 @@ def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
         if kind == "zstd":
             reader = zstandard.ZstdDecompressor().stream_reader(data)
             found, is_over = reader.read(most), not reader.read(1)
+        elif kind == "br":
+            found, is_over = _unbrotlied(data, most)
         elif kind in _READABLE:
             inflating = zlib.decompressobj(_bits(kind))
             found, is_over = inflating.decompress(data, most), not inflating.unconsumed_tail
         else:
             raise Unreadable(f"the encoding {kind[:40]!r} is not known")
-    except (zlib.error, zstandard.ZstdError) as error:
+    except _ERRORS as error:
         raise Unreadable(str(error)) from error
     if not is_over:
         raise Unreadable(f"the body is larger than {most:,} bytes")
@@ -67,15 +71,36 @@ def decoder(encoding: str) -> Callable[[bytes], bytes]:
         return lambda data: data
     if kind not in _READABLE:
         raise Unreadable(f"the encoding {kind[:40]!r} is not known")
-    inflate = zstandard.ZstdDecompressor().decompressobj() if kind == "zstd" else zlib.decompressobj(_bits(kind))
+    decompress = _decompressing(kind)
 
     def decode(data: bytes) -> bytes:
         try:
-            return inflate.decompress(data)
-        except (zlib.error, zstandard.ZstdError) as error:
+            return decompress(data)
+        except _ERRORS as error:
             raise Unreadable(str(error)) from error
 
     return decode
+
+
+def _decompressing(kind: str) -> Callable[[bytes], bytes]:
+    if kind == "br":
+        unbrotli: Callable[[bytes], bytes] = brotli.Decompressor().process
+        return unbrotli
+    return (
+        zstandard.ZstdDecompressor().decompressobj() if kind == "zstd" else zlib.decompressobj(_bits(kind))
+    ).decompress
+
+
+def _unbrotlied(data: bytes, most: int) -> tuple[bytes, bool]:
+    """What some bytes in Brotli stand for, up to about so many; and whether that is all."""
+    decompressor = brotli.Decompressor()
+    found = decompressor.process(data, output_buffer_limit=most + 1)
+    while not decompressor.is_finished() and len(found) <= most:
+        more = decompressor.process(b"", output_buffer_limit=most + 1 - len(found))
+        if not more:
+            raise Unreadable("the body breaks off")
+        found += more
+    return found, len(found) <= most
 
 
 def _bits(kind: str) -> int:

@@ -27,10 +27,13 @@ __all__ = [
     "Stream",
     "Tap",
     "answered",
+    "cut_off",
     "forwarded_headers",
+    "is_there",
     "is_whole",
     "streamed",
     "target_of",
+    "whole_of",
 ]
 
 _HOP = frozenset(
@@ -105,8 +108,13 @@ class Relay:
         raise AssertionError("unreachable")
 
 
-def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS) -> CIMultiDict[str]:
-    """The headers that go on, in their order; those of one connection stay behind."""
+def forwarded_headers(
+    headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS, is_read: bool = True
+) -> CIMultiDict[str]:
+    """The headers that go on, in their order; those of one connection stay behind.
+
+    Where the answer ``is_read`` here, it must not come in an encoding that cannot be.
+    """
     given = list(headers)
     named = {name.strip().lower() for key, value in given if key.lower() == "connection" for name in value.split(",")}
     passed: CIMultiDict[str] = CIMultiDict()
@@ -115,7 +123,7 @@ def forwarded_headers(headers: Iterable[tuple[str, str]], *, without: frozenset[
         lowered = name.lower()
         if lowered in _HOP or lowered in without or lowered in named:
             continue
-        sent = readable_of(value) if lowered == "accept-encoding" else value
+        sent = readable_of(value) if is_read and lowered == "accept-encoding" else value
         # The HTTP client keeps only the last of several headers that are spelled differently.
         passed.add(spelled.setdefault(lowered, name), _sendable(sent))
     return passed
@@ -133,11 +141,40 @@ def is_whole(upstream: ClientResponse) -> bool:
     return kind == "application/json" or (kind != "text/event-stream" and "Content-Length" in upstream.headers)
 
 
-def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str]) -> web.Response:
-    """A whole answer as it came."""
-    headers = forwarded_headers(upstream.headers.items(), without=_LENGTH)
+def is_there(upstream: ClientResponse) -> bool:
+    """Whether an answer is one piece, and all of it has come already."""
+    return is_whole(upstream) and upstream.content.is_eof() and upstream.content.exception() is None
+
+
+async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:
+    """All that comes of an answer, and whether it has broken off."""
+    parts: list[bytes] = []
+    is_cut = False
+    while not is_cut:
+        part, is_cut = await _next_chunk(upstream.content)
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts), is_cut
+
+
+def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str], *, is_head: bool = False) -> web.Response:
+    """A whole answer as it came; the answer to a question for its head has the length of what is not sent."""
+    headers = forwarded_headers(upstream.headers.items(), without=frozenset() if is_head else _LENGTH)
     headers.update(extra)
-    return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=data)
+    return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=None if is_head else data)
+
+
+async def cut_off(
+    request: web.Request, upstream: ClientResponse, data: bytes, extra: dict[str, str]
+) -> web.StreamResponse:
+    """An answer that has broken off, as far as it came; it breaks off for the client too."""
+    stream = Stream(request, upstream, extra)
+    stream.is_cut = True
+    await stream.open()
+    if data:
+        await stream.write(data)
+    return await stream.end()
 
 
 class Stream:
@@ -224,6 +261,8 @@ async def _next_chunk(content: StreamReader) -> tuple[bytes, bool]:
 
 def _sendable(value: str) -> str:
     """A header's value; bytes that are no text in UTF-8 cannot be written as they came."""
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:

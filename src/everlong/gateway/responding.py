@@ -20,9 +20,9 @@ from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Ended
 from everlong.gateway.passing import WARNING, header_text
 from everlong.gateway.raw import Broken
-from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed, target_of
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_there, streamed, target_of
 from everlong.gateway.responses import Call, Responses
-from everlong.gateway.taps import StreamTap, reply_of
+from everlong.gateway.taps import tap_for
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from everlong.gateway.account import Account
     from everlong.gateway.finishing import Finishing
     from everlong.gateway.routing import Routes
-    from everlong.providers.base import Reply, Usage
+    from everlong.gateway.taps import StreamTap, WholeTap
+    from everlong.providers.base import Usage
 
 __all__ = ["Responder"]
 
@@ -68,8 +69,6 @@ class Responder:
         call = self._entered(request, body, known)
         route = self._routes.find("openai", call.asked.model) if call else self._routes.default("openai")
         headers = forwarded_headers(request.headers.items())
-        if not is_compressed(body, request.headers.get("Content-Encoding", "")):
-            headers.popall("Content-Encoding", None)
         account = account_of(request)
         account.api, account.provider = "openai", route.provider
         account.model = call.asked.model if call else ""
@@ -103,28 +102,29 @@ class Responder:
     async def _answer(
         self, request: web.Request, upstream: ClientResponse, known: Responses, call: Call | None
     ) -> web.StreamResponse:
-        encoding = upstream.headers.get("Content-Encoding", "")
-        if upstream.status != 200 or is_whole(upstream):
+        tap, account = tap_for(RESPONSES, upstream), account_of(request)
+        if is_there(upstream):
             data = await upstream.read()
-            reply = reply_of(RESPONSES, data, encoding) if upstream.status == 200 else None
-            ended = self._ended(account_of(request), reply, f"status {upstream.status}")
+            tap(data)
+            ended = self._ended(account, tap, upstream.status)
             return answered(upstream, data, await self._finish(known, call, ended))
-        tap = StreamTap(RESPONSES, encoding)
         is_finished = False
 
         async def before_end() -> None:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                ended = self._ended(account_of(request), tap.reply(), "the stream broke off")
-                await self._finish(known, call, ended)
+                await self._finish(known, call, self._ended(account, tap, upstream.status))
 
-        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account_of(request).id})
+        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id})
 
-    def _ended(self, account: Account, reply: Reply | None, otherwise: str) -> Ended:
+    def _ended(self, account: Account, tap: StreamTap | WholeTap, status: int) -> Ended:
         """How a request ended, with what it has used and cost on its account."""
+        if status != 200:
+            return Ended(error=f"status {status}")
+        reply = tap.reply()
         if reply is None:
-            return Ended(error=otherwise)
+            return Ended(error=tap.otherwise)
         account.usage = reply.usage
         account.cost = self._cost(account.model, account.provider, reply.usage)
         return Ended(reply, cost=account.cost)

@@ -29,7 +29,17 @@ from everlong.gateway.metrics import Metrics
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, dumped, meant
 from everlong.gateway.recalling import Lookup, looked_up, offered
-from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, target_of
+from everlong.gateway.relay import (
+    ClientGone,
+    Relay,
+    answered,
+    cut_off,
+    forwarded_headers,
+    is_whole,
+    streamed,
+    target_of,
+    whole_of,
+)
 from everlong.gateway.responding import Responder
 from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
@@ -181,23 +191,32 @@ class Gateway:
             upstream = await self._send(passing, sent)
             if upstream.status == 200:
                 return await self._answering(passing, sent).answer(upstream)
-            data = await upstream.read()
             if visit is not None and visit.line.cache is not None:
                 visit.line.cache.forget()
+            if not is_whole(upstream):
+                return await streamed(
+                    passing.request, upstream, lambda _: False, partial(self._refused, passing, upstream), passing.extra
+                )
+            data, is_cut = await whole_of(upstream)
             if visit is not None and attempt < _TRIES and upstream.status in _PEEK_STATUS:
                 error = classify_answer(upstream.status, data)
                 if isinstance(error, ContextOverflow | RequestTooLarge) and await self._room.shorten(
                     passing, visit, error, attempt, len(sent)
                 ):
                     continue
-            await self._finish(passing, Ended(error=f"status {upstream.status}"))
+            await self._refused(passing, upstream)
+            if is_cut:
+                return await cut_off(passing.request, upstream, data, passing.extra)
             return answered(upstream, data, passing.extra)
         raise AssertionError("unreachable")
 
+    async def _refused(self, passing: Passing, upstream: ClientResponse) -> None:
+        await self._finish(passing, Ended(error=f"status {upstream.status}"))
+
     async def _send(self, passing: Passing, body: bytes) -> ClientResponse:
         headers = forwarded_headers(passing.request.headers.items())
-        if body is not passing.body or not passing.encoding:
-            headers.popall("Content-Encoding", None)  # it is unpacked, by whomever
+        if body is not passing.body:
+            headers.popall("Content-Encoding", None)  # it was unpacked
         passing.route.authorize(headers, passing.account.spoken)
         return await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
 

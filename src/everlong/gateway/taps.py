@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from everlong.gateway.encodings import Unreadable, decoder, plain
 from everlong.gateway.raw import Broken, meant
+from everlong.gateway.relay import is_whole
 
 if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
     from everlong.providers.base import Reply
     from everlong.providers.client import Gathering
 
-__all__ = ["StreamTap", "Tapped", "reply_of"]
+__all__ = ["StreamTap", "Tapped", "WholeTap", "reply_of", "tap_for"]
 
 _MADE_UP = (Broken, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
 """What reading whatever a server makes up may come to."""
@@ -49,8 +52,32 @@ def reply_of(dialect: Tapped, data: bytes, encoding: str = "") -> Reply | None:
         return None
 
 
+class WholeTap:
+    """Listens to an answer in one piece that comes bit by bit."""
+
+    otherwise = "the answer holds no reply"
+    """What is wrong where there is none."""
+
+    def __init__(self, dialect: Tapped, encoding: str = "") -> None:
+        self._dialect = dialect
+        self._encoding = encoding
+        self._chunks: list[bytes] = []
+
+    def __call__(self, chunk: bytes) -> bool:
+        """Take a chunk; where the answer ends is not seen from it."""
+        self._chunks.append(chunk)
+        return False
+
+    def reply(self) -> Reply | None:
+        """What was said; None where the answer broke off or cannot be read."""
+        return reply_of(self._dialect, b"".join(self._chunks), self._encoding)
+
+
 class StreamTap:
     """Listens to one stream."""
+
+    otherwise = "the stream broke off"
+    """What is wrong where there is no reply."""
 
     def __init__(self, dialect: Tapped, encoding: str = "") -> None:
         self._dialect = dialect
@@ -98,6 +125,12 @@ class StreamTap:
             return None if whole is None else self._dialect.reply(whole)
         except _MADE_UP:
             return None
+
+
+def tap_for(dialect: Tapped, upstream: ClientResponse) -> StreamTap | WholeTap:
+    """What listens to an answer while it comes."""
+    encoding = upstream.headers.get("Content-Encoding", "")
+    return WholeTap(dialect, encoding) if is_whole(upstream) else StreamTap(dialect, encoding)
 
 
 def _events(data: bytes) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID
 from everlong.gateway.limits import Refused
-from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_whole, streamed
+from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_there, streamed
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["passed_through", "safe_target", "whole_answer"]
 
-_SMALL = 1_000_000
-"""Answers of fewer bytes are passed on as a whole."""
 _DOTS = re.compile(r"(^|[/\\])\.\.?([/\\]|$)")
 
 
@@ -61,11 +59,8 @@ async def passed_through(
     except (ClientError, TimeoutError, OSError) as error:
         raise _unreachable(route, error) from error
     extra = {REQUEST_ID: account.id}
-    try:
-        if request.method == "HEAD" or (is_whole(upstream) and (upstream.content_length or 0) < _SMALL):
-            return answered(upstream, await upstream.read(), extra)
-    except (ClientError, TimeoutError, OSError) as error:
-        raise _unreachable(route, error) from error
+    if request.method == "HEAD" or is_there(upstream):
+        return answered(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
     try:
         return await streamed(request, upstream, lambda _: False, _nothing, extra)
     except ClientGone as gone:
@@ -75,7 +70,7 @@ async def passed_through(
 
 
 async def _sent(relay: Relay, request: web.Request, account: Account, route: Route, body: bytes) -> ClientResponse:
-    headers = forwarded_headers(request.headers.items())
+    headers = forwarded_headers(request.headers.items(), is_read=False)
     route.authorize(headers, account.spoken)
     return await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
 

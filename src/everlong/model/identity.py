@@ -25,6 +25,7 @@ from everlong.model.message import SYSTEM_ROLES, Message, calls_of
 
 Side = Literal["a", "u"]
 
+_REMINDER_ENDS = ("</system-reminder>", "</system_reminder>")
 _REMINDER = re.compile(r"\s*<(system-reminder|system_reminder)>.*</\1>\s*", re.DOTALL)
 _LEFT_OUT = frozenset({"cache_control", "index"})
 
@@ -113,6 +114,10 @@ def blocks_of(message: Message) -> list[Block]:
     if role in SYSTEM_ROLES:
         return []
     side: Side = "a" if role == "assistant" else "u"
+    text = message.get("content")
+    if type(text) is str and role != "tool" and "tool_calls" not in message:  # most messages by far
+        said = text.rstrip()
+        return [Block(side, b"text:" + said.encode("utf-8", "surrogatepass"))] if _counts(said) else []
     content = parts_of(message)
     if role == "tool":
         is_error = bool(message.get("is_error"))
@@ -124,13 +129,18 @@ def blocks_of(message: Message) -> list[Block]:
     return [Block(side, identity) for identity in [*parts, *calls]]
 
 
+def _counts(text: str) -> bool:
+    """Whether a text is part of what a message is; a reminder that a client adds is not."""
+    return bool(text) and not (text.endswith(_REMINDER_ENDS) and _REMINDER.fullmatch(text))
+
+
 def _identities(parts: Sequence[dict[str, Any]]) -> Iterable[bytes]:
     for part in parts:
         kind = part.get("type", "text")
         if is_reasoning(part):
             continue
         if text := part_text(part).rstrip():
-            if not _REMINDER.fullmatch(text):
+            if _counts(text):
                 yield b"text:" + text.encode("utf-8", "surrogatepass")
         elif kind == "tool_use":
             yield _call_identity(part.get("id"), part.get("name"), part.get("input"))
