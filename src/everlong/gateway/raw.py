@@ -32,9 +32,12 @@ __all__ = [
     "spliced",
 ]
 
-_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(strict=False).scan_once  # type: ignore[attr-defined]
 _SPACE = frozenset(" \t\n\r")
 _LONG_NUMBER = re.compile(rb"\d{19}")
+_LONG_DIGITS = 19
+"""A number of so many digits may not fit into 64 bits."""
+_LARGE = 50_000
+"""In more bytes than these, digits are looked for where numbers stand: images are full of them."""
 
 
 Change = tuple[int, int, bytes]
@@ -152,6 +155,13 @@ class _Scanner:
         self._offset = place
         self._text = body[place:end].decode("latin-1")
         self._at = 0
+        self._has_long = False
+        decoder: Any = json.JSONDecoder(strict=False, parse_int=self._number)
+        self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once
+
+    def _number(self, digits: str) -> int:
+        self._has_long = self._has_long or len(digits) >= _LONG_DIGITS
+        return 0
 
     @property
     def place(self) -> int:
@@ -222,14 +232,21 @@ class _Scanner:
         return str(name)
 
     def _value(self) -> Span:
+        self._has_long = False
         first, last = self._stretch()
-        return Span(first, last, meant(self._body[first:last]))
+        return Span(first, last, meant(self._body[first:last], has_long=self._has_long))
+
+    def has_long(self) -> bool:
+        """Whether a value has a number in it that may not fit into 64 bits."""
+        with suppress(Broken):
+            self._stretch()
+        return self._has_long
 
     def _stretch(self) -> Stretch:
         self._skip()
         start = self._at
         try:
-            _, self._at = _scan(self._text, start)
+            _, self._at = self._scan(self._text, start)
         except StopIteration as error:
             raise Broken(f"a value is missing at {self.place}") from error
         except (ValueError, RecursionError) as error:
@@ -260,9 +277,11 @@ class _Scanner:
         self._at = at
 
 
-def meant(data: bytes) -> Any:
+def meant(data: bytes, *, has_long: bool | None = None) -> Any:
     """What some JSON means; `Broken` where it is none."""
-    if _LONG_NUMBER.search(data) is None:  # a number of more than 64 bits would lose its last digits
+    if has_long is None:
+        has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _Scanner(data, 0).has_long()
+    if not has_long:  # a number of more than 64 bits would lose its last digits
         with suppress(ValueError):
             return orjson.loads(data)
     try:
