@@ -87,7 +87,7 @@ def test_an_upstream_that_always_closes_is_asked_once(raw: Raw, upstream: Upstre
     for _ in range(3):
         answer = raw.ask(ASKED)
         assert answer.status == 502
-        assert "could not be reached" in answer.json()["error"]["message"]
+        assert "closed the connection" in answer.json()["error"]["message"]
     assert seen.requests == [(0, 1), (1, 1), (2, 1)]
 
 

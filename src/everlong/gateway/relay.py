@@ -10,7 +10,15 @@ import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from aiohttp import ClientError, ClientOSError, ClientSession, ClientTimeout, ServerDisconnectedError, web
+from aiohttp import (
+    ClientError,
+    ClientOSError,
+    ClientResponseError,
+    ClientSession,
+    ClientTimeout,
+    ServerDisconnectedError,
+    web,
+)
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -28,6 +36,7 @@ __all__ = [
     "Tap",
     "answered",
     "cut_off",
+    "failure",
     "forwarded_headers",
     "is_there",
     "is_whole",
@@ -106,6 +115,15 @@ class Relay:
                 if is_second or not was_stale(error):
                     raise
         raise AssertionError("unreachable")
+
+
+def failure(where: str, error: BaseException) -> str:
+    """Why an upstream did not answer, in words; none of its own."""
+    if isinstance(error, ServerDisconnectedError):
+        return f"the upstream {where} closed the connection before it had answered"
+    if isinstance(error, ClientResponseError):
+        return f"the upstream {where} answered with something that is no HTTP"
+    return f"the upstream {where} could not be reached: {str(error) or type(error).__name__}"
 
 
 def forwarded_headers(

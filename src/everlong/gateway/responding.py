@@ -20,7 +20,16 @@ from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Ended
 from everlong.gateway.passing import WARNING, header_text
 from everlong.gateway.raw import Broken
-from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_there, streamed, target_of
+from everlong.gateway.relay import (
+    ClientGone,
+    Relay,
+    answered,
+    failure,
+    forwarded_headers,
+    is_there,
+    streamed,
+    target_of,
+)
 from everlong.gateway.responses import Call, Responses
 from everlong.gateway.taps import tap_for
 
@@ -83,9 +92,8 @@ class Responder:
             self._abandon(known, call)
             raise
         except (ClientError, TimeoutError, OSError) as error:
-            told = str(error) or type(error).__name__
-            extra = await self._finish(known, call, Ended(error=told))
-            said = f"the upstream {route.shown} could not be reached: {told}"
+            said = failure(route.shown, error)
+            extra = await self._finish(known, call, Ended(error=said))
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
 
     def _entered(self, request: web.Request, body: bytes, known: Responses) -> Call | None:

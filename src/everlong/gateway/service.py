@@ -34,6 +34,7 @@ from everlong.gateway.relay import (
     Relay,
     answered,
     cut_off,
+    failure,
     forwarded_headers,
     is_whole,
     streamed,
@@ -150,8 +151,8 @@ class Gateway:
             self._abandon(passing)
             return web.Response(status=499)  # to nobody
         except (ClientError, TimeoutError, OSError) as error:
-            await self._finish(passing, Ended(error=str(error) or type(error).__name__))
-            said = f"the upstream {passing.route.shown} could not be reached: {str(error) or type(error).__name__}"
+            said = failure(passing.route.shown, error)
+            await self._finish(passing, Ended(error=said))
             return web.json_response(dialect.error(502, said), status=502)
         except asyncio.CancelledError:
             self._abandon(passing)

@@ -11,7 +11,7 @@ from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID
 from everlong.gateway.limits import Refused
-from everlong.gateway.relay import ClientGone, Relay, answered, forwarded_headers, is_there, streamed
+from everlong.gateway.relay import ClientGone, Relay, answered, failure, forwarded_headers, is_there, streamed
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -80,4 +80,4 @@ async def _nothing() -> None:
 
 
 def _unreachable(route: Route, error: BaseException) -> Refused:
-    return Refused(502, f"the upstream {route.shown} could not be reached: {str(error) or type(error).__name__}")
+    return Refused(502, failure(route.shown, error))

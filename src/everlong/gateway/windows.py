@@ -28,6 +28,7 @@ _GROWTH = 1.15
 _FULL = 0.85
 """At this share of the window a conversation is compacted before it is sent, whatever the threshold."""
 _MARGIN = 0.02
+_LEAST_WINDOW = 1_000
 _MOST_MODELS = 1_000
 
 
@@ -73,7 +74,9 @@ class Windows:
         return self._known[name]
 
     def learn(self, model: str, provider: str, error: ContextOverflow) -> None:
-        """Believe the limit that an upstream named."""
+        """Believe the limit that an upstream named, unless no model has such a small window."""
+        if error.limit is not None and error.limit < _LEAST_WINDOW:
+            return
         self.catalogue.learn(ModelName(provider, model), error)
         self._known.pop(ModelName(provider, model), None)
 
