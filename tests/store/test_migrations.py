@@ -17,8 +17,8 @@ from everlong.errors import SchemaMismatch
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database, open_database
+from everlong.store.past_turns import Past
 from everlong.store.sqlite import SQLite
-from everlong.store.turns import Past
 from everlong.store.versions import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, upgrade
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]

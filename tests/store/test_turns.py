@@ -21,8 +21,8 @@ from everlong.store import Branch, Store
 from everlong.store.database import Database, open_database
 from everlong.store.echo import is_echo
 from everlong.store.maintenance import collect_garbage
+from everlong.store.past_turns import Past
 from everlong.store.schema import reply_name
-from everlong.store.turns import Past
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations, messages
 from tests.store.engines import ScriptedEngine, summarizing

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, delete, select, update
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import blob, encoded
+from everlong.store.past_turns import Past
 from everlong.store.schema import annex, branch, content, node, reply_name, session, view, view_item
-from everlong.store.turns import Past
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [

@@ -17,8 +17,8 @@ from everlong.gateway.lines import Line
 from everlong.gateway.raw import Read, Span, read_body
 from everlong.gateway.views import applied_view
 from everlong.store.history import Occasion
+from everlong.store.past_turns import Past, storable
 from everlong.store.tree import Branch
-from everlong.store.turns import Past, storable
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from everlong.model import Message, Trace
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Store
-    from everlong.store.turns import End
+    from everlong.store.past_turns import End
 
 __all__ = ["Added", "Ended", "Keeper", "first_answer"]
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
+from everlong.store.past_turns import storable
 from everlong.store.schema import receipt
 from everlong.store.schema import session as sessions
-from everlong.store.turns import storable
 
 if TYPE_CHECKING:
     from everlong.store.store import Store

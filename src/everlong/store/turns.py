@@ -13,26 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-import orjson
 from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message, Trace, checked_messages
+from everlong.model import Message
 from everlong.store.compact import view_for
-from everlong.store.content import Blob, blob, encoded
-from everlong.store.database import TryAgain
-from everlong.store.linking import Linker
-from everlong.store.names import Names
+from everlong.store.content import Blob
+from everlong.store.past_turns import End, PastTurns, storable
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import turn
-from everlong.store.session import TOTALS, usage_totals
-from everlong.store.tree import Branch, Match, Request
+from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
-
-End = Literal["done", "failed", "cancelled"]
-"""How a turn may end."""
 
 
 class _Row(NamedTuple):
@@ -78,50 +71,22 @@ class Turn:
     ended: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A turn that is over: what it was asked of, and what became of it."""
-
-    reply: Message | None = None
-    model: str | None = None
-    session: str | None = None
-    usage: Mapping[str, Any] | None = None
-    cost: float = 0.0
-    status: End = "done"
-    error: str | None = None
-    began: float | None = None
-    """Seconds since 1970; now, if not given."""
-    names: Sequence[str] = ()
-    """What later requests may call the reply."""
-
-
-class Turns:
+class Turns(PastTurns):
     """The turns of one tenant."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._database = store.database
-        self._run = store.database.backend.run
-        self._linker = Linker(store)
-        self._names = Names(store.database)
+        super().__init__(store)
         # In plain SQL, because these are run with every request to a model.
         sql = store.database.sql
         one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
         self._one, self._locked = sql(one), sql(one) + store.database.backend.lock
-        self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
         self._begun = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
-        self._over = sql(
-            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
-            " cost, reply, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
-        )
         self._ended = sql(
             "UPDATE turn SET status = ?, error = ?, usage = ?, cost = ?, reply = ?, ended = ? WHERE id = ?"
         )
-        grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
-        self._grown = sql(f"UPDATE session SET {grown} WHERE id = ? AND tenant = ?")  # noqa: S608 - our own names
 
     def begin(
         self, at: Branch, *, model: str | None = None, session: str | None = None, began: float | None = None
@@ -194,68 +159,6 @@ class Turns:
 
         return self._database.write(work)
 
-    def whole(self, at: Branch, past: Past) -> int:
-        """Store a turn that is over already, as `begin` and `finish` would; its number."""
-        held = self._held(past.reply)
-
-        def work(connection: Connection) -> int:
-            row = self._run(connection, self._branch, (at.id, self._store.tenant)).fetchone()
-            if row is None:
-                raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
-            self._linker.link(connection, at)
-            self._store.recorder.add_contents(connection, self._store.tenant, held)
-            return self._insert(connection, at, past, held, *row)
-
-        return self._database.write(work)
-
-    def follow(
-        self, at: Branch, messages: list[Message], past: Past, *, view: int | None, known: Trace | None = None
-    ) -> tuple[Branch, int] | None:
-        """Store messages at the end of a branch and the turn in which they were sent, in one step.
-
-        Args:
-            at: where the conversation stood.
-            messages: what was said since.
-            past: the turn, which ends with them.
-            view: the view that the conversation is known under.
-            known: the chain over the messages, where it is known.
-
-        Returns:
-            Where the conversation stands, and the number of the turn. None, and nothing stored, where the branch has
-            gone on differently or has another view: `Store.append` and `whole` find out what to do then.
-        """
-        store, now = self._store, time.time()
-        count = len(messages)
-        said = checked_messages(messages)
-        request = Request(
-            store.chain, at.node, said, [now] * count, [None] * count, at.id, clean=store.cleaned, known=known
-        )
-        additions = list(request.additions(at.depth))
-        held = self._held(past.reply)
-        match = Match(at.id, at.head, at.depth)
-
-        def work(connection: Connection) -> tuple[Branch, int] | None:
-            branch = store.recorder.locked(connection, match)
-            if branch is None or branch.view_id != view or branch.fork_depth >= at.depth:
-                return None
-            is_new = branch.head == at.head
-            if is_new:
-                end = store.recorder.add_at(branch, request, match, additions, now, connection, held)
-            elif store.recorder.has(connection, request, at.id):  # said before in just these words
-                end = request.end(at.id)
-                store.recorder.add_contents(connection, store.tenant, held)
-            else:
-                return None
-            if additions:
-                first = additions[0][0]
-                self._linker.link_next(connection, at, first.id, first.blob.digest if is_new else None)
-            return end, self._insert(connection, end, past, held, branch.view_id, branch.preamble)
-
-        try:
-            return self._database.write(work)
-        except TryAgain:
-            return None
-
     def get(self, ident: int) -> Turn:
         """A turn by its number."""
         with self._database.read() as connection:
@@ -306,43 +209,6 @@ class Turns:
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
-    def _held(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
-        """A reply as it is stored, with the hashes of its blocks; nothing where there is none."""
-        if reply is None:
-            return []
-        said = self._store.cleaned(checked_messages([reply])[0])
-        return [(blob(self._store.tenant, encoded(said)), self._store.chain.trace([said]).blocks)]
-
-    def _insert(
-        self,
-        connection: Connection,
-        at: Branch,
-        past: Past,
-        held: list[tuple[Blob, list[bytes]]],
-        view_id: int | None,
-        preamble: bytes | None,
-    ) -> int:
-        """A turn that is over, whose reply is stored."""
-        now = time.time()
-        shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
-        told = None if past.usage is None else orjson.dumps(dict(past.usage), default=str).decode()
-        values = (
-            *(self._store.tenant, past.session, at.id, at.head, at.depth, None if shown is None else shown.id),
-            *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
-            *(held[0][0].digest if held else None, now if past.began is None else past.began, now),
-        )
-        ident = int(self._run(connection, self._over, values).fetchone()[0])
-        if past.names:
-            self._names.add(connection, self._store.tenant, ident, past.names)
-        self._grow(connection, past.session, past.usage, past.cost)
-        return ident
-
-    def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
-        if session is not None:
-            added = usage_totals(usage or {}) | {"api_calls": 1}
-            totals = [added[name] for name in TOTALS]
-            self._run(connection, self._grown, (*totals, cost, session, self._store.tenant))
-
     def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
         values = (ident, self._store.tenant)
         row = self._run(connection, self._locked if lock else self._one, values).fetchone()
@@ -362,11 +228,6 @@ def _check_same_end(row: _Row, held: Blob | None, status: str) -> None:
     before = None if row.reply is None else bytes(row.reply)
     if row.status != status or before != (None if held is None else held.digest):
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
-
-
-def storable(text: str | None) -> str | None:
-    """A text without what a database refuses."""
-    return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def _turn(row: _Row | Row[Any]) -> Turn:
