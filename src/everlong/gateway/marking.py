@@ -1,7 +1,8 @@
 """Cache markers on requests of clients that place none themselves.
 
-Only where the provider takes them and the prompt is long enough for them; everywhere else, and where the client has its
-own, bytes go on as they are. Markers are put in between the client's bytes; which of them, and where, the strategy says.
+Only where the provider takes them and the prompt is long enough to be cached; everywhere else, and where the client has
+its own, bytes go on as they are. Markers are put in between the client's bytes; which of them, and where, the strategy
+says.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether a request says enough to be cached: the words of its prompt, told from the bytes that carry no words.
 
-Counts what a model surely reads as text: system prompt, tools, messages, calls and results. Pictures, files, signatures,
-thinking (which some models are not shown again), encrypted results and fields beside the prompt count nothing. Knows
-the two APIs' blocks; what follows from it is decided elsewhere.
+Counts what a model surely reads as text: system prompt, tools, messages, calls and results. Pictures, files,
+signatures, thinking (which some models are not shown again), encrypted results and fields beside the prompt count
+nothing. Knows the two APIs' blocks; what follows from it is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["BYTES_PER_TOKEN", "has_words"]
 
 BYTES_PER_TOKEN = 4
-"""English prose has about so many to a token; code, JSON and other languages have fewer, so they come to more tokens."""
+"""English prose has about so many to a token; code, JSON and other languages have fewer, and so more tokens."""
 
 _WORDS = ("text", "content", "tool_calls", "function", "name", "arguments", "title", "context", "stdout", "stderr")
 """Fields of messages and blocks that hold words, or something that does."""
