@@ -224,3 +224,23 @@ def test_nothing_is_lost_but_what_expired(profile: str, strict: bool) -> None:
         simulator.send(cache.apply(call.body, call.at), call.at)
     totals = simulator.totals
     assert totals.cost <= totals.reachable * (1.005 if not strict else 1.03)
+
+
+UNKNOWN: Body = {"type": "future_block", "x": 1}
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openrouter", "vertex"])
+def test_a_block_that_nobody_knows_is_passed_over_for_the_nearest_before_it(provider: str) -> None:
+    text = {"type": "text", "text": long_text("word", 2_000)}
+    sent = made(provider).apply({"messages": [{"role": "user", "content": [text, {**text}, UNKNOWN]}]}, 0.0)
+    assert [markers_in(part) for part in sent["messages"][0]["content"]] == [[], ["5m"], []]
+    alone = {"messages": [{"role": "user", "content": [UNKNOWN]}]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert not markers_in(made(provider).apply(alone, 0.0))
+
+
+def test_a_marker_that_the_client_put_on_a_block_that_nobody_knows_stays() -> None:
+    own = {**UNKNOWN, "cache_control": {"type": "ephemeral"}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": long_text("word", 2_000)}, own]}]
+    assert made().apply({"messages": messages}, 0.0)["messages"][0]["content"][1] == own

@@ -83,3 +83,10 @@ def test_the_rough_estimate_is_a_quarter_of_the_characters_and_pictures_weigh_th
         return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x" * size}}]}]
 
     assert estimate_messages_tokens_rough(picture(10)) == estimate_messages_tokens_rough(picture(10_000_000))
+
+
+@pytest.mark.spec("6.1")
+@pytest.mark.parametrize("kind", ["thinking", "future_block"])
+def test_a_message_that_ends_with_what_takes_no_marker_is_passed_over(kind: str) -> None:
+    messages = [user("a"), user("b"), user("c"), {"role": "user", "content": [{"type": kind, "x": 1}]}]
+    assert places(apply_anthropic_cache_control(messages)) == [0, 1, 2]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import get_args, get_type_hints
 
 import pytest
+from anthropic.types import ContentBlockParam
+from anthropic.types.beta import BetaContentBlockParam
 
-from everlong.caching.rules import cache_rules, model_rules, prices_for, provider_of
+from everlong.caching.rules import cache_rules, model_rules, prices_for, provider_of, takes_marker
 
 
 @pytest.mark.parametrize(
@@ -75,3 +78,13 @@ def test_only_the_newer_claude_api_collapses_runs() -> None:
 def test_the_compressors_prices_are_those_of_the_model() -> None:
     prices = prices_for("claude-haiku-5-5", cold_share=0.1)
     assert (prices.cache_read, prices.cache_write, prices.cold_share, prices.dearer_above) == (0.1, 1.25, 0.1, 100_000)
+
+
+def test_only_content_that_the_api_lets_carry_a_marker_is_given_one() -> None:
+    blocks = [*get_args(ContentBlockParam), *get_args(BetaContentBlockParam)]
+    hints = [get_type_hints(block) for block in blocks if isinstance(block, type)]  # not those of answers
+    takes = {get_args(hint["type"])[0]: "cache_control" in hint for hint in hints}
+    assert (takes["text"], takes["thinking"]) == (True, False)
+    assert not [kind for kind, takes_one in takes.items() if takes_marker(kind) and not takes_one]
+    assert takes_marker("tool_result")
+    assert not [kind for kind in ("future_block", "future_tool_result", None, ["text"]) if takes_marker(kind)]

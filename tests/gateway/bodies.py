@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from array import array
 from typing import Any
 
 from hypothesis import strategies as st
 
+from everlong.config import PromptCachingSettings
 from everlong.gateway.drafts import Draft, draft_of
+from everlong.gateway.lines import Line
 from everlong.gateway.raw import read_body
+from everlong.store import Branch
 
-__all__ = ["REQUESTS", "Spelled", "draft", "odd"]
+__all__ = ["REQUESTS", "Spelled", "draft", "line", "odd", "settings", "unmarked"]
+
+_MARKER = rb'"cache_control":\{"type":"ephemeral"(?:,"ttl":"1h")?\}'
+_WRAPPED = re.compile(rb'\[\{"type":"text","text":("(?:[^"\\]|\\.)*"),' + _MARKER + rb"\}\]")
+_ADDED = re.compile(rb",?" + _MARKER)
 
 
 class Spelled(str):
@@ -73,6 +82,8 @@ _BLOCK = st.one_of(
 _MESSAGE = _with({"role": st.sampled_from(["user", "assistant"]), "content": _WORDS | st.lists(_BLOCK, max_size=4)})
 _TOOL = _with({"name": st.sampled_from(["look", "run"]), "input_schema": _EXTRA})
 _LONG = st.just("a long prompt " * 300)
+_QUESTION = {"role": "user", "content": "a long question " * 150}
+"""Enough for a prompt to be cached, whatever else it says."""
 
 REQUESTS = st.builds(
     lambda first, messages, last, order: {
@@ -83,10 +94,8 @@ REQUESTS = st.builds(
     st.fixed_dictionaries(
         {"model": st.just("claude-opus-5"), "system": _LONG | st.lists(_TEXT, max_size=2) | st.none(), "seed": _ODD}
     ),
-    st.lists(_MESSAGE, min_size=1, max_size=6),
-    st.fixed_dictionaries(
-        {"tools": st.lists(_TOOL, max_size=3) | st.none(), "metadata": _EXTRA, "padding": st.just("p" * 2000)}
-    ),
+    st.lists(_MESSAGE, min_size=1, max_size=6).map(lambda messages: [_QUESTION, *messages]),
+    st.fixed_dictionaries({"tools": st.lists(_TOOL, max_size=3) | st.none(), "metadata": _EXTRA}),
     st.randoms(use_true_random=False),
 )
 
@@ -95,3 +104,19 @@ def draft(body: bytes) -> Draft:
     """A body as it is read when it comes in."""
     read = read_body(body, "messages")
     return draft_of(body, read, [entry.end for entry in read.entries])
+
+
+def line(lead: int = 0, ends: list[int] | None = None) -> Line:
+    """A conversation of which nothing is known."""
+    read = read_body(b'{"messages":[]}', "messages")
+    return Line(read, lead, array("Q", ends or []), array("Q"), Branch(1, b"", 0), None)
+
+
+def settings(strategy: str) -> PromptCachingSettings:
+    """Those of a caching strategy."""
+    return PromptCachingSettings.model_validate({"strategy": strategy})
+
+
+def unmarked(body: bytes) -> bytes:
+    """A body of `odd` without what was put into it; what `odd` writes never looks like that."""
+    return _ADDED.sub(b"", _WRAPPED.sub(rb"\1", body))

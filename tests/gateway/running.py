@@ -18,6 +18,7 @@ from aiohttp import web
 
 from everlong.config import Settings
 from everlong.gateway.app import SERVER_OPTIONS, make_app
+from everlong.gateway.counting import Counting
 from everlong.gateway.routing import Routes
 from everlong.gateway.service import Gateway
 from everlong.store import Store
@@ -68,7 +69,9 @@ async def _settled(gateway: Gateway) -> None:
 
 
 @contextmanager
-def run_gateway(upstream: str, database: str, settings: Mapping[str, Any] | None = None) -> Iterator[Running]:
+def run_gateway(
+    upstream: str, database: str, settings: Mapping[str, Any] | None = None, counting: Counting | None = None
+) -> Iterator[Running]:
     """Run a gateway in front of an upstream, on a free port."""
     given = Settings.model_validate({"auxiliary": {"compression": {"provider": "main"}}, **(settings or {})})
     opened = open_database(database)
@@ -79,7 +82,8 @@ def run_gateway(upstream: str, database: str, settings: Mapping[str, Any] | None
     ready, leaving = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        runner = web.AppRunner(make_app(gateway), **SERVER_OPTIONS, access_log=None, shutdown_timeout=1.0)
+        app = make_app(gateway, counting=counting)
+        runner = web.AppRunner(app, **SERVER_OPTIONS, access_log=None, shutdown_timeout=1.0)
         try:
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import anthropic
 import pytest
 
+from everlong.gateway.counting import Counting
 from everlong.testing import ModelServer
-from tests.gateway.running import Running, run_gateway
+from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
 MODEL = "claude-sonnet-5"
@@ -80,3 +82,68 @@ def test_of_any_other_conversation_the_clients_own_bytes_are_counted(upstream: U
         ):
             assert client.ask(body, "/v1/messages/count_tokens").json() == {"input_tokens": 7}
             assert counted[-1] == body
+
+
+# -- upstreams that do not count ---------------------------------------------------------------------------------------
+
+COUNT = "/v1/messages/count_tokens"
+ASKED = b'{"model":"claude-sonnet-5","messages":[{"role":"user","content":"one two three"}]}'
+NO_MODEL = b'{ "type":"error","error":{"type":"not_found_error","message":"model: claude-nope"},"request_id":"r1" }'
+
+
+def test_a_model_that_the_upstream_does_not_know_is_said_and_the_upstream_is_asked_again(
+    upstream: Upstream, relay: Running
+) -> None:
+    said: list[Any] = [(NO_MODEL, "404 Not Found"), (b'{"input_tokens":999}', "200 OK")]
+    said.append((b'{"type":"error","error":{"type":"authentication_error","message":"no"}}', "401 Unauthorized"))
+    upstream.script = lambda exchange: exchange.answer(*said.pop(0))
+    hello: list[Any] = [{"role": "user", "content": "hello"}]
+    with anthropic.Anthropic(base_url=relay.url, api_key="k", max_retries=0) as claude:
+        with pytest.raises(anthropic.NotFoundError, match="claude-nope") as caught:
+            claude.messages.count_tokens(model="claude-nope", messages=hello)
+        assert caught.value.response.content == NO_MODEL
+        assert claude.messages.count_tokens(model=MODEL, messages=hello).input_tokens == 999
+        with pytest.raises(anthropic.AuthenticationError):
+            claude.messages.count_tokens(model=MODEL, messages=hello)
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "405 Method Not Allowed", "501 Not Implemented"])
+def test_an_error_of_the_apis_own_arrives_byte_for_byte_packed_too(status: str, upstream: Upstream, raw: Raw) -> None:
+    packed = gzip.compress(NO_MODEL)
+    upstream.script = lambda exchange: exchange.answer(packed, status, [("content-encoding", "gzip"), ("x-odd", "1")])
+    answer = raw.ask(ASKED, COUNT, [("accept-encoding", "gzip")])
+    assert (answer.status, answer.body, answer.header("x-odd")) == (int(status[:3]), packed, "1")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"", b"404 page not found", b"{", b"[]", b"null", b'{"detail":"Not Found"}', b'{"type":"error"}',
+        b'{"type":"error","error":"?"}', b'{"type":"error","error":{"type":null}}', b"\xff", b"[" * 100_000,
+        b'{"error":{"type":"not_found_error"}}',
+    ],
+    ids=lambda said: said[:30].decode("latin-1"),
+)  # fmt: skip
+def test_any_other_answer_that_nothing_is_there_has_the_gateway_count(
+    said: bytes, upstream: Upstream, raw: Raw
+) -> None:
+    upstream.script = lambda exchange: exchange.answer(said, "404 Not Found")
+    assert 1 <= raw.ask(ASKED, COUNT).json()["input_tokens"] < 30
+
+
+def test_an_upstream_that_cannot_count_is_asked_again_after_five_minutes(upstream: Upstream, tmp_path: Path) -> None:
+    now = [1_000.0]
+    counting = Counting(clock=lambda: now[0])
+    upstream.script = lambda exchange: exchange.answer(b"404 page not found", "404 Not Found")
+    with (
+        run_gateway(upstream.url, str(tmp_path / "g.db"), counting=counting) as running,
+        running.raw() as client,
+    ):
+        for later, asked in ((0, 1), (299, 1), (2, 2), (299, 2)):
+            now[0] += later
+            assert client.ask(ASKED, COUNT).status == 200
+            assert len(upstream.requests) == asked
+        upstream.script = lambda exchange: exchange.answer(b'{"input_tokens":999}')
+        assert client.ask(ASKED, COUNT).json() != {"input_tokens": 999}
+        now[0] += 2
+        assert client.ask(ASKED, COUNT).json() == {"input_tokens": 999}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from everlong.caching.rules import takes_marker
 from everlong.model import CLEARED_RESULT, EPHEMERAL, SUMMARY_STARTS, SYSTEM_ROLES, Message, is_image, is_reasoning
 from everlong.tokens.media import media_tokens
 
@@ -240,7 +241,10 @@ def _tokens(part: Any, text: str, count: Count) -> int:
 def _can_carry(part: Any) -> bool:
     if not isinstance(part, dict) or is_reasoning(part):
         return False
-    return part.get("type") != "text" or bool(str(part.get("text") or "").strip())
+    kind = part.get("type")
+    if kind == "text":
+        return bool(str(part.get("text") or "").strip())
+    return takes_marker(kind) or _ttl(part) is not None  # a client that marks what nobody knows does know it
 
 
 def _is_reminder(text: str) -> bool:

@@ -10,8 +10,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from everlong.caching.rules import takes_marker
 from everlong.errors import ConfigError
-from everlong.model import Message, is_image, is_reasoning
+from everlong.model import Message, is_image
 
 __all__ = ["apply_anthropic_cache_control", "cache_marker", "estimate_messages_tokens_rough"]
 
@@ -64,7 +65,7 @@ def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -
         message["cache_control"] = dict(marker)
     elif isinstance(content, str):
         message["content"] = [{"type": "text", "text": content, "cache_control": dict(marker)}]
-    elif isinstance(content, list) and isinstance(content[-1], dict) and not is_reasoning(content[-1]):
+    elif isinstance(content, list) and isinstance(content[-1], dict) and takes_marker(content[-1].get("type", "text")):
         content[-1]["cache_control"] = dict(marker)
     else:
         return False

@@ -25,6 +25,7 @@ __all__ = [
     "model_rules",
     "prices_for",
     "provider_of",
+    "takes_marker",
 ]
 
 Ttl: TypeAlias = Literal["5m", "1h"]
@@ -51,6 +52,40 @@ _GEMINI = Source("Google AI for Developers, Gemini API: Context caching", "2026-
 _DEEPSEEK = Source("DeepSeek API documentation, Context caching", "2026-10")
 _XAI = Source("xAI documentation, Cached prompt tokens", "2026-10")
 _VLLM = Source("vLLM documentation, Automatic prefix caching", "2026-10")
+
+_MARKED_KINDS = frozenset(
+    {
+        "text",
+        "image",
+        "document",
+        "search_result",
+        "tool_use",
+        "tool_result",
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "advisor_tool_result",
+        "mcp_tool_use",
+        "mcp_tool_result",
+        "container_upload",
+        "compaction",
+        "browser_state",
+        # Pictures and documents, as messages in OpenAI's format have them on their way there:
+        "image_url",
+        "file",
+    }
+)
+"""Content that takes a marker (Anthropic documentation, API reference: Messages, 2026-10); on other content, one could
+be refused."""
+
+
+def takes_marker(kind: object) -> bool:
+    """Whether content of a type may carry a marker, as far as is known."""
+    return isinstance(kind, str) and kind in _MARKED_KINDS
 
 
 @dataclass(frozen=True, slots=True)

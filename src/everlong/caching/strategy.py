@@ -138,6 +138,7 @@ class _Session:
     view: RequestView
     ledger: Ledger = field(default_factory=Ledger)
     known: list[int] = field(default_factory=list)
+    has_begun: bool = False
     last: _Sent | None = None
     pace: Pace = field(default_factory=Pace)
 
@@ -188,14 +189,26 @@ class PromptCache:
         self._model = model
         return choose_strategy(model, provider, base_url, self.settings)
 
+    def use(self, model: str) -> None:
+        """Go by another model's rules from now on, as a request does that names one."""
+        if model and model != self._model:
+            self.choice = self._choose(model)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a request to the model in force was given before."""
+        session = self._sessions.get((self.choice.provider, self._model))
+        return session is not None and session.has_begun
+
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def apply(self, request: Mapping[str, Any], now: float | None = None) -> dict[str, Any]:
         """The request to be sent in place of this one; it shares all that it does not change."""
         now = self._clock() if now is None else now
         model = request.get("model")
-        if isinstance(model, str) and model and model != self._model:
-            self.choice = self._choose(model)
+        if isinstance(model, str):
+            self.use(model)
+        self._session().has_begun = True
         strategy = self.choice.strategy
         if strategy == "ledger":
             return self._routed(self._place(request, now))

@@ -16,7 +16,7 @@ from everlong.gateway.hiding import hiding_for
 from everlong.gateway.keeper import Ended
 from everlong.gateway.raw import dumped
 from everlong.gateway.recalling import ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
-from everlong.gateway.relay import Stream, answered, is_there, is_whole, streamed
+from everlong.gateway.relay import Stream, answered, comes_whole, is_whole, streamed
 from everlong.gateway.taps import StreamTap, WholeTap, tap_for
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Answering:
 
     async def answer(self, upstream: ClientResponse) -> web.StreamResponse:
         """Pass an answer on."""
-        if is_there(upstream) or (self.look_up is not None and is_whole(upstream)):
+        if (self.look_up is not None and is_whole(upstream)) or await comes_whole(upstream):
             return await self._whole(upstream)
         return await self._stream(upstream) if self.look_up is None else await self._stream_with_lookups(upstream)
 

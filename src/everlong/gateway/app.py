@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Guard
-from everlong.gateway.counting import Counting
+from everlong.gateway.counting import Counting, has_no_count
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.front import Front, dialect_of
 from everlong.gateway.limits import Limits, Refused
@@ -52,13 +52,13 @@ def make_front(gateway: Gateway) -> Front:
     return Front(Guard(settings), limits, gateway.metrics, body_seconds=settings.body_seconds)
 
 
-def make_app(gateway: Gateway, front: Front | None = None) -> web.Application:
+def make_app(gateway: Gateway, front: Front | None = None, counting: Counting | None = None) -> web.Application:
     """A web application around a gateway."""
     front = front or make_front(gateway)
     keys = gateway.settings.gateway.keys.values()
     largest = max([front.limits.most_bytes, *(1_000_000 * (key.body_megabytes or 0) for key in keys)])
     app = web.Application(client_max_size=largest)
-    endpoints = _Endpoints(gateway, front)
+    endpoints = _Endpoints(gateway, front, counting or Counting())
     route, add = front.endpoint, app.router
     add.add_post("/v1/chat/completions", route("chat", endpoints.chat))
     add.add_post("/v1/messages", route("messages", endpoints.messages))
@@ -83,10 +83,10 @@ def make_app(gateway: Gateway, front: Front | None = None) -> web.Application:
 
 
 class _Endpoints:
-    def __init__(self, gateway: Gateway, front: Front) -> None:
+    def __init__(self, gateway: Gateway, front: Front, counting: Counting) -> None:
         self._gateway = gateway
         self._front = front
-        self._counting = Counting()
+        self._counting = counting
         gateway.learns(self._counting.learn)
 
     # -- conversations -------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class _Endpoints:
         body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
         if not self._counting.lacks(route.base_url):
             upstream, data = await whole_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
-            if upstream.status not in {404, 405, 501}:
+            if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
                 return answered(upstream, data, {})
             self._counting.lacking(route.base_url)
         try:

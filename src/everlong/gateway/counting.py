@@ -1,17 +1,19 @@
 """How many tokens a request would have, where the upstream does not say: our own count, calibrated.
 
-From the moment it is known that the upstream cannot count, it learns from what the upstream reports for whole requests,
-now and then, in another thread.
+From the moment it is known that an upstream cannot count, it learns from what the upstream reports for whole requests,
+now and then, in another thread. An upstream that could not is asked again after a while: it may have been mended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.raw import read_body
 from everlong.tokens import Calibration, MessageCounter, counter_for
 
@@ -19,10 +21,25 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.model import Message
 
-__all__ = ["Counting"]
+__all__ = ["Counting", "has_no_count"]
 
 _SECONDS_BETWEEN = 20.0
+_SECONDS_LACKING = 300.0
 _MOST_MODELS = 50
+_NOT_THERE = frozenset({404, 405, 501})
+_MOST_ERROR_BYTES = 1_000_000
+
+
+def has_no_count(status: int, data: bytes, encoding: str = "") -> bool:
+    """Whether an answer says that there is no such endpoint; an error of the API's own is about the request."""
+    if status not in _NOT_THERE:
+        return False
+    try:
+        said = json.loads(plain(data, encoding, _MOST_ERROR_BYTES))
+    except (Unreadable, ValueError, RecursionError):
+        return True
+    error = said.get("error") if isinstance(said, dict) and said.get("type") == "error" else None
+    return not (isinstance(error, dict) and isinstance(error.get("type"), str))
 
 
 class Counting:
@@ -32,16 +49,17 @@ class Counting:
         self._clock = clock
         self._models: dict[str, Calibration] = {}
         self._learned: dict[str, float] = {}
-        self._lacking: set[str] = set()
+        self._lacking: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def lacks(self, upstream: str) -> bool:
-        """Whether an upstream is known not to count."""
-        return upstream in self._lacking
+        """Whether an upstream has turned out not to count, in the last five minutes."""
+        since = self._lacking.get(upstream)
+        return since is not None and self._clock() - since < _SECONDS_LACKING
 
     def lacking(self, upstream: str) -> None:
         """Say that an upstream does not count."""
-        self._lacking.add(upstream)
+        self._lacking[upstream] = self._clock()
 
     async def count(self, dialect: Dialect, body: bytes) -> int:
         """The tokens of a request; `Broken` where it is none."""

@@ -1,7 +1,8 @@
 """Cache markers on requests of clients that place none themselves.
 
-Only where the provider takes them; everywhere else, and where the client has its own, bytes go on as they are. Markers
-are put in between the client's bytes; which of them, and where, the strategy says.
+Only where the provider takes them and the prompt is long enough to be cached; everywhere else, and where the client has
+its own, bytes go on as they are. Markers are put in between the client's bytes; which of them, and where, the strategy
+says.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import orjson
 from everlong.caching import PromptCache
 from everlong.gateway.inserting import NotAdded, added
 from everlong.gateway.raw import Broken, spliced
+from everlong.gateway.words import BYTES_PER_TOKEN, has_words
 
 if TYPE_CHECKING:
     from everlong.config import PromptCachingSettings
@@ -27,8 +29,6 @@ __all__ = ["Marking"]
 _log = logging.getLogger("everlong.gateway")
 
 _MARKER = b'"cache_control"'
-_BYTES = 3
-"""A prompt of fewer for each token of the least that is cached is left alone: a marker would do nothing."""
 _MOST_BYTES = 24_000_000
 """Of bodies that are kept to be compared with the next ones, which takes about twice as much memory."""
 
@@ -43,17 +43,23 @@ class Marking:
         self._bytes = 0
 
     def marked(self, line: Line, draft: Draft, model: str, provider: str) -> bytes:
-        """A body with its markers."""
+        """A body with its markers; as it is while it says less than is cached, because a marker would do nothing.
+
+        A conversation that has been marked stays so, without another look at its words.
+        """
         body = draft.body
         cache = line.cache = line.cache or self._new(model, provider)
-        choice = cache.choice
-        if choice.strategy not in {"ledger", "system_and_3"} or len(body) < _BYTES * choice.model_rules.minimum_tokens:
+        cache.use(model)
+        least = cache.choice.model_rules.minimum_tokens
+        if cache.choice.strategy not in {"ledger", "system_and_3"} or len(body) < BYTES_PER_TOKEN * least:
             return body
         if _MARKER in body:
             return body
-        self._hold(cache, len(body))
         try:
             request = _loaded(body)
+            if not cache.has_begun and not has_words(request, least):
+                return body
+            self._hold(cache, len(body))
             return spliced(body, added(draft, request, cache.apply(request)))
         except (NotAdded, Broken):
             cache.forget()  # a marker of the client's in another spelling, say

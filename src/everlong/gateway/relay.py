@@ -6,6 +6,7 @@ has stored what it saw. An answer that breaks off breaks off for the client too.
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
@@ -35,10 +36,10 @@ __all__ = [
     "Stream",
     "Tap",
     "answered",
+    "comes_whole",
     "cut_off",
     "failure",
     "forwarded_headers",
-    "is_there",
     "is_whole",
     "streamed",
     "target_of",
@@ -63,6 +64,7 @@ _OURS = frozenset({"host", "content-length", "expect", "x-everlong-session", "x-
 _LENGTH = frozenset({"content-length"})
 _IDLE_SECONDS = 600.0
 """How long an upstream may be silent; clients give up earlier."""
+_MOMENT_SECONDS = 0.05
 _PIECE_BYTES = 1_000_000
 MAX_HEADER_BYTES = 65_536
 """Of one header: lists of beta features grow long."""
@@ -159,9 +161,17 @@ def is_whole(upstream: ClientResponse) -> bool:
     return kind == "application/json" or (kind != "text/event-stream" and "Content-Length" in upstream.headers)
 
 
-def is_there(upstream: ClientResponse) -> bool:
-    """Whether an answer is one piece, and all of it has come already."""
-    return is_whole(upstream) and upstream.content.is_eof() and upstream.content.exception() is None
+async def comes_whole(upstream: ClientResponse) -> bool:
+    """Whether an answer is one piece, and all of it is there or comes in a moment: most come with their heads."""
+    if not is_whole(upstream):
+        return False
+    if not upstream.content.is_eof():
+        try:
+            async with asyncio.timeout(_MOMENT_SECONDS):
+                await upstream.content.wait_eof()
+        except (ClientError, OSError, TimeoutError):
+            return False
+    return upstream.content.exception() is None
 
 
 async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:

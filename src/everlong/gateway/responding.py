@@ -24,9 +24,9 @@ from everlong.gateway.relay import (
     ClientGone,
     Relay,
     answered,
+    comes_whole,
     failure,
     forwarded_headers,
-    is_there,
     streamed,
     target_of,
 )
@@ -111,7 +111,7 @@ class Responder:
         self, request: web.Request, upstream: ClientResponse, known: Responses, call: Call | None
     ) -> web.StreamResponse:
         tap, account = tap_for(RESPONSES, upstream), account_of(request)
-        if is_there(upstream):
+        if await comes_whole(upstream):
             data = await upstream.read()
             tap(data)
             ended = self._ended(account, tap, upstream.status)

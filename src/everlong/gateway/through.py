@@ -11,7 +11,7 @@ from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID
 from everlong.gateway.limits import Refused
-from everlong.gateway.relay import ClientGone, Relay, answered, failure, forwarded_headers, is_there, streamed
+from everlong.gateway.relay import ClientGone, Relay, answered, comes_whole, failure, forwarded_headers, streamed
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -59,7 +59,7 @@ async def passed_through(
     except (ClientError, TimeoutError, OSError) as error:
         raise _unreachable(route, error) from error
     extra = {REQUEST_ID: account.id}
-    if request.method == "HEAD" or is_there(upstream):
+    if request.method == "HEAD" or await comes_whole(upstream):
         return answered(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
     try:
         return await streamed(request, upstream, lambda _: False, _nothing, extra)
