@@ -165,7 +165,11 @@ class Gateway:
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
         """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
         visits = self._visits.get((tenant, dialect.name))
-        return body if visits is None else await visits.peek(body)
+        try:
+            return body if visits is None else await visits.peek(body)
+        except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
+            _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
+            return body
 
     async def _enter(self, passing: Passing) -> None:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
