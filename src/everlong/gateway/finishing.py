@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.errors import EverlongError
@@ -26,6 +27,8 @@ _log = logging.getLogger("everlong.gateway")
 
 _MOST_WAITING = 256
 """So many turns may wait for the database before clients do."""
+_MOST_BYTES = 16_000_000
+"""Or turns of so many bytes."""
 _LAST_SECONDS = 10.0
 
 
@@ -34,6 +37,7 @@ class Finishing:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
+        self._bytes = 0
         self.under_way: set[asyncio.Future[Any]] = set()
 
     async def finish(self, storing: Storing[U, Any], one: U, ended: Ended) -> str:
@@ -43,8 +47,9 @@ class Finishing:
         except OSError as problem:  # no journal: then the answer has to wait for the database
             return await self._in_store(storing, one, ended, problem)
         self.under_way.add(stored)
-        stored.add_done_callback(self._finished)
-        if self._writer.waiting > _MOST_WAITING:  # the database is slower than the clients
+        self._bytes += one.weight
+        stored.add_done_callback(partial(self._finished, one.weight))
+        if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # slower than the clients
             await asyncio.wait([stored])
         return ""
 
@@ -67,8 +72,9 @@ class Finishing:
         if self.under_way:
             await asyncio.wait(self.under_way, timeout=_LAST_SECONDS)
 
-    def _finished(self, stored: asyncio.Future[Any]) -> None:
+    def _finished(self, weight: int, stored: asyncio.Future[Any]) -> None:
         self.under_way.discard(stored)
+        self._bytes -= weight
         error = None if stored.cancelled() else stored.exception()
         if error is not None and not isinstance(error, AWAY):  # those are in the journal, for later
             _log.error("a turn could not be stored: %s", type(error).__name__)  # what it says may have words in it

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Applied", "Found", "Line", "Lines", "Place", "Shelf"]
 
-MOST_BYTES = 48_000_000
+MOST_BYTES = 32_000_000
 """What is remembered of all conversations together, about."""
 
 _HEAD = 256

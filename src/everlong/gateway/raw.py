@@ -147,6 +147,17 @@ def dumped(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
+class _Numbers:
+    """Looks at numbers while they are scanned. By itself, so that no scanner holds itself, and a body, in memory."""
+
+    def __init__(self) -> None:
+        self.has_long = False
+
+    def __call__(self, digits: str) -> int:
+        self.has_long = self.has_long or len(digits) >= _LONG_DIGITS
+        return 0
+
+
 class _Scanner:
     """Walks through a body. One byte is one sign here; what texts mean is read from their bytes afterwards."""
 
@@ -155,13 +166,9 @@ class _Scanner:
         self._offset = place
         self._text = body[place:end].decode("latin-1")
         self._at = 0
-        self._has_long = False
-        decoder: Any = json.JSONDecoder(strict=False, parse_int=self._number)
+        self._numbers = _Numbers()
+        decoder: Any = json.JSONDecoder(strict=False, parse_int=self._numbers)
         self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once
-
-    def _number(self, digits: str) -> int:
-        self._has_long = self._has_long or len(digits) >= _LONG_DIGITS
-        return 0
 
     @property
     def place(self) -> int:
@@ -232,15 +239,15 @@ class _Scanner:
         return str(name)
 
     def _value(self) -> Span:
-        self._has_long = False
+        self._numbers.has_long = False
         first, last = self._stretch()
-        return Span(first, last, meant(self._body[first:last], has_long=self._has_long))
+        return Span(first, last, meant(self._body[first:last], has_long=self._numbers.has_long))
 
     def has_long(self) -> bool:
         """Whether a value has a number in it that may not fit into 64 bits."""
         with suppress(Broken):
             self._stretch()
-        return self._has_long
+        return self._numbers.has_long
 
     def _stretch(self) -> Stretch:
         self._skip()

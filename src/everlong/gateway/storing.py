@@ -40,6 +40,11 @@ class Underway:
     began: float = field(default_factory=time.time)
     timer: asyncio.TimerHandle | None = None
 
+    @property
+    def weight(self) -> int:
+        """Bytes that it keeps in memory until it is stored, about."""
+        return 0
+
 
 class Stored(NamedTuple, Generic[T]):
     """What storing a request came to: the number of its turn, and what else whoever stored it wants to know."""

@@ -54,6 +54,11 @@ class Visit(Underway):
     """What is about to be stored."""
 
     @property
+    def weight(self) -> int:
+        """Bytes that it keeps in memory until it is stored, about."""
+        return len(self.body)
+
+    @property
     def model(self) -> str:
         """The model that the client asks for."""
         return str(self.read.field("model") or "")

@@ -41,6 +41,7 @@ class SQLite:
         self.wait = wait
         self._synchronous = "FULL" if waits_for_disk else "NORMAL"
         self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
+        self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
         self.where = str(self.path)
 
     def engine(self) -> Engine:
@@ -70,7 +71,7 @@ class SQLite:
         if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             self._switch_to_wal(cursor)
         cursor.execute(f"PRAGMA synchronous={self._synchronous}")
-        cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+        cursor.execute(f"PRAGMA cache_size=-{self._cache_kib}")
         cursor.execute(f"PRAGMA wal_autocheckpoint={self._checkpoint_pages}")
         cursor.close()
 
