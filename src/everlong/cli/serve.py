@@ -66,7 +66,7 @@ def serve_command(until_eof: bool, **given: Any) -> None:
 
 def check_installed() -> None:
     """Say how the gateway is installed, where it is not."""
-    if find_spec("aiohttp") is None:
+    if find_spec("aiohttp") is None or find_spec("brotli") is None:
         from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
 
         raise ConfigError(
