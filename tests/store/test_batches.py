@@ -205,20 +205,3 @@ def test_a_batch_whose_server_is_away_says_so_in_our_words(postgres_url: str) ->
         store.database.engine = PostgreSQL("postgresql+psycopg://postgres@/postgres?host=/nonexistent", 1.0).engine()
         with pytest.raises(StoreUnavailable), store.batch():
             store.record([{"role": "user", "content": "hello"}])
-
-
-def test_rows_that_were_put_off_and_do_not_fit_undo_all_of_the_batch(store: Store) -> None:
-    nobody = store.database.sql("UPDATE session SET cost = 0 WHERE id = ?")
-
-    def store_together() -> None:
-        with store.database.batch(puts_off=True):
-            store.record([{"role": "user", "content": "with the others"}])
-            store.database.write_later(
-                lambda connection: store.database.put(connection, nobody, [("nobody",)], is_counted=True), 1
-            )
-
-    with pytest.raises(batches.DoAgain):
-        store_together()
-    assert not store.search("others").hits
-    at = store.record([{"role": "user", "content": "afterwards"}])
-    assert len(store.entries(at)) == 1

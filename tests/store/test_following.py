@@ -89,30 +89,6 @@ def test_it_is_stored_as_it_would_be_in_several_steps(database: Database) -> Non
         assert followed.verify().problems == []
 
 
-def test_it_is_stored_as_well_where_rows_are_put_off(database: Database) -> None:
-    for seed in range(1, 16):
-        stepwise, followed = (Store(database, uuid.uuid4().hex) for _ in range(2))
-        with database.batch(puts_off=True):
-            told_later = play(followed, seed, at_once)
-        assert told_later == play(stepwise, seed, in_steps)
-        assert followed.verify().problems == []
-
-
-def test_many_conversations_in_one_batch_are_each_as_they_were_told(database: Database) -> None:
-    store = Store(database, uuid.uuid4().hex)
-    places = [store.record([asked(f"Begin {number}")]) for number in range(20)]
-    for turn in range(3):
-        with database.batch(puts_off=True):
-            for number, at in enumerate(places):
-                said = [answered(f"Yes {number} {turn}"), asked(f"and {number} {turn}?")]
-                places[number] = at_once(store, at, said, Past(answered(f"Yes {number} {turn + 1}")))
-    for number, at in enumerate(places):
-        words = [str(entry.message["content"]) for entry in store.entries(at)]
-        assert words[1:] == [text for turn in range(3) for text in (f"Yes {number} {turn}", f"and {number} {turn}?")]
-        assert [turn.echo_node is not None for turn in store.turns.of_branch(at)] == [True, True, False]
-    assert store.verify().problems == []
-
-
 def test_a_conversation_that_is_told_again_in_the_same_words_adds_turns_only(store: Store) -> None:
     begin = store.record([asked("Begin")])
     said = [answered("Yes"), asked("and 1?")]

@@ -121,21 +121,25 @@ class Storing(ABC, Generic[U, T]):
         if one.timer is not None:
             one.timer.cancel()
             one.timer = None
-        one.turn = turn = asyncio.get_running_loop().create_future()
-        done = partial(self._settle, one, turn)
-        self._writer.hand_over(self._work(one, ended), done, self._lane(one), can_wait=ended is not None)
+        stored = self._writer.submit(self._work(one, ended), self._lane(one), can_wait=ended is not None)
+        one.turn = turn = stored.get_loop().create_future()
+        stored.add_done_callback(partial(self._settle, one, turn))
         return turn
 
-    def _settle(self, one: U, turn: asyncio.Future[int], stored: Stored[T] | None, error: BaseException | None) -> None:
+    def _settle(self, one: U, turn: asyncio.Future[int], stored: asyncio.Future[Stored[T]]) -> None:
         """Say what became of a request's storing to whoever waits for it."""
+        error = None if stored.cancelled() else stored.exception()
         is_away = isinstance(error, AWAY)
         if is_away:
             one.turn = None  # it may be tried again
-        self._settled(one, stored if error is None else None, is_away=is_away)
+        has_failed = stored.cancelled() or error is not None
+        self._settled(one, None if has_failed else stored.result(), is_away=is_away)
         if turn.cancelled():
             return
         if error is not None:
             turn.set_exception(error)
             turn.exception()  # seen, whether somebody waits for it or not
-        elif stored is not None:
-            turn.set_result(stored.turn)
+        elif stored.cancelled():
+            turn.cancel()
+        else:
+            turn.set_result(stored.result().turn)

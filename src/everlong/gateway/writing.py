@@ -9,14 +9,10 @@ table.
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from everlong.store.batches import DoAgain
 
 if TYPE_CHECKING:
     from everlong.store.database import Database
@@ -25,8 +21,6 @@ __all__ = ["Writer"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("everlong.gateway")
-
 _AT_ONCE = 64
 """Works that share a commit at most."""
 _THREADS = 4
@@ -34,14 +28,9 @@ _GATHER_SECONDS = 0.02
 """How long work that can wait does."""
 
 
-Done = Callable[[Any, BaseException | None], None]
-"""Told what came of a work, or why nothing did, in the loop."""
-
-
 class _Job(NamedTuple):
     work: Callable[[], Any]
-    done: Done
-    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
 
 
 class _Lane:
@@ -62,7 +51,7 @@ class _Lane:
         if not can_wait or len(self._gathered) >= _AT_ONCE:
             self._hand_over()
         elif self._timer is None:
-            self._timer = job.loop.call_later(_GATHER_SECONDS, self._hand_over)
+            self._timer = job.future.get_loop().call_later(_GATHER_SECONDS, self._hand_over)
 
     def close(self) -> None:
         """Called in another thread than the loop's, which has ended."""
@@ -89,29 +78,21 @@ class _Lane:
                 jobs += more or []
             results = self._together(jobs)
             if results:
-                loop = results[0][0].loop
+                loop = results[0][0].future.get_loop()
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(self._settle, results)
             if is_over:
                 return
 
     def _together(self, jobs: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
-        try:
-            return self._done(jobs, puts_off=len(jobs) > 1)
-        except DoAgain:
-            return self._done(jobs, puts_off=False)
-
-    def _done(self, jobs: list[_Job], *, puts_off: bool) -> list[tuple[_Job, Any, BaseException | None]]:
         results: list[tuple[_Job, Any, BaseException | None]] = []
         try:
-            with self._database.batch(puts_off=puts_off):
+            with self._database.batch():
                 for job in jobs:
                     try:
                         results.append((job, job.work(), None))
                     except Exception as error:  # noqa: BLE001 - whoever waits for it is told
                         results.append((job, None, error))
-        except DoAgain:
-            raise
         except Exception as error:  # noqa: BLE001 - nothing was committed, so nobody may believe it
             return [(job, None, error) for job in jobs]
         return results
@@ -119,10 +100,12 @@ class _Lane:
     def _settle(self, results: list[tuple[_Job, Any, BaseException | None]]) -> None:
         self.waiting -= len(results)
         for job, value, error in results:
-            try:
-                job.done(value, error)
-            except Exception as problem:  # noqa: BLE001 - the others have to be told all the same
-                _log.error("what was stored could not be told: %s", type(problem).__name__)
+            if job.future.cancelled():
+                continue
+            if error is None:
+                job.future.set_result(value)
+            else:
+                job.future.set_exception(error)
 
 
 class Writer:
@@ -138,13 +121,8 @@ class Writer:
         Work that ``can_wait`` does so for a moment, to share its commit with more.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.hand_over(work, partial(_settle, future), key, can_wait=can_wait)
+        self._lanes[key % len(self._lanes)].add(_Job(work, future), can_wait=can_wait)
         return future
-
-    def hand_over(self, work: Callable[[], Any], done: Done, key: int = 0, *, can_wait: bool = False) -> None:
-        """Do work as `submit` does; somebody is told when it is committed."""
-        job = _Job(work, done, asyncio.get_running_loop())
-        self._lanes[key % len(self._lanes)].add(job, can_wait=can_wait)
 
     @property
     def waiting(self) -> int:
@@ -155,12 +133,3 @@ class Writer:
         """Do what was submitted, and stop."""
         for lane in self._lanes:
             lane.close()
-
-
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,7 +18,7 @@ from sqlalchemy import Connection, Engine, Select, text
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
 from everlong.errors import SchemaMismatch, StoreError
-from everlong.store.batches import Batch, NotLater
+from everlong.store.batches import Batch
 from everlong.store.schema import metadata
 from everlong.store.versions import HEAD, VERSION_TABLE, is_known, upgrade
 
@@ -146,63 +145,13 @@ class Database:
                     raise self.backend.translated(error) from error
             pause(attempt)
 
-    def write_later(self, work: Callable[[Connection], T], touched: int) -> T:
-        """Run work as `write` does; in a batch that puts off, what it writes by `put` may wait for the others.
-
-        Nothing else may be written by it, and only what belongs to what is ``touched`` be read.
-        """
-        batch = self._batch
-        if batch is None or not batch.puts_off:
-            return self.write(work)
-        try:
-            return batch.write_later(work, touched)
-        except NotLater:
-            return self.write(work)
-
-    @property
-    def is_putting_off(self) -> bool:
-        """Whether what is written by `put` waits."""
-        return self._batch is not None and self._batch.is_putting_off
-
-    def ask_once(self, question: str, ask: Callable[[], T]) -> T:
-        """The answer to a question; the same for all works of a batch that puts rows off."""
-        if self._batch is None or not self._batch.is_putting_off:
-            return ask()
-        if question not in self._batch.asked:
-            self._batch.asked[question] = ask()
-        found: T = self._batch.asked[question]
-        return found
-
-    def put(
-        self,
-        connection: Connection,
-        statement: str,
-        rows: list[tuple[Any, ...]],
-        *,
-        is_counted: bool = False,
-        sort_by: int | None = None,
-    ) -> None:
-        """Run a statement in plain SQL with rows, now or later; `TryAgain` where not all are counted that should be.
-
-        Rows that others may write too are sorted by one of their values.
-        """
-        if sort_by is not None:
-            rows.sort(key=itemgetter(sort_by))
-        if self._batch is not None and self._batch.is_putting_off:
-            self._batch.put(statement, rows, is_counted=is_counted, sort_by=sort_by)
-        elif self.backend.run(connection, statement, rows).rowcount != len(rows) and is_counted:
-            raise TryAgain("another process stored some of this at the same moment")
-
     @contextmanager
-    def batch(self, *, puts_off: bool = False) -> Iterator[None]:
-        """Commit what this thread writes in the block together, at its end; also where the block ends in an error.
-
-        One that ``puts_off`` rows raises `DoAgain` where they do not fit, and has stored nothing then.
-        """
+    def batch(self) -> Iterator[None]:
+        """Commit what this thread writes in the block together, at its end; also where the block ends in an error."""
         if self._batch is not None:  # part of the one around it
             yield
             return
-        batch = self._own.batch = Batch(self, puts_off=puts_off)
+        batch = self._own.batch = Batch(self)
         try:
             yield
         finally:

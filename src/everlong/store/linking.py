@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection
 
-from everlong.store.batches import NotLater
 from everlong.store.echo import is_echo
 from everlong.store.paths import UPWARDS, Segment, segments_of
 
@@ -79,10 +78,8 @@ class Linker:
                 return
             digest = bytes(row[0])
         for turn, reply in waiting:
-            if digest != bytes(reply) and self._store.database.is_putting_off:
-                raise NotLater  # to compare them, the message has to be there
             if self._repeats(connection, digest, bytes(reply)):
-                self._store.database.put(connection, self._linked, [(ident, turn)])
+                self._run(connection, self._linked, (ident, turn))
 
     def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
         found: list[_Waiting] = []

@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 
 from everlong.errors import NotStored
 from everlong.model import Message, Trace, checked_messages
-from everlong.store.batches import NotLater
 from everlong.store.compact import view_for
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.database import TryAgain
@@ -63,7 +62,7 @@ class PastTurns:
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
         self._over = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
-            " cost, reply, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+            " cost, reply, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
         self._grown = sql(f"UPDATE session SET {grown} WHERE id = ? AND tenant = ?")  # noqa: S608 - our own names
@@ -95,9 +94,8 @@ class PastTurns:
             known: the chain over the messages, where it is known.
 
         Returns:
-            Where the conversation stands, and the number of the turn; 0 in a batch that puts rows off. None, and
-            nothing stored, where the branch has gone on differently or has another view: `Store.append` and `whole`
-            find out what to do then.
+            Where the conversation stands, and the number of the turn. None, and nothing stored, where the branch has
+            gone on differently or has another view: `Store.append` and `whole` find out what to do then.
         """
         store, now = self._store, time.time()
         count = len(messages)
@@ -127,7 +125,7 @@ class PastTurns:
             return end, self._insert(connection, end, past, held, branch.view_id, branch.preamble)
 
         try:
-            return self._database.write_later(work, at.id)
+            return self._database.write(work)
         except TryAgain:
             return None
 
@@ -158,22 +156,17 @@ class PastTurns:
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
             *(held[0][0].digest if held else None, now if past.began is None else past.began, now),
         )
-        self._grow(connection, past.session, past.usage, past.cost)
-        if self._database.is_putting_off:
-            if past.names:
-                raise NotLater
-            self._database.put(connection, self._over, [values])
-            return 0
-        ident = int(self._run(connection, f"{self._over} RETURNING id", values).fetchone()[0])
+        ident = int(self._run(connection, self._over, values).fetchone()[0])
         if past.names:
             self._names.add(connection, self._store.tenant, ident, past.names)
+        self._grow(connection, past.session, past.usage, past.cost)
         return ident
 
     def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
         if session is not None:
             added = usage_totals(usage or {}) | {"api_calls": 1}
             totals = [added[name] for name in TOTALS]
-            self._database.put(connection, self._grown, [(*totals, cost, session, self._store.tenant)])
+            self._run(connection, self._grown, (*totals, cost, session, self._store.tenant))
 
 
 def storable(text: str | None) -> str | None:

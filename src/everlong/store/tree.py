@@ -270,10 +270,12 @@ class Recorder:
                 )
             )
             parent = addition.id
-        put, last = self.database.put, made[-1]
-        put(connection, self._node, rows, is_counted=True)
-        put(connection, self._move, [(last.id, last.depth, number, match.id)], is_counted=True)
-        put(connection, self._pending, [(number, match.depth, last.depth)])
+        if self._run(connection, self._node, rows).rowcount != len(rows):
+            raise TryAgain("another process stored some of these messages at the same moment")
+        last = made[-1]
+        if self._run(connection, self._move, (last.id, last.depth, number, match.id)).rowcount != 1:
+            raise TryAgain(f"branch {number} was extended at the same moment")
+        self._run(connection, self._pending, (number, match.depth, last.depth))
         return Branch(number, last.id, last.depth)
 
     def locked(self, connection: Connection, match: Match) -> Locked | None:
@@ -311,18 +313,17 @@ class Recorder:
         """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""
         if not blobs:
             return
-        asked = self._tombstones, (tenant,)
-        if self.database.ask_once(f"forgotten {tenant}", lambda: self._run(connection, *asked).fetchone() is not None):
+        if self._run(connection, self._tombstones, (tenant,)).fetchone() is not None:
             rows = forgotten_rows(connection, tenant, blobs)
         else:  # nothing was ever forgotten, which is the rule
             rows = [(tenant, made.digest, made.bytes, made.codec, "live", None) for made, _ in blobs]
-        # Two writers of the same contents meet in one order, so neither deadlocks.
-        self.database.put(connection, self._content, rows, sort_by=1)
+        rows.sort(key=lambda row: row[1])  # two writers of the same contents meet in one order, so neither deadlocks
+        self._run(connection, self._content, rows)
 
     def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside], now: float) -> None:
         rows = [(tenant, number, aside.depth, aside.ord, aside.blob.digest, aside.kind, True, now) for aside in asides]
         if rows:
-            self.database.put(connection, self._annex, rows)
+            self._run(connection, self._annex, rows)
 
     def _taken_along(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
         """What follows a place belongs to whatever is appended to that place, on a fork too."""
