@@ -120,22 +120,23 @@ async def _load(replicas: list[str], clients: int, seconds: float, faults: list[
 
 def audit(url: str, seen: Seen) -> list[str]:
     """What of the conversations is not in the database as it was said."""
+    began = time.time()
     problems: list[str] = []
     with Store.open(url) as store:
         for said in seen.talks:
             if len(said) < 3:
                 continue
-            problems += _audited(store, said)
+            problems += _audited(store, said, began)
         problems += store.verify().problems[:5]
     return problems
 
 
-def _audited(store: Store, said: list[Message]) -> list[str]:
+def _audited(store: Store, said: list[Message], began: float) -> list[str]:
     name = str(said[1]["content"])[:40]
     asked = said[:-1] if said[-1]["role"] == "assistant" else said
     at = store.record(asked)  # adds nothing where nothing is missing
     entries = [entry for entry in store.entries(at) if entry.id is not None]
-    late = [entry for entry in entries if entry.ts > _AUDIT_BEGAN]
+    late = [entry for entry in entries if entry.ts > began]  # the audit itself had to add them
     if late:
         return [f"{name!r}: {len(late)} messages were not stored"]
     done = {turn.depth: turn for turn in store.turns.of_branch(at) if turn.status == "done"}
@@ -149,12 +150,8 @@ def _audited(store: Store, said: list[Message]) -> list[str]:
     return [*found, *([f"{name!r}: another answer is stored at {wrong[:5]}"] if wrong else [])]
 
 
-_AUDIT_BEGAN = float("inf")
-
-
 def run(clients: int, seconds: float) -> tuple[Seen, list[str]]:
     """Load two replicas for so many seconds; what was seen, and what is wrong in the database."""
-    global _AUDIT_BEGAN  # noqa: PLW0603 - told apart what the audit itself would have to add
     with ExitStack() as opened, tempfile.TemporaryDirectory(prefix="everlong-bench-") as folder:
         url = opened.enter_context(postgres(durable=True))
         opened.callback(stop, url)
@@ -174,7 +171,6 @@ def run(clients: int, seconds: float) -> tuple[Seen, list[str]]:
         faults = [(0.25, lambda: restart(url)), (0.5, kill), (0.6, replace), (0.75, lambda: restart(url))]
         seen = asyncio.run(_load(replicas, clients, seconds, faults))
         time.sleep(12)  # whatever waited for the database is stored within two looks at the journal
-        _AUDIT_BEGAN = time.time()
         return seen, audit(url, seen)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong.gateway.spool import Spool, Spooled
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.upstream import Upstream
@@ -31,6 +32,20 @@ def raw(relay: Running) -> Iterator[Raw]:
     """A connection to that gateway."""
     with relay.raw() as client:
         yield client
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> list[Spooled]:
+    """What gateways write into their journals from now on."""
+    written: list[Spooled] = []
+    put = Spool.put
+
+    def noted(spool: Spool, entry: Spooled) -> int:
+        written.append(entry)
+        return put(spool, entry)
+
+    monkeypatch.setattr(Spool, "put", noted)
+    return written
 
 
 @pytest.fixture

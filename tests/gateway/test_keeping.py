@@ -58,18 +58,8 @@ def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_
     assert model.requests[-1].body["messages"][0]["content"] == f"My key is {key}."
 
 
-def test_secrets_do_not_lie_in_the_journal_either(
-    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_do_not_lie_in_the_journal_either(model: ModelServer, tmp_path: Path, journal: list[Spooled]) -> None:
     key = "sk-ant-api03-" + "Zx9Qw8" * 12
-    written: list[Spooled] = []
-    put = Spool.put
-
-    def noted(spool: Spool, entry: Spooled) -> int:
-        written.append(entry)
-        return put(spool, entry)
-
-    monkeypatch.setattr(Spool, "put", noted)
     with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
         client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
         said: list[Any] = [{"role": "user", "content": "hello " * 60}]
@@ -78,9 +68,9 @@ def test_secrets_do_not_lie_in_the_journal_either(
             said += [{"role": "assistant", "content": answer}, {"role": "user", "content": words}]
         client.chat.completions.create(model="m", messages=said)
         running.store()
-    assert len(written) == 3
-    assert "[redacted:" in str(written[-1].messages)
-    assert key not in str(written)
+    assert len(journal) == 3
+    assert "[redacted:" in str(journal[-1].messages)
+    assert key not in str(journal)
 
 
 @pytest.mark.parametrize("failing", ["appended", "begun", "finished"])

@@ -372,17 +372,9 @@ def test_without_a_journal_a_response_waits_for_the_database(
 
 
 def test_secrets_lie_neither_in_the_journal_nor_in_the_store(
-    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, tmp_path: Path, journal: list[Spooled]
 ) -> None:
     key = "sk-ant-api03-" + "Zx9Qw8" * 12
-    written: list[Spooled] = []
-    put = Spool.put
-
-    def noted(spool: Spool, entry: Spooled) -> int:
-        written.append(entry)
-        return put(spool, entry)
-
-    monkeypatch.setattr(Spool, "put", noted)
     upstream.script = lambda exchange: script(exchange, [text(f"Your key is {key}.")])
     with run_gateway(upstream.url, str(tmp_path / "store.db"), settings={"store": {"redact": True}}) as running:
         with running.raw() as raw:
@@ -391,7 +383,7 @@ def test_secrets_lie_neither_in_the_journal_nor_in_the_store(
         (turn,) = store.turns.since()
         kept = [*(entry.message for entry in store.entries(store.branch(turn.branch))), store.turns.reply(turn.id)]
     assert key in upstream.last.body.decode()
-    for told in (str(written), str(kept)):
+    for told in (str(journal), str(kept)):
         assert "[redacted:" in told
         assert key not in told
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from everlong.gateway.raw import Broken, dumped, meant
 from everlong.model import Message
-from everlong.providers.base import Event, Reply, StopReason, Usage
+from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
 from everlong.providers.client import Gathering
 
 __all__ = ["RESPONSES", "Asked", "asked", "messages_of"]
@@ -140,7 +140,7 @@ class _Responses:
         stop: StopReason = "tool_calls" if message.get("tool_calls") else "end"
         if answer.get("status") == "incomplete":
             stop = "length"
-        usage, model = _usage(answer.get("usage") or {}), str(answer.get("model") or "")
+        usage, model = _usage(answer.get("usage")), str(answer.get("model") or "")
         return Reply(message, usage, stop, model, self.name, answer.get("id"), answer)
 
 
@@ -157,13 +157,13 @@ class _Last(Gathering):
         return self._answer
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+def _usage(usage: Any) -> Usage:
+    cached = tokens_in(usage, "input_tokens_details", "cached_tokens")
     return Usage(
-        input_tokens=max(0, (usage.get("input_tokens") or 0) - cached),
-        output_tokens=usage.get("output_tokens") or 0,
+        input_tokens=max(0, tokens_in(usage, "input_tokens") - cached),
+        output_tokens=tokens_in(usage, "output_tokens"),
         cache_read_tokens=cached,
-        reasoning_tokens=(usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+        reasoning_tokens=tokens_in(usage, "output_tokens_details", "reasoning_tokens"),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everlong.model import EPHEMERAL, Message, parts_of
-from everlong.providers.base import Reply, StopReason, Usage
+from everlong.providers.base import Reply, StopReason, Usage, tokens_in
 from everlong.wire import sendable, to_anthropic, to_openai
 
 __all__ = ["anthropic_body", "anthropic_reply", "anthropic_usage"]
@@ -182,7 +182,7 @@ def anthropic_reply(answer: Mapping[str, Any], provider: str) -> Reply:
         message["content"] = "".join(str(part.get("text")) for part in content)
     return Reply(
         message=message,
-        usage=anthropic_usage(answer.get("usage") or {}),
+        usage=anthropic_usage(answer.get("usage")),
         stop=_STOPS.get(str(answer.get("stop_reason")), "end"),
         model=str(answer.get("model") or ""),
         provider=provider,
@@ -195,19 +195,17 @@ def _is_plain(part: Mapping[str, Any]) -> bool:
     return part.get("type") == "text" and part.keys() <= {"type", "text", "citations"} and not part.get("citations")
 
 
-def anthropic_usage(usage: Mapping[str, Any]) -> Usage:
+def anthropic_usage(usage: Any) -> Usage:
     """Usage in one vocabulary; where the server worked in several steps, those of all."""
-    steps = usage.get("iterations")
+    steps = usage.get("iterations") if isinstance(usage, Mapping) else None
     if isinstance(steps, list) and steps:
-        total = Usage()
-        for step in steps:
-            total += anthropic_usage({**step, "iterations": None})
-        return total
+        told = (step for step in steps if isinstance(step, Mapping))
+        return sum((anthropic_usage({**step, "iterations": None}) for step in told), Usage())
     return Usage(
-        input_tokens=usage.get("input_tokens") or 0,
-        output_tokens=usage.get("output_tokens") or 0,
-        cache_read_tokens=usage.get("cache_read_input_tokens") or 0,
-        cache_write_tokens=usage.get("cache_creation_input_tokens") or 0,
-        cache_write_1h_tokens=(usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0,
-        reasoning_tokens=(usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+        input_tokens=tokens_in(usage, "input_tokens"),
+        output_tokens=tokens_in(usage, "output_tokens"),
+        cache_read_tokens=tokens_in(usage, "cache_read_input_tokens"),
+        cache_write_tokens=tokens_in(usage, "cache_creation_input_tokens"),
+        cache_write_1h_tokens=tokens_in(usage, "cache_creation", "ephemeral_1h_input_tokens"),
+        reasoning_tokens=tokens_in(usage, "output_tokens_details", "thinking_tokens"),
     )

@@ -31,6 +31,18 @@ StopReason = Literal["end", "tool_calls", "length", "window", "refusal", "pause"
 """Why a model stopped: it was done, wants tools, hit the limit of the answer or of the window, declined, or paused."""
 
 
+_MOST_TOKENS = 10**12
+"""No call uses more; a count beyond it is a mistake of the server's."""
+
+
+def tokens_in(usage: Any, *names: str) -> int:
+    """A count of tokens in what a server reports, by the names that lead to it; 0 for what is no count."""
+    for name in names:
+        usage = usage.get(name) if isinstance(usage, Mapping) else None
+    is_count = isinstance(usage, int | float) and not isinstance(usage, bool) and 0 <= usage <= _MOST_TOKENS
+    return int(usage) if is_count else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """The tokens of one call; the prompt is what was plain, read from the cache and written to it together."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everlong.model import Message, calls_of
-from everlong.providers.base import Reply, StopReason, Usage
+from everlong.providers.base import Reply, StopReason, Usage, tokens_in
 from everlong.wire import sendable
 
 __all__ = ["openai_body", "openai_reply", "openai_usage"]
@@ -137,7 +137,7 @@ def openai_reply(answer: Mapping[str, Any], provider: str) -> Reply | None:
         stop = "tool_calls"
     return Reply(
         message=message,
-        usage=openai_usage(answer.get("usage") or {}),
+        usage=openai_usage(answer.get("usage")),
         stop=stop,
         model=str(answer.get("model") or ""),
         provider=provider,
@@ -146,16 +146,15 @@ def openai_reply(answer: Mapping[str, Any], provider: str) -> Reply | None:
     )
 
 
-def openai_usage(usage: Mapping[str, Any]) -> Usage:
+def openai_usage(usage: Any) -> Usage:
     """Usage in one vocabulary: what was cached is part of the prompt's tokens here, and told apart."""
-    prompt = usage.get("prompt_tokens") or 0
-    details = usage.get("prompt_tokens_details") or {}
-    read = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0
-    write = details.get("cache_write_tokens") or 0
+    prompt = tokens_in(usage, "prompt_tokens")
+    read = tokens_in(usage, "prompt_tokens_details", "cached_tokens") or tokens_in(usage, "prompt_cache_hit_tokens")
+    write = tokens_in(usage, "prompt_tokens_details", "cache_write_tokens")
     return Usage(
         input_tokens=max(0, prompt - read - write),
-        output_tokens=usage.get("completion_tokens") or 0,
+        output_tokens=tokens_in(usage, "completion_tokens"),
         cache_read_tokens=read,
         cache_write_tokens=write,
-        reasoning_tokens=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+        reasoning_tokens=tokens_in(usage, "completion_tokens_details", "reasoning_tokens"),
     )

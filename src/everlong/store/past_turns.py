@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import orjson
 from sqlalchemy import Connection
 
 from everlong.errors import NotStored
@@ -150,7 +149,7 @@ class PastTurns:
         """A turn that is over, whose reply is stored."""
         now = time.time()
         shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
-        told = None if past.usage is None else orjson.dumps(dict(past.usage), default=str).decode()
+        told = None if past.usage is None else encoded(dict(past.usage)).decode()
         values = (
             *(self._store.tenant, past.session, at.id, at.head, at.depth, None if shown is None else shown.id),
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),

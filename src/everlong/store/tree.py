@@ -232,11 +232,10 @@ class Recorder:
         connection: Connection,
         also: Sequence[tuple[Blob, list[bytes]]] = (),
     ) -> Branch:
-        """Store additions after a match whose branch is locked, and other contents with them."""
+        """Store additions after a match whose branch is locked; at its end, other contents with them."""
         is_head = at is not None and at.head == match.id
         first = request.asides_at(match.depth)
         if not additions and not is_head and match.branch is not None:
-            self.add_contents(connection, request.chain.tenant, list(also))
             return Branch(match.branch, match.id, match.depth)
         if is_head and match.branch is not None:
             number = match.branch
