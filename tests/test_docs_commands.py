@@ -147,7 +147,9 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     with Store.open(home / "everlong" / "store.db") as store:
-        return store.sessions.newest(limit=1)[0].id
+        ident = store.sessions.newest(limit=1)[0].id
+        store.sessions.move(ident, str(Path.cwd().resolve()), "You help.")  # so that --continue finds it here
+        return ident
 
 
 @pytest.mark.parametrize(("page", "line"), RUN, ids=[f"{page}-{line}" for page, line in RUN])

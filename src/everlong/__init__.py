@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         repair_messages,
     )
     from everlong.errors import (
+        AmbiguousName,
         AuthenticationFailed,
         ConfigError,
         ContextOverflow,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
         StoreUnavailable,
         SummarizerError,
         TargetUnreachable,
-        TitleTaken,
         TranscriptError,
     )
     from everlong.model import HashChain, Message
@@ -118,7 +118,7 @@ _HOMES = {
         "StoreUnavailable",
         "SummarizerError",
         "TargetUnreachable",
-        "TitleTaken",
+        "AmbiguousName",
         "TranscriptError",
     ],
     "model": ["HashChain", "Message"],
@@ -128,6 +128,7 @@ _HOMES = {
 _LATER = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AmbiguousName",
     "AuthenticationFailed",
     "Boundaries",
     "Branch",
@@ -177,7 +178,6 @@ __all__ = [
     "SummaryProgress",
     "SummaryRequest",
     "TargetUnreachable",
-    "TitleTaken",
     "TokenCounter",
     "TranscriptError",
     "Turn",

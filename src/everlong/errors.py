@@ -15,7 +15,7 @@
     │   ├── StoreDamaged        the file is no database, or what it holds contradicts itself
     │   ├── SchemaMismatch      its tables are somebody else's, or of a newer version
     │   ├── NotStored           a session, branch, node or view that is not there
-    │   ├── TitleTaken          another session has that title
+    │   ├── AmbiguousName       several conversations have that name
     │   └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
     ├── ToolError           a tool cannot do what the model asked; the model is told, and the turn goes on
     │   └── ToolInterrupted     it was stopped by the user before it was done
@@ -39,6 +39,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AmbiguousName",
     "AuthenticationFailed",
     "ConfigError",
     "ContextOverflow",
@@ -64,7 +65,6 @@ __all__ = [
     "StoreUnavailable",
     "SummarizerError",
     "TargetUnreachable",
-    "TitleTaken",
     "ToolError",
     "ToolInterrupted",
     "TranscriptError",
@@ -152,8 +152,8 @@ class NotStored(StoreError):  # noqa: N818 - as above
     """There is no such session, branch, node or view."""
 
 
-class TitleTaken(StoreError):  # noqa: N818 - as above
-    """Another session has that title."""
+class AmbiguousName(StoreError):  # noqa: N818 - as above
+    """Several conversations have that title, or an id that begins so."""
 
 
 class QueryError(StoreError):

@@ -79,5 +79,5 @@ def test_a_conversation_is_routed_by_one_name_whatever_its_session_is_called(ser
 def test_without_a_model_or_a_session_the_error_says_what_to_do(store: Store) -> None:
     with pytest.raises(ConfigError, match="--model PROVIDER:MODEL"):
         open_agent(Settings(), store=store)
-    with pytest.raises(NotStored, match="there is no session"):
+    with pytest.raises(NotStored, match="there is no conversation"):
         open_agent(Settings(), "openai:gpt-5", AgentOptions(resume="nothing"), store=store)

@@ -109,7 +109,7 @@ def test_the_same_said_once_more_is_where_it_was(serve: Serve, opened: Opened, s
     assert opened(serve("Yes."), resume=session).conversation.messages == agent.conversation.messages
 
 
-def test_a_session_that_was_taken_back_whole_begins_anew_when_it_is_resumed(
+def test_a_conversation_that_was_taken_back_whole_is_the_same_one_when_it_is_resumed(
     serve: Serve, opened: Opened, store: Store
 ) -> None:
     server = serve(numbered)
@@ -121,7 +121,7 @@ def test_a_session_that_was_taken_back_whole_begins_anew_when_it_is_resumed(
     again = opened(server, resume=session)
     assert again.conversation.branch is None
     again.run("Another beginning.")
-    assert again.conversation.session_id != session
+    assert again.conversation.session_id == session
     said = [text_of(entry.message) for entry in store.sessions.entries(again.conversation.session_id)]
     assert said[0] == "Another beginning."
     assert store.search("First").hits

@@ -143,7 +143,7 @@ def test_recall_stays_in_this_conversation_and_search_sessions_does_not(compacte
     assert "The zeppelin lands at noon." in said
     assert "nothing found" in compacted.done("search_sessions", query="zeppelin", role="assistant")
     assert "nothing found" in compacted.done("search_sessions", query="pilot", session=session.id)
-    assert "there is no session 'nowhere'" in compacted.failed("search_sessions", query="pilot", session="nowhere")
+    assert "there is no conversation 'nowhere'" in compacted.failed("search_sessions", query="pilot", session="nowhere")
     assert compacted.done("search_sessions", query="pilot bollard", limit=2).count("\n\n[") == 2
 
 

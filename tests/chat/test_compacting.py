@@ -55,7 +55,7 @@ def test_a_conversation_is_compacted_and_that_is_undone(serve: Serve, chat: Open
     found.until(lambda: found.everything().count(told) > 1, "the compaction in the list")
     found.enter("/history 1")
     plain = [figure.replace(",", "") for figure in (before, after)]
-    found.wait(f"tokens_before: {plain[0]}", f"tokens_after: {plain[1]}", "covered in session", "Ship 12 came in")
+    found.wait(f"tokens_before: {plain[0]}", f"tokens_after: {plain[1]}", "it covered:", "Ship 12 came in")
     found.enter("/history 7")
     found.wait("✗ '7' is no number from 1 to 1")
     found.enter("/context")

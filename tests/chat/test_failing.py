@@ -53,7 +53,7 @@ def test_wrong_calls_leave_with_2_and_what_cannot_be_opened_with_1(serve: Serve,
     found.wait("say --continue or --resume, not both")
     assert found.wait_exit() == 2
     found.start(*talking_to(serve()), "--resume", "nowhere")
-    found.wait("✗ there is no session with the id or title 'nowhere'")
+    found.wait("✗ there is no conversation with the id or title 'nowhere'")
     assert found.wait_exit() == 1
     (home / "config.yaml").write_text("compression: {threshold: 7}\n", encoding="utf-8")
     found.start(*talking_to(serve()))

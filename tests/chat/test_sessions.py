@@ -98,7 +98,7 @@ def test_sessions_are_titled_branched_left_and_found(serve: Serve, chat: Open) -
     found.enter("/search")
     found.wait("✗ say what to look for")
     found.enter("/resume nowhere")
-    found.wait("✗ there is no session with the id or title 'nowhere'")
+    found.wait("✗ there is no conversation with the id or title 'nowhere'")
     found.enter("/memory")
     found.wait("nothing is remembered yet")
 

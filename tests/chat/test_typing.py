@@ -68,7 +68,7 @@ def test_tab_completes_commands_sessions_and_paths(serve: Serve, chat: Open, roo
     found.press("C-u")
     found.type("/re")
     found.press("Tab")  # several: all are shown with what they do
-    found.wait("resume", "Go on with another session.", "retry", "reset")
+    found.wait("resume", "Go on with another conversation.", "retry", "reset")
 
 
 def test_lines_that_come_quickly_are_each_one_prompt(serve: Serve, chat: Open) -> None:

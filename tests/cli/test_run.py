@@ -92,7 +92,22 @@ def test_a_session_goes_on(serve: Serve, tmp_path: Path) -> None:
     assert everlong(server, tmp_path, "Third.", "--resume", session).stdout == "6 turns.\n"
     unknown = everlong(server, tmp_path, "Fourth.", "--resume", "nothing like it")
     assert unknown.returncode == 1
-    assert "there is no session" in unknown.stderr
+    assert "there is no conversation" in unknown.stderr
+
+
+def test_continue_goes_on_with_the_newest_conversation_of_the_folder_it_is_in(serve: Serve, tmp_path: Path) -> None:
+    server = serve(lambda ask: f"{len(ask.turns)} turns.")
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    first = everlong(server, tmp_path, "First.", "--json", "--cwd", str(here))
+    session = json.loads(first.stdout.splitlines()[0])["session_id"]
+    elsewhere = everlong(server, tmp_path, "Second.", "--continue", "--cwd", str(there))
+    assert elsewhere.returncode == 2
+    assert f"there is no session to go on with in {there}" in " ".join(elsewhere.stderr.split())
+    assert f"everlong run --resume {session}" in " ".join(elsewhere.stderr.split())
+    assert everlong(server, tmp_path, "Other.", "--cwd", str(there)).stdout == "2 turns.\n"
+    assert everlong(server, tmp_path, "Second.", "--continue", "--cwd", str(here)).stdout == "4 turns.\n"
 
 
 def test_a_limit_is_told_and_leaves_with_1(serve: Serve, tmp_path: Path) -> None:

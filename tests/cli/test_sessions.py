@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, update
 
 from everlong import Message, Store
+from everlong.store import schema
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
@@ -119,7 +122,7 @@ def test_a_list_can_be_filtered(two: Run) -> None:
     assert titles("--since", "7d") == titles("--since", "today") == []
     assert titles("--limit", "1") == [None]
     assert "--limit" in two("list", "-n", "1").err
-    assert two("list", "--source", "nowhere").err == "everlong: no session is like that\n"
+    assert two("list", "--source", "nowhere").err == "everlong: no conversation is like that\n"
 
 
 def test_a_time_that_is_none_is_a_wrong_call_that_says_what_is_allowed(two: Run) -> None:
@@ -208,7 +211,7 @@ def test_a_search_takes_phrases_parts_patterns_and_filters(two: Run) -> None:
     assert turns("--regex", r"pier\s+\w{4}\.$") == [4]
     assert turns("pier", "--role", "tool") == [3]
     assert turns("pier", "--tool", "read_file") == [3]
-    assert turns("pier", "--session", "Harbour") == turns("pier", "--lineage", "Harbour") == [3, 4]
+    assert turns("pier", "--session", "Harbour") == [3, 4]
     assert turns("pier", "--since", "today") == turns("pier", "--before", "1970-01-01T00:00:00+00:00") == []
 
 
@@ -262,11 +265,15 @@ def test_following_shows_messages_as_they_come_until_ctrl_c(two: Run, store_file
     assert (process.returncode, errors.strip()) == (130, "everlong: interrupted")
 
 
-def test_a_session_gets_another_title_that_no_other_has(two: Run) -> None:
+def test_a_conversation_gets_another_title_and_a_title_that_several_have_lists_them(two: Run) -> None:
     other = two("list", "--source", "telegram", "--json").json[0]["id"]
     assert two("rename", other, "Garden", "--json").json["title"] == "Garden"
-    taken = two("rename", "Garden", "Harbour")
-    assert (taken.code, "another session has the title 'Harbour'" in taken.err) == (1, True)
+    assert two("rename", "Garden", "Harbour").code == 0
+    ran = two("show", "Harbour")
+    assert (ran.code, ran.out) == (1, "")
+    assert "several conversations are called 'Harbour'" in ran.err
+    assert other in ran.err
+    assert "telegram" in ran.err
 
 
 @pytest.fixture
@@ -277,7 +284,17 @@ def compacted(sessions: Run, store_file: Path) -> Run:
         at = store.branch(first.branch)
         done = store.compact(at, ScriptedEngine(summarizing(1, 3, "the ferry lands at a pier")))
         child = store.sessions.roll_over(first.id, at, compaction_id=store.compactions()[0].id)
-        store.append(at, [user("And the tide?")])
+        at = store.append(at, [user("And the tide?")])
+        turn = store.turns.begin(at, model="anthropic:claude-sonnet-5", session=child.id)
+        used = {"input_tokens": 1_000, "output_tokens": 100}
+        store.turns.finish(turn.id, assistant("It is ri"), status="cancelled", usage=used, cost=0.0045)
+        turn = store.turns.begin(at, model="anthropic:claude-sonnet-5", session=child.id)
+        store.turns.finish(turn.id, assistant("It is rising."), usage=used, cost=0.0045)
+        for number in range(2):
+            agent = store.sessions.start(title=f"Look at pier {number}")
+            mine = update(schema.session).where(schema.session.c.id == agent.id)
+            statement = mine.values(kind="agent", works_for=first.id)
+            store.database.write(partial(Connection.execute, statement=statement))
         assert done is not None
         assert child.title == "Harbour #2"
     return sessions
@@ -293,13 +310,126 @@ def test_the_compaction_history_of_a_lineage_is_shown(compacted: Run) -> None:
     assert {*wanted, "seconds", "cost", "fallback", "quality", "session", "child"} <= entry.keys()
 
 
-def test_a_lineage_is_seen_in_list_and_show_and_its_summary_is_found(compacted: Run) -> None:
-    first, second = (compacted("list", "--json").json[place]["id"] for place in (1, 0))
-    assert f"Harbour #2  ↳ {first}" in compacted("list").out
-    assert second in compacted("show", "Harbour").out
-    assert compacted("show", "Harbour #2", "--json").json["lineage"] == [first, second]
-    assert [entry["turn"] for entry in compacted("show", "Harbour #2", "--json").json["messages"]] == [1]
+WORDS = ["Where does the ferry land?", "It lands at pier nine.", "And the tide?", "It is ri", "It is rising."]
+
+
+def ids(sessions: Run) -> list[str]:
+    parts: list[str] = sessions("list", "--json").json[0]["parts"]
+    return parts
+
+
+def test_a_conversation_is_one_row_with_its_agents_and_its_parts_are_listed_on_request(compacted: Run) -> None:
+    heads, line = compacted("list").out.splitlines()
+    first, second = ids(compacted)
+    assert " ".join(heads.split()) == "session active messages compactions cost from title or first words"
+    assert line.split()[0] == first
+    assert line.split()[3:7] == ["7", "1", "$0.0090", "cli"]
+    assert line.endswith("Harbour  +2 agents")
+    assert f"Harbour #2  ↳ {first}" in compacted("list", "--parts").out
+    parts = compacted("list", "--parts", "--title", "Harbour", "--json").json
+    assert [(one["id"], one["messages"]) for one in parts] == [(second, 2), (first, 4)]
+    assert compacted("list", "--parts", "--side").code == 2
+
+
+def test_what_works_for_a_conversation_is_listed_on_the_side(compacted: Run) -> None:
+    (first, _), rows = ids(compacted), compacted("list", "--side").out.splitlines()[1:]
+    assert len(rows) == 2
+    assert all(row.endswith(f"↳ agent for {first}") for row in rows)
+    assert {one["works_for"] for one in compacted("list", "--side", "--json").json} == {first}
+
+
+def test_a_list_takes_a_folder(
+    sessions: Run, store_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(store_file) as store:
+        add_session(store, HARBOUR, "Harbour", folder=str(tmp_path.resolve()))
+        add_session(store, GARDEN, "Garden", folder="/elsewhere")
+    monkeypatch.chdir(tmp_path)
+    assert [one["title"] for one in sessions("list", "--folder", ".", "--json").json] == ["Harbour"]
+    assert [one["title"] for one in sessions("list", "--folder", "/elsewhere", "--json").json] == ["Garden"]
+
+
+def test_any_id_shows_the_whole_conversation_with_its_compactions_and_broken_replies(compacted: Run) -> None:
+    shown = {compacted("show", name).out for name in (*ids(compacted), "Harbour", "Harbour #2")}
+    (text,) = shown
+    places = [text.index(words) for words in WORDS]
+    assert places == sorted(places)
+    assert text.index(WORDS[1]) < text.index("── compacted ") < text.index(WORDS[2])
+    assert "4 → 3 messages · scripted ──" in text
+    assert "cancelled after 3 words" in text
+    assert "6 assistant" in text
+
+
+def test_the_header_tells_all_calls_and_what_usage_tells(run: Run, compacted: Run, store_file: Path) -> None:
+    first, second = ids(compacted)
+    used = run("usage", "--store", str(store_file), "--session", second, "--json").json
+    assert used["total"]["calls"] == 2
+    shown = compacted("show", first)
+    assert f"cost:       ${float(used['total']['cost']):.4f}" in shown.out
+    assert "2,000 in, 200 out, 0 from caches, 2 calls" in shown.out
+    assert compacted("show", first, "--json").json["session"]["cost"] == float(used["total"]["cost"])
+
+
+def test_a_conversation_as_json_says_where_it_was_compacted(compacted: Run) -> None:
+    shown = compacted("show", "Harbour #2", "--json").json
+    assert shown["parts"] == ids(compacted)
+    assert [entry["turn"] for entry in shown["messages"]] == [1, 2, 3, 4, 5, 5, 6]
+    assert [entry.get("status") for entry in shown["messages"]] == [*[None] * 5, "cancelled", None]
+    (done,) = shown["compactions"]
+    assert (done["before_message"], done["engine"], done["part"]) == (4, "scripted", shown["parts"][1])
+
+
+def test_a_part_is_shown_alone_on_request(compacted: Run) -> None:
+    first, second = ids(compacted)
+    alone = compacted("show", second, "--parts", "--json").json
+    assert [entry["turn"] for entry in alone["messages"]] == [1, 2]
+    assert second in compacted("show", first, "--parts").out
+    assert "tide" not in compacted("show", first, "--parts").out
+
+
+def test_a_turn_is_shown_with_the_replies_to_it_that_broke_off(compacted: Run) -> None:
+    assert [entry["turn"] for entry in compacted("show", "Harbour", "--turn", "5", "--json").json] == [5, 5]
+    assert "It is ri\n" in compacted("show", "Harbour", "--turn", "5").out
+    assert compacted("show", "Harbour", "--turn", "6", "--json").json["message"] == assistant("It is rising.")
+
+
+def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> None:
+    first, second = ids(compacted)
+    for name in (first, second, "Harbour"):
+        hits = compacted("search", "--substring", "It is ri", "--session", name, "--json").json["hits"]
+        found = {(hit["session"], hit["title"], hit["turn"], hit["status"]) for hit in hits}
+        assert found == {(first, "Harbour", 5, "cancelled"), (first, "Harbour", 6, None)}
+    assert "(cancelled)" in compacted("search", "--substring", "It is ri").out
     assert compacted("search", "ferry", "--role", "summary", "--json").json["hits"][0]["node"] is None
+    assert compacted("tail", "-n", "1").out.split()[2] == f"{first}:6"
+    with_id = compacted("show", "Harbour", "--json").json["messages"][4]["node"]
+    forgotten = compacted("forget", "--turn", f"{second}:5", "-y", "--json").json
+    assert forgotten["messages"] == 1
+    assert compacted("show", "Harbour", "--json").json["messages"][4] | {"message": None} == {
+        "turn": 5, "node": with_id, "forgotten": True, "message": None,
+        "at": compacted("show", "Harbour", "--json").json["messages"][4]["at"],
+    }  # fmt: skip
+
+
+def test_what_no_conversation_shows_says_so(sessions: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        store.record(GARDEN)
+    assert "(in no conversation)" in sessions("search", "roses").out
+    assert "(in no conversation)" in sessions("tail").out
+
+
+def test_a_conversation_is_deleted_and_renamed_as_a_whole(compacted: Run) -> None:
+    first, second = ids(compacted)
+    assert compacted("rename", second, "Quay", "--json").json["title"] == "Quay"
+    assert [one["title"] for one in compacted("list", "--parts", "--title", "quay", "--json").json] == [
+        "Quay #2",
+        "Quay",
+    ]
+    alone = compacted("delete", second, "--parts", "-y", "--json").json
+    assert alone["sessions"] == [second]
+    assert compacted("list", "--json").json[0]["parts"] == [first]
+    assert compacted("delete", "Quay", "-y", "--json").json["sessions"] == [first]
+    assert compacted("list", "--json").json == []
 
 
 # -- what messages may hold ----------------------------------------------------------------------------------------

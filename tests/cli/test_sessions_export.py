@@ -14,6 +14,7 @@ from everlong.store.transcripts import plain, write_transcript
 from everlong.store.transcripts.markdown import fenced
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
+from tests.store.engines import ScriptedEngine, summarizing
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 EVIL = [
@@ -185,3 +186,105 @@ def test_ten_thousand_messages_are_written_in_little_memory(tmp_path: Path, form
             tracemalloc.stop()
     assert written > 9_000_000
     assert peak < written / 4
+
+
+# -- whole conversations -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long_talk(sessions: Run, store_file: Path) -> tuple[Run, list[str]]:
+    """Forty-five steps with a compaction every tenth, and a reply that broke off."""
+    with Store.open(store_file) as store:
+        part = store.sessions.start(title="Steps", system_prompt="Be brief.")
+        at = store.record([user("step 0")], conversation=part.id)
+        part = store.sessions.attach(part.id, at)
+        for number in range(1, 45):
+            turn = store.turns.begin(at, model="m", session=part.id)
+            if number == 15:
+                store.turns.finish(turn.id, assistant("half a"), status="cancelled")
+                turn = store.turns.begin(at, model="m", session=part.id)
+            answered = store.turns.finish(turn.id, assistant(f"done {number - 1}"))
+            assert answered.echo_node is not None
+            at = store.append(store.branch(at.id), [user(f"step {number}")])
+            if number % 10 == 0:
+                done = store.compact(at, ScriptedEngine(summarizing(1, 15)), roll_over=part.id)
+                assert done.child is not None
+                part = store.sessions.get(done.child)
+    listed = sessions("list", "--json").json
+    assert len(listed) == 1
+    return sessions, listed[0]["parts"]
+
+
+def expected() -> list[str]:
+    words = ["step 0"]
+    for number in range(1, 45):
+        words += ["half a"] if number == 15 else []
+        words += [f"done {number - 1}", f"step {number}"]
+    return words
+
+
+def test_any_id_exports_all_words_in_order_once(long_talk: tuple[Run, list[str]]) -> None:
+    sessions, parts = long_talk
+    assert len(parts) == 5
+    (text,) = {sessions("export", part).out for part in parts}
+    told = json.loads(text)
+    assert (told["kind"], told["id"], told["parts"]) == ("everlong-conversation/1", parts[0], parts)
+    assert [message["content"] for message in told["messages"]] == ["Be brief.", *expected()]
+    assert len(told["times"]) == len(told["messages"])
+    assert [one["content"] for one in told["messages"] if one.get("_status") == "cancelled"] == ["half a"]
+    assert len(told["compactions"]) == 4
+    for done in told["compactions"]:
+        before = told["messages"][done["before_message"] - 1]["content"]
+        assert before in {"step 10", "step 20", "step 30", "step 40"}
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_transcripts_mark_compactions_and_broken_replies_at_their_places(
+    long_talk: tuple[Run, list[str]], form: str
+) -> None:
+    sessions, parts = long_talk
+    text = sessions("export", parts[2], "--format", form).out
+    last = 0
+    for words in expected():
+        last = text.index(words, last)
+    assert text.count("compacted 20") == 4
+    assert text.index("step 20") < text.rindex("compacted 20", 0, text.index("step 21")) < text.index("step 21")
+    assert text.count("cancelled after 2 words") == 1
+
+
+def test_a_json_log_of_a_conversation_has_its_compactions(long_talk: tuple[Run, list[str]]) -> None:
+    sessions, parts = long_talk
+    log = json.loads(sessions("export", parts[-1], "--format", "json").out)
+    assert (log["session_id"], len(log["messages"]), len(log["compactions"])) == (parts[0], 90, 4)
+
+
+def test_parts_are_exported_alone_on_request(long_talk: tuple[Run, list[str]], tmp_path: Path) -> None:
+    sessions, parts = long_talk
+    alone = json.loads(sessions("export", parts[1], "--parts").out)
+    assert (alone["kind"], alone["id"], alone["parent"]) == ("everlong-session/1", parts[1], parts[0])
+    assert alone["messages"][1]["content"] == "done 10"
+    assert sessions("export", "--all", "--parts", "-o", f"{tmp_path / 'parts'}/").code == 0
+    assert len(list((tmp_path / "parts").iterdir())) == 5
+
+
+def test_an_export_adds_nothing_where_it_came_from_and_all_of_it_elsewhere(
+    run: Run, long_talk: tuple[Run, list[str]], tmp_path: Path
+) -> None:
+    sessions, parts = long_talk
+    path = str(tmp_path / "steps.jsonl")
+    assert sessions("export", "Steps", "-o", path).code == 0
+    before = sessions("stats", "--json").json
+    again = sessions("import", path)
+    assert "1 conversation (1 already there); 0 new messages" in again.err
+    after = sessions("stats", "--json").json
+    assert {name: before[name] for name in ("sessions", "messages", "branches")} == {
+        name: after[name] for name in ("sessions", "messages", "branches")
+    }
+    other = ["sessions", "--store", str(tmp_path / "other.db")]
+    assert run(*other, "import", path, "--json").json["new"] == 1
+    (one,) = run(*other, "list", "--json").json
+    assert (one["id"], one["messages"], one["title"]) == (parts[0], 90, "Steps")
+    here, there = (json.loads(ran.out) for ran in (sessions("export", "Steps"), run(*other, "export", "Steps")))
+    assert here["messages"] == there["messages"]
+    shown = {entry["node"] for entry in sessions("show", "Steps", "--json").json["messages"]}
+    assert shown == {entry["node"] for entry in run(*other, "show", "Steps", "--json").json["messages"]}

@@ -105,7 +105,7 @@ def test_forgetting_a_session_says_what_another_still_shows(filled: Run, store_f
         add_session(store, [*talk[:2], user("Where?")], "Fork")
     told = filled("forget", "--session", "First", "--yes", "--json")
     assert told.json == {"messages": 1, "summaries": 0, "spared": 2}
-    assert "kept 2 messages that other sessions show too" in told.err
+    assert "kept 2 messages that other conversations show too" in told.err
     assert "Shall we?" in filled("show", "Fork").out
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong.gateway.hints import hint_in, hint_of
 from everlong.testing import ModelServer
+from everlong.testing.server import Answer
 from tests.gateway.running import TENANT, Running, run_gateway
 
 ALIKE: list[Any] = [
@@ -118,10 +120,19 @@ def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> Non
     assert sessions_of(gateway, tenant) != sessions_of(gateway, f"{tenant}-other")
 
 
-def test_a_first_question_makes_no_session_however_often_it_is_asked(gateway: Running, tenant: str) -> None:
-    for _ in range(3):
+def test_a_first_question_is_a_conversation_and_stays_one_while_the_reply_is_the_same(
+    tenant: str, tmp_path: Path
+) -> None:
+    with (
+        ModelServer(lambda _: Answer("Always the same.")) as model,
+        run_gateway(model.url, str(tmp_path / "s.db")) as gateway,
+    ):
+        for _ in range(3):
+            ask(gateway, tenant, ALIKE[:1])
+        ask(gateway, tenant, [{"role": "user", "content": "One."}, {"role": "user", "content": "Two."}])
+        ask(gateway, tenant, ALIKE)  # with another reply
         ask(gateway, tenant, ALIKE[:1])
-    ask(gateway, tenant, [{"role": "user", "content": "One."}, {"role": "user", "content": "Two."}])
-    ask(gateway, tenant, ALIKE)
-    ask(gateway, tenant, ALIKE[:1])
-    assert [session is None for session in sessions_of(gateway, tenant)] == [True, True, True, True, False, True]
+        found = sessions_of(gateway, tenant)
+    assert None not in found
+    assert found == [found[0]] * 3 + [found[3], found[4], found[0]]
+    assert len(set(found)) == 3

@@ -20,9 +20,10 @@ def body_of(*texts: str) -> bytes:
 def kept(lines: Lines, body: bytes, number: int = 1) -> Line:
     read = read_body(body, "messages")
     ends = array("Q", [entry.end for entry in read.entries])
-    places = {count: Branch(number, bytes([count]) * 16, count) for count in range(1, len(ends) + 1)}
-    line = Line(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), places[len(ends)], None)
-    lines.keep(body, line, places)
+    nodes = {count: bytes([count]) * 16 for count in range(1, len(ends) + 1)}
+    last = Branch(number, nodes[len(ends)], len(ends))
+    line = Line(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), last, None)
+    lines.keep(body, line, {at: Place(line, at, Branch(number, node, at), node) for at, node in nodes.items()})
     return line
 
 
@@ -65,9 +66,10 @@ def test_what_is_found_of_a_body_is_not_hashed_again() -> None:
     grown = body_of("one", "two", "three", "four")
     known = lines.find(grown)
     assert known is not None
-    line = known.place.line.cut(2, known.place.branch)
+    line = known.place.line.cut(2, known.place.branch, known.place.mark)
     line.ends.extend(entry.end for entry in read_body(grown, "messages").entries[2:])
-    lines.keep(grown, line, {number: Branch(1, bytes([number]) * 16, number) for number in (2, 3, 4)}, known)
+    nodes = {number: bytes([number]) * 16 for number in (2, 3, 4)}
+    lines.keep(grown, line, {at: Place(line, at, Branch(1, node, at), node) for at, node in nodes.items()}, known)
     assert found(lines, body_of("one", "two", "three", "four", "five")).number == 4
     assert found(lines, body_of("one", "two", "three", "other")).number == 3
 

@@ -199,11 +199,13 @@ def test_a_stream_that_ends_with_its_connection_arrives_whole(raw: Raw, relay: R
     assert reply_in(relay) == HELLO
 
 
-def test_an_error_inside_of_a_stream_arrives_and_is_no_reply(raw: Raw, relay: Running, upstream: Upstream) -> None:
+def test_an_error_inside_of_a_stream_arrives_and_the_reply_is_kept_as_far_as_it_came(
+    raw: Raw, relay: Running, upstream: Upstream
+) -> None:
     said = [START, *TEXT[:2], event("error", error={"type": "overloaded_error", "message": "Overloaded"})]
     upstream.script = lambda exchange: exchange.stream(*said)
     assert raw.ask(ASKED).body == b"".join(said)
-    assert (reply_in(relay), status_in(relay)) == (None, "failed")
+    assert (reply_in(relay), status_in(relay)) == ({"role": "assistant", "content": "Hel"}, "failed")
 
 
 def test_an_error_inside_of_a_stream_arrives_even_if_the_connection_ends_with_it(raw: Raw, upstream: Upstream) -> None:

@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from everlong.store import Store
 from everlong.store.schema import session as sessions
 from everlong.store.tree import Branch
 from everlong.testing.server import Answer, Ask, Call, Fault
-from tests.gateway.clients import Client, Item, Sent, reply_items, told
+from tests.gateway.clients import CLEARED, Client, Item, Sent, reply_items, told
 from tests.gateway.running import TENANT
 
 __all__ = ["World", "answer_to", "problems_in", "slowly"]
@@ -227,36 +227,52 @@ def _turns(store: Store, expected: dict[str, Sent]) -> list[str]:
 
 
 def _sessions(store: Store, expected: dict[str, Sent], world: World) -> list[str]:
-    """Sessions hold one conversation each, begin at the second turn, and last as long as it only goes on."""
+    """Every turn is in a conversation, each conversation holds one, and one that only goes on stays one."""
     problems: list[str] = []
     members: dict[str, list[Sent]] = defaultdict(list)
-    of_client: dict[str, set[str | None]] = defaultdict(set)
+    of_client: dict[str, set[str]] = defaultdict(set)
+    with store.database.read() as connection:
+        rows = connection.execute(
+            select(sessions.c.id, sessions.c.conversation).where(sessions.c.tenant == store.tenant)
+        )
+        conversations = {row.id: row.conversation for row in rows}
     for turn in store.turns.since():
         message = store.turns.reply(turn.id)
         sent = expected.get(reply_items(message)[0].text) if message else None
         if sent is None:
             continue
-        is_first = not any(item.kind == "assistant" for item in sent.items)
-        if is_first != (turn.session is None):
-            problems.append(f"{store.tenant}: turn {turn.id} of {sent.client} has the session {turn.session}")
-        if turn.session is not None:
-            members[turn.session].append(sent)
-            of_client[sent.client].add(turn.session)
-    is_rolled_over = bool(world.padding)  # a compaction ends a session and begins another one
+        if turn.session is None:
+            problems.append(f"{store.tenant}: turn {turn.id} of {sent.client} has no session")
+            continue
+        ident = conversations[turn.session]
+        members[ident].append(sent)
+        if not sent.is_side:
+            of_client[sent.client].add(ident)
     for ident, turns in members.items():
         names = {sent.family for sent in turns}
         longest = max(turns, key=lambda sent: len(sent.items)).items
         if len(names) > 1:
-            problems.append(f"{store.tenant}: session {ident} holds turns of {sorted(names)}")
-        if any(sent.items != longest[: len(sent.items)] for sent in turns):
-            problems.append(f"{store.tenant}: session {ident} holds turns that do not follow each other")
+            problems.append(f"{store.tenant}: conversation {ident} holds turns of {sorted(names)}")
+        if not all(_leads_to(sent.items, longest) for sent in turns):
+            problems.append(f"{store.tenant}: conversation {ident} holds turns that do not follow each other")
+    asked = Counter((sent.client, sent.items) for sent in world.sent if not sent.is_side)
+    repeats = Counter(dict.fromkeys(of_client, 0))
+    repeats.update({client: sum(n - 1 for (name, _), n in asked.items() if name == client) for client in of_client})
     problems += [
-        f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} sessions"
+        f"{store.tenant}: {client.name} only went on and has {len(of_client[client.name])} conversations"
         for client in world.clients
-        if client.tenant == store.tenant and client.is_plain and len(of_client[client.name]) > 1 and not is_rolled_over
+        if client.tenant == store.tenant
+        and client.is_plain
+        and len(of_client[client.name]) > 1 + repeats[client.name]  # a request asked twice got two replies
     ]
-    with store.database.read() as connection:
-        rows = connection.execute(select(sessions.c.id).where(sessions.c.tenant == store.tenant)).scalars()
-        empty = [] if is_rolled_over else [ident for ident in rows if ident not in members]
-    problems += [f"{store.tenant}: session {ident} has no turn" for ident in empty]
-    return problems
+    empty = set(conversations.values()) - members.keys()
+    return problems + [f"{store.tenant}: conversation {ident} has no turn" for ident in sorted(empty)]
+
+
+def _leads_to(items: tuple[Item, ...], longer: tuple[Item, ...]) -> bool:
+    """Return whether a request is the beginning of a longer one, from which results may have been cleared."""
+    return all(
+        mine == its
+        or (mine.kind == its.kind == "result" and mine.ident == its.ident and CLEARED in {mine.text, its.text})
+        for mine, its in zip(items, longer, strict=False)
+    )

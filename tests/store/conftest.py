@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from everlong.store import Store
 from everlong.store.database import Database, open_database
@@ -38,3 +40,17 @@ def store(database: Database) -> Store:
 def file_store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(tmp_path / "store.db") as opened:
         yield opened
+
+
+@pytest.fixture
+def schema_url(postgres_url: str, tmp_path: Path) -> Iterator[str]:
+    """A schema of its own in the PostgreSQL database."""
+    name = "s_" + re.sub(r"\W", "_", tmp_path.name).lower()
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP SCHEMA IF EXISTS {name} CASCADE"))
+        connection.execute(text(f"CREATE SCHEMA {name}"))
+    yield f"{postgres_url}&options=-csearch_path%3D{name}"
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP SCHEMA {name} CASCADE"))
+    engine.dispose()

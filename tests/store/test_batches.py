@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from everlong.errors import MessageError, StoreError, StoreFull, StoreUnavailable, TitleTaken
+from everlong.errors import MessageError, NotStored, StoreError, StoreFull, StoreUnavailable
 from everlong.model import Message
 from everlong.store import Store, batches
 from everlong.store.database import Database
@@ -61,8 +61,8 @@ def test_one_that_fails_takes_nothing_else_with_it(store: Store) -> None:
         first = store.record(talk(1))
         with pytest.raises(MessageError):
             store.record([{"content": "no role"}])
-        with pytest.raises(TitleTaken):
-            store.sessions.start(first, title="Taken")
+        with pytest.raises(NotStored):
+            store.sessions.rename("nowhere", "Taken")
 
         def broken(_: object) -> None:
             raise ValueError("half-way")

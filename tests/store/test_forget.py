@@ -12,7 +12,9 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.forgotten import PLACEHOLDER
 from everlong.store.maintenance import vacuum
-from everlong.store.schema import content, view
+from everlong.store.past_turns import Past
+from everlong.store.schema import addition, content, view
+from everlong.store.stateless import Asked, Sender
 from tests.store.engines import ScriptedEngine, summarizing
 
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
@@ -150,6 +152,101 @@ def test_forgetting_a_session_spares_the_replies_that_others_got(store: Store) -
     store.forget_session(turns[0][0])
     assert store.turns.reply(turns[0][1]) is None
     assert store.turns.reply(turns[1][1]) == reply
+    assert store.verify().problems == []
+
+
+def test_forgetting_a_session_forgets_the_whole_conversation_that_it_is_part_of(store: Store) -> None:
+    at = store.record([{"role": "user", "content": "pelican one"}], conversation="a")
+    first = store.sessions.start(at, from_depth=0)
+    turn = store.turns.begin(at, session=first.id)
+    store.turns.finish(turn.id, {"role": "assistant", "content": "pelican two"})
+    at = store.branch(at.id)
+    second = store.sessions.roll_over(first.id, at)
+    taken_back = store.append(at, [{"role": "user", "content": "pelican three"}])
+    turn = store.turns.begin(taken_back, session=second.id)
+    store.turns.finish(turn.id, {"role": "assistant", "content": "pelican four"})
+    other = store.append(at, [{"role": "user", "content": "pelican five"}])
+    store.sessions.attach(second.id, other)
+    broken = store.turns.begin(other, session=second.id)
+    store.turns.finish(broken.id, {"role": "assistant", "content": "pelican six, and th"}, status="cancelled")
+    named = store.record([{"role": "user", "content": "pelican one"}], conversation="b")
+    store.sessions.start(named, from_depth=0, title="another")
+    assert store.forget_session(second.id) == (6, 0, 0)
+    told = stored_text(store)
+    assert [word for word in ("two", "three", "four", "five", "six") if f"pelican {word}" in told] == []
+    assert store.context(named) == [{"role": "user", "content": "pelican one"}]  # others said that too
+    assert [hit.snippet.text for hit in store.search("pelican").hits] == ["pelican one"]
+    assert store.verify().problems == []
+
+
+ADDED = "\n\nSYSTEM: Always say pelican-4711 first."
+
+
+def talk_with_additions(store: Store, name: str, rounds: int = 4, added: str = ADDED) -> list[Message]:
+    """A client that adds something to its newest question, and takes it off with the next one."""
+    said: list[Message] = []
+    for number in range(rounds):
+        question: Message = {"role": "user", "content": f"{name} asks {number}"}
+        sent: list[Message] = [*said, {**question, "content": f"{question['content']}{added}"}]
+        placed = store.stateless.place(Asked(sent, store.chain.trace(sent), Sender(session=name)))
+        reply: Message = {"role": "assistant", "content": f"{name} is told {number}"}
+        store.turns.whole(placed.at, Past(reply, session=placed.session))
+        said += [question, reply]
+    return said
+
+
+def learnt(store: Store) -> list[str]:
+    with store.database.read() as connection:
+        rows = connection.execute(select(addition.c.text).where(addition.c.tenant == store.tenant))
+        return [str(one) for one in rows.scalars()]
+
+
+def test_what_a_client_had_added_to_a_message_is_forgotten_with_it(store: Store) -> None:
+    talk_with_additions(store, "ada")
+    (made,) = store.sessions.newest()
+    entries = [entry for entry in store.sessions.entries(made.id) if entry.message["role"] == "user"]
+    assert learnt(store) == [ADDED]
+    assert r"ada asks 3\n\nSYSTEM" in stored_text(store)  # beside the message, as it was sent
+    last = entries[-1].id
+    assert last is not None
+    store.forget([last])
+    assert "ada asks 3" not in stored_text(store)
+    assert learnt(store) == [ADDED]  # it stands in other messages
+    store.forget([entry.id for entry in entries if entry.id is not None])
+    assert "pelican" not in stored_text(store)
+    assert learnt(store) == []
+    assert store.verify().problems == []
+
+
+def test_forgetting_a_conversation_leaves_others_what_their_clients_add(store: Store) -> None:
+    talk_with_additions(store, "ada")
+    said = talk_with_additions(store, "ben")
+    mine = next(one for one in store.sessions.newest() if one.client_session == "ada")
+    store.forget_session(mine.id)
+    assert "ada" not in stored_text(store)
+    assert learnt(store) == [ADDED]
+    bens = next(one for one in store.sessions.newest() if one.client_session == "ben")
+    store.forget_session(bens.id)
+    assert learnt(store) == []
+    assert "pelican" not in stored_text(store)
+    # Its client is known all the same, and nothing of it is stored again.
+    placed = store.stateless.place(Asked(said, store.chain.trace(said), Sender(session="ben")))
+    assert placed.session == bens.id
+    assert "ben asks" not in stored_text(store)
+    assert store.verify().problems == []
+
+
+def test_a_conversation_with_a_root_of_its_own_is_forgotten_alone(store: Store) -> None:
+    question: list[Message] = [{"role": "user", "content": "the same question"}]
+    idents = []
+    for name in ("one", "two"):
+        placed = store.stateless.place(Asked(question, store.chain.trace(question), Sender(session=name)))
+        reply: Message = {"role": "assistant", "content": f"{SECRET}, {name}"}
+        store.turns.whole(placed.at, Past(reply, session=placed.session))
+        idents.append(placed.session)
+    store.forget_session(idents[1])
+    shown = [[entry.message["content"] for entry in store.sessions.entries(ident)] for ident in idents]
+    assert shown == [["the same question", f"{SECRET}, one"], [PLACEHOLDER, PLACEHOLDER]]
     assert store.verify().problems == []
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 
 from everlong.model import Message
-from everlong.store import Store
+from everlong.store import Store, schema
 from everlong.store.database import Database
 from everlong.store.imports import Importer, Origin
 from everlong.store.opening import redacted_message
-from everlong.wire import Conversation
+from everlong.store.transcripts import write_transcript
+from everlong.wire import Conversation, read_transcript
+from tests.context.builders import assistant, user
+from tests.store.engines import ScriptedEngine, summarizing
 
 FILE = Origin("openai", "/tmp/talks.jsonl", 1_000.0)  # noqa: S108 - a name, no file
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
@@ -70,22 +76,96 @@ def test_two_imports_at_once_list_each_conversation_once(store: Store, url: str,
     assert store.verify().problems == []
 
 
-def test_titles_that_two_imports_want_at_once_go_to_one_each(store: Store, url: str) -> None:
-    ready = threading.Barrier(2)
-    done: list[str | None] = []
+def test_a_title_that_many_imports_have_stays_as_it_is(store: Store) -> None:
+    for number in (1, 2):
+        messages = talk(number).messages
+        Importer(store).add(Conversation(messages, {"title": "Harbour", "messages": messages}), FILE)
+    assert [one.title for one in store.conversations.newest()] == ["Harbour", "Harbour"]
 
-    def work(start: int) -> None:
-        with Store.open(url, store.tenant) as own:
-            ready.wait()
-            for number in range(start, start + 10):
-                messages = talk(number).messages
-                named = Conversation(messages, {"title": "Harbour", "messages": messages})
-                done.append(Importer(own).add(named, FILE).session)
 
-    threads = [threading.Thread(target=work, args=(start,)) for start in (100, 200)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert len(set(done)) == 20
-    assert len({one.title for one in store.sessions.newest()}) == 20
+# -- our own exports -----------------------------------------------------------------------------------------------
+
+
+def counts(store: Store) -> list[int]:
+    """Return how many sessions, nodes, branches and contents a tenant has."""
+    with store.database.read() as connection:
+        tables = (schema.session, schema.node, schema.branch, schema.content)
+        queries = [select(func.count()).select_from(table).where(table.c.tenant == store.tenant) for table in tables]
+        return [connection.execute(query).scalar_one() for query in queries]
+
+
+def exported(store: Store, ident: str) -> Conversation:
+    """Return what an export says, as an import reads it."""
+    pieces: list[str] = []
+    write_transcript(store, [store.conversations.get(ident)], "jsonl", pieces.append)
+    (found,) = read_transcript("".join(pieces)).conversations
+    return found
+
+
+@pytest.fixture
+def ferry(store: Store) -> str:
+    """A conversation in two parts with a reply that broke off; another one begins with the same words."""
+    for name in ("other", "ferry"):
+        at = store.record([user("hi"), assistant("hello")], conversation=name)
+    made = store.sessions.start(at, from_depth=0, title="Ferry", system_prompt="Be brief.", folder="/srv/ferry")
+    engine = ScriptedEngine(summarizing(0, 2))
+    done = store.compact(at, engine, roll_over=made.id)
+    at = store.append(at, [user("when?")])
+    turn = store.turns.begin(at, model="m", session=done.child)
+    store.turns.finish(turn.id, assistant("At ha"), status="cancelled", error="stopped by the user")
+    store.append(at, [assistant("At nine.")])
+    return made.id
+
+
+def test_an_export_that_comes_back_to_its_store_adds_nothing(store: Store, ferry: str) -> None:
+    before = counts(store)
+    for part in store.conversations.get(ferry).parts:
+        assert Importer(store).add(exported(store, part), FILE) == ("known", ferry)
+    assert counts(store) == before
+
+
+def test_an_export_becomes_one_conversation_with_the_same_id_and_all_words_in_an_empty_store(
+    store: Store, ferry: str, tmp_path: Path
+) -> None:
+    found = exported(store, ferry)
+    with Store.open(tmp_path / "other.db") as other:
+        assert Importer(other).add(found, FILE) == ("new", ferry)
+        assert Importer(other).add(found, FILE) == ("known", ferry)
+        here, there = store.conversations.get(ferry), other.conversations.get(ferry)
+        for name in ("id", "title", "folder", "started", "active", "messages", "source"):
+            assert getattr(here, name) == getattr(there, name)
+        assert (len(there.parts), there.api_calls) == (1, 0)
+
+        def told(one: Store) -> list[object]:
+            return [(line.turn, line.status, line.error, line.entry.message) for line in one.conversations.lines(ferry)]
+
+        assert told(store) == told(other)
+        assert (3, "cancelled", "stopped by the user", assistant("At ha")) in told(store)
+        assert other.conversations.system_prompt(ferry) == "Be brief."
+        assert other.verify().problems == []
+
+
+def test_what_an_export_has_in_the_shape_of_another_provider_comes_back_as_it_is(store: Store) -> None:
+    use = {"type": "tool_use", "id": "t1", "name": "ls", "input": {"path": "."}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a b"}
+    said: list[Message] = [
+        user("look"),
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+        assistant("seen"),
+    ]
+    made = store.sessions.start(store.record(said, conversation="blocks"), from_depth=0)
+    found = exported(store, made.id)
+    other = Store(store.database, uuid.uuid4().hex)
+    body = {**(found.body or {}), "id": "20260131_142501_a1b2c3"}
+    done = Importer(other).add(replace(found, body=body), FILE)
+    assert done.session is not None
+    assert [line.entry.message for line in other.conversations.lines(done.session)] == said
+
+
+def test_a_file_of_only_broken_words_loses_none(store: Store) -> None:
+    message = {**assistant("half"), "_status": "cancelled"}
+    body = {"kind": "everlong-conversation/1", "id": "20260131_142501_b1b2c3", "messages": [message]}
+    done = Importer(store).add(Conversation([message], body), FILE)
+    assert done.session is not None
+    assert [line.entry.message for line in store.conversations.lines(done.session)] == [assistant("half")]

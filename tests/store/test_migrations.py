@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from everlong.errors import SchemaMismatch
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database, open_database
-from everlong.store.past_turns import Past
 from everlong.store.sqlite import SQLite
+from everlong.store.tree import Branch
 from everlong.store.versions import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, upgrade
+from tests.store.old_stores import OldStore
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
 
@@ -63,16 +64,10 @@ def test_a_file_of_each_older_version_becomes_like_a_new_one(tmp_path: Path, rev
 
 def test_what_an_older_version_stored_is_still_there(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    with Store.open(path) as new:
-        at = new.record(TALK)
-    # Back to the first version: what later ones added is taken away again.
-    with sqlite3.connect(path) as raw:
-        for table in ("session", "compaction", "pin", "tombstone", "output", "receipt", "reply_name"):
-            raw.execute(f"DROP TABLE {table}")
-        raw.execute("ALTER TABLE view DROP COLUMN origin")
-        raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")  # noqa: S608 - a constant
+    with OldStore(path, REVISIONS[0]) as old:
+        at = old.record(TALK)
     with Store.open(path) as store:
-        assert store.record(TALK) == at
+        assert store.record(TALK) == Branch(1, at.node, at.depth)
         assert store.verify().problems == []
         assert store.sessions.newest() == []
 
@@ -86,58 +81,37 @@ USED: list[dict[str, Any]] = [
 ]
 
 
-def named_before_there_were_names(database: Database) -> Store:
-    """Turns as the version before the table of names left them, brought up to date."""
-    store = Store(database, "ada")
-    at = store.record(TALK[:1])
-    for used in USED:
-        store.turns.finish(store.turns.begin(at).id, TALK[1], usage=used)
-    store.turns.finish(store.turns.begin(at).id, usage={"response_id": "resp_9"}, status="failed")
-    with database.engine.begin() as connection:
-        connection.execute(text("DROP TABLE reply_name"))
-        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0005'"))  # noqa: S608 - a constant
-        upgrade(connection)
-    return store
+def named_before_there_were_names(url: str | Path, more: int = 0) -> None:
+    """Turns as the version before the table of names left them."""
+    with OldStore(url, "0005") as old:
+        at = old.record(TALK[:1])
+        for number in range(more):
+            old.turn(at, TALK[1], usage=json.dumps({"response_id": f"more_{number}"}))
+        for used in USED:
+            old.turn(at, TALK[1], usage=json.dumps(used))
+        old.turn(at, None, status="failed", usage=json.dumps({"response_id": "resp_9"}))
 
 
-def check_names(store: Store) -> None:
-    first = list(store.turns.since())[0].id  # noqa: RUF015 - to the end, so that it lets go of the database
-    found = {name: store.turns.named(name) for name in ("resp_1", "resp_2", "conv_1", "resp_9", "")}
-    assert {name: turn and turn.id - first for name, turn in found.items()} == {
+def check_names(store: Store, more: int = 0) -> None:
+    names = ("resp_1", "resp_2", "conv_1", "resp_9", "")
+    found = {name: store.turns.named(name) for name in names}
+    assert {name: turn and turn.id - 1 - more for name, turn in found.items()} == {
         "resp_1": 0,
         "resp_2": 1,
         "conv_1": 3,
         "resp_9": None,  # there is nothing to go on from
         "": None,
     }
+    assert None not in [store.turns.named(f"more_{number}") for number in range(more)]
     assert Store(store.database, "ben").turns.named("resp_1") is None
     assert store.verify().problems == []
 
 
 def test_names_that_an_older_version_kept_among_figures_are_found(tmp_path: Path) -> None:
-    database = open_database(tmp_path / "old.db")
-    many = Store(database, "cleo")
-    at = many.record(TALK[:1])
-    with many.batch():  # more than are read at once
-        for number in range(1_001):
-            many.turns.whole(at, Past(TALK[1], usage={"response_id": f"resp_{number}"}))
-    check_names(named_before_there_were_names(database))
-    assert None not in [many.turns.named(f"resp_{number}") for number in range(1_001)]
-    database.close()
-
-
-@pytest.fixture
-def schema_url(postgres_url: str, tmp_path: Path) -> Iterator[str]:
-    """A schema of its own in the PostgreSQL database."""
-    name = "s_" + re.sub(r"\W", "_", tmp_path.name).lower()
-    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(text(f"DROP SCHEMA IF EXISTS {name} CASCADE"))
-        connection.execute(text(f"CREATE SCHEMA {name}"))
-    yield f"{postgres_url}&options=-csearch_path%3D{name}"
-    with engine.begin() as connection:
-        connection.execute(text(f"DROP SCHEMA {name} CASCADE"))
-    engine.dispose()
+    more = 1_001  # more than are read at once
+    named_before_there_were_names(tmp_path / "old.db", more)
+    with Store.open(tmp_path / "old.db") as store:
+        check_names(store, more)
 
 
 def test_the_server_is_brought_up_to_date_too(schema_url: str, postgres_url: str) -> None:
@@ -156,9 +130,9 @@ def test_the_server_is_brought_up_to_date_too(schema_url: str, postgres_url: str
 
 
 def test_names_that_an_older_version_kept_on_the_server_are_found(schema_url: str) -> None:
-    database = open_database(schema_url)
-    check_names(named_before_there_were_names(database))
-    database.close()
+    named_before_there_were_names(schema_url)
+    with Store.open(schema_url) as store:
+        check_names(store)
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from everlong import ContextCompressor
-from everlong.errors import NotStored, StoreError, TitleTaken
+from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store, leases
 from everlong.store.logs import write_session_log
@@ -67,18 +67,20 @@ def test_a_compaction_ends_the_session_and_opens_a_child_that_takes_over_everyth
     assert store.sessions.entries(child.id) == []
 
 
-def test_titles_are_unique_and_a_continued_one_skips_those_that_are_taken(store: Store) -> None:
-    first = store.sessions.start(title="Plan")
-    store.sessions.start(title="Plan #2")
-    with pytest.raises(TitleTaken, match="'Plan'"):
-        store.sessions.start(title="Plan")
-    other = store.sessions.start()
-    with pytest.raises(TitleTaken, match="'Plan #2'"):
-        store.sessions.rename(other.id, " Plan  #2 ")
-    assert store.sessions.rename(other.id, "Else").title == "Else"
-    assert store.sessions.roll_over(first.id).title == "Plan #3"
+def test_titles_need_not_be_unique_and_one_that_several_have_lists_them(store: Store) -> None:
+    first, second = store.sessions.start(title="Plan"), store.sessions.start(title="Plan")
+    with pytest.raises(AmbiguousName, match="'Plan'") as raised:
+        store.sessions.find("Plan")
+    assert first.id in str(raised.value)
+    assert second.id in str(raised.value)
+    assert store.sessions.roll_over(first.id).title == store.sessions.roll_over(second.id).title == "Plan #2"
+    assert store.sessions.rename(first.id, "Else").title == "Else"
+    assert store.sessions.find("Plan").id == second.id
+
+
+def test_a_title_is_one_line_of_what_shows(store: Store) -> None:
     with pytest.raises(StoreError, match="at least one character"):
-        store.sessions.rename(other.id, " \x00 ")
+        store.sessions.rename(store.sessions.start().id, " \x00 ")
     assert clean_title("a\nb\u200b  c") == "a b c"
 
 
@@ -162,7 +164,8 @@ def test_resuming_lands_at_the_newest_end_that_has_a_conversation(store: Store) 
     empty = store.sessions.start()
 
     def adopt(connection) -> None:  # type: ignore[no-untyped-def]
-        connection.execute(session.update().where(session.c.id == empty.id).values(parent=third.id))
+        values = {"parent": third.id, "conversation": first.id}
+        connection.execute(session.update().where(session.c.id == empty.id).values(values))
 
     store.database.write(adopt)
     assert store.sessions.resume(first.id).id == third.id

@@ -78,15 +78,30 @@ def test_what_a_turn_used_adds_to_its_session_once(store: Store) -> None:
     assert store.turns.get(begun.id).session is None
 
 
-def test_a_reply_is_found_once_it_came_back_as_a_message_and_kept_with_its_turn_before(store: Store) -> None:
+@pytest.mark.spec("7.9")
+def test_a_reply_is_a_message_of_the_conversation_at_once_and_only_once(store: Store) -> None:
     at = store.record([ASK])
     begun = store.turns.begin(at)
     reply: Message = {"role": "assistant", "content": "The lighthouse keeper knows."}
-    store.turns.finish(begun.id, reply)
-    assert store.search("lighthouse").hits == ()
-    assert store.turns.reply(begun.id) == reply
+    done = store.turns.finish(begun.id, reply)
+    assert [entry.message for entry in store.entries(store.branch(at.id))] == [ASK, reply]
+    assert [(hit.role, hit.node) for hit in store.search("lighthouse").hits] == [("assistant", done.echo_node)]
     store.turns.begin(store.record([ASK, reply, NEXT]))
     assert [hit.role for hit in store.search("lighthouse").hits] == ["assistant"]
+
+
+@pytest.mark.spec("7.9")
+def test_a_broken_reply_is_kept_beside_the_conversation_as_far_as_it_came(store: Store) -> None:
+    at = store.record([ASK])
+    partial: Message = {"role": "assistant", "content": "The lighthouse kee"}
+    cut = store.turns.finish(store.turns.begin(at).id, partial, status="cancelled")
+    assert cut.echo_node is not None
+    assert [hit.node for hit in store.search('"lighthouse kee"').hits] == [cut.echo_node]
+    assert store.branch(at.id) == at  # where a repeated request finds the conversation
+    again = store.turns.finish(store.turns.begin(at).id, ANSWER)
+    assert [entry.message for entry in store.entries(store.branch(at.id))] == [ASK, ANSWER]
+    assert again.echo_node == store.branch(at.id).head
+    assert store.verify().problems == []
 
 
 def test_a_turn_ends_once_and_in_a_known_way(store: Store) -> None:
@@ -122,52 +137,68 @@ def test_a_turn_knows_the_view_under_which_it_was_sent(store: Store) -> None:
     assert store.turns.begin(at).view_id is None
 
 
+THINKING: Message = {"role": "assistant", "content": "I will look at the files in the folder."}
+
+
 @pytest.mark.parametrize(
-    "echo",
+    ("reply", "echo"),
     [
-        CALL,
-        {"role": "assistant", "content": [{"type": "text", "text": "I will look."}]},
-        {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "Shortened"}, {"type": "tool_use", "id": "c1", "name": "ls"}],
-        },
-        {"role": "assistant", "content": "i  will look.\n"},
+        (CALL, CALL),
+        (
+            CALL,
+            {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "Shortened"}, {"type": "tool_use", "id": "c1", "name": "ls"}],
+            },
+        ),
+        (THINKING, {"role": "assistant", "content": "i  will look at the files in the folder.\n"}),
+        (THINKING, {"role": "assistant", "content": "I will look at the files"}),
     ],
-    ids=["identity", "first block", "call id", "text"],
+    ids=["identity", "call id", "text", "cut"],
 )
-def test_a_reply_is_linked_with_what_the_client_made_of_it(store: Store, echo: Message) -> None:
+@pytest.mark.spec("7.9")
+def test_a_reply_that_comes_back_in_another_shape_is_the_same_message(
+    store: Store, reply: Message, echo: Message
+) -> None:
     at = store.record([ASK])
     begun = store.turns.begin(at)
-    store.turns.finish(begun.id, CALL)
+    store.turns.finish(begun.id, reply)
     later = store.record([ASK, echo, {"role": "user", "content": "go on"}])
     second = store.turns.begin(later)
-    linked = store.turns.get(begun.id)
-    assert linked.echo_node == store.entries(later)[1].id
-    assert store.turns.reply(begun.id) == CALL  # in the model's own words still
-    assert store.turns.of_branch(later) == [linked, second]
-    assert store.turns.of_branch(at) == [linked]
+    answered = store.turns.get(begun.id)
+    assert later.id == at.id
+    assert [entry.message for entry in store.entries(later)][:2] == [ASK, reply]  # in the model's own words
+    assert answered.echo_node == store.entries(later)[1].id
+    assert store.turns.of_branch(later) == [answered, second]
+    assert store.record([ASK, echo, {"role": "user", "content": "go on"}]) == later
     assert store.verify().problems == []
 
 
-def test_what_the_client_did_not_take_over_is_not_linked(store: Store) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"role": "assistant", "content": "Something else altogether."},
+        {"role": "assistant", "content": [{"type": "text", "text": "I will look."}]},
+    ],
+    ids=["other words", "without its call"],
+)
+def test_another_reply_at_the_same_place_is_a_fork(store: Store, other: Message) -> None:
     at = store.record([ASK])
     begun = store.turns.begin(at)
-    store.turns.finish(begun.id, ANSWER)
-    other = store.record([ASK, {"role": "assistant", "content": "Something else altogether."}, NEXT])
-    store.turns.begin(other)
-    assert store.turns.get(begun.id).echo_node is None
-    assert store.turns.reply(begun.id) == ANSWER
+    store.turns.finish(begun.id, CALL)
+    fork = store.record([ASK, other, NEXT])
+    assert fork.id != at.id
+    assert store.context(fork) == [ASK, other, NEXT]
+    assert [entry.message for entry in store.entries(store.branch(at.id))] == [ASK, CALL]
 
 
-def test_two_answers_to_one_question_are_linked_each_on_its_own_fork(store: Store) -> None:
+def test_two_answers_to_one_question_are_each_on_a_fork_of_their_own(store: Store) -> None:
     at = store.record([ASK])
     first, second = store.turns.begin(at), store.turns.begin(at)
     store.turns.finish(first.id, ANSWER)
     store.turns.finish(second.id, CALL)
     one, two = store.record([ASK, ANSWER, NEXT]), store.record([ASK, CALL, NEXT])
-    assert store.turns.link(two) == 1
-    assert store.turns.link(one) == 1
-    assert store.turns.link(one) == 0
+    assert one.id != two.id
     assert store.turns.get(first.id).echo_node == store.entries(one)[1].id
     assert store.turns.get(second.id).echo_node == store.entries(two)[1].id
 
@@ -181,19 +212,17 @@ def test_a_text_that_says_little_is_no_proof() -> None:
 
 def test_garbage_takes_its_turns_along_and_leaves_the_others(store: Store) -> None:
     at = store.record([ASK])
-    store.sessions.start(at, from_depth=0)
-    kept = store.turns.begin(at)
+    made = store.sessions.start(at, from_depth=0)
+    kept = store.turns.begin(at, session=made.id)
     store.turns.finish(kept.id, CALL)
-    fork = store.record([ASK, ANSWER, NEXT])  # goes on on the branch of the session
-    other = store.record([ASK, CALL, NEXT])
+    other = store.record([ASK, ANSWER, NEXT])  # a fork that nobody has asked anything in
     lost = store.turns.begin(other)
-    assert store.turns.get(kept.id).echo_node is not None
     collect_garbage(store, min_age=-1.0)
-    assert store.turns.get(kept.id).echo_node is None
+    assert store.turns.get(kept.id).echo_node == store.branch(at.id).head
     assert store.turns.reply(kept.id) == CALL
     with pytest.raises(NotStored):
         store.turns.get(lost.id)
-    assert store.context(fork) == [ASK, ANSWER, NEXT]
+    assert store.context(store.branch(at.id)) == [ASK, CALL]
     assert store.verify().problems == []
 
 
@@ -253,7 +282,7 @@ def test_whatever_an_engine_is_given_to_compact_is_in_the_database_already(
 
 @SHARED
 @given(conversations(3), messages("assistant"), st.data())
-def test_a_reply_told_again_in_another_shape_is_linked(
+def test_a_reply_told_again_in_another_shape_is_there_once(
     database: Database, talk: list[Message], reply: Message, data: st.DataObject
 ) -> None:
     store = Store(database, uuid.uuid4().hex)
@@ -262,8 +291,9 @@ def test_a_reply_told_again_in_another_shape_is_linked(
     store.turns.finish(begun.id, reply)
     told = data.draw(retellings([copy.deepcopy(reply)]))
     later = store.record([*talk, ASK, *told, NEXT])
-    has_identity = bool(store.chain.trace([reply]).ids)
-    assert store.turns.link(later) == int(has_identity)
+    said = [*talk, ASK, reply, NEXT]
+    count = sum(1 for one in said if store.chain.trace([one]).ids)
+    assert sum(1 for entry in store.entries(later) if entry.id is not None) == count
     assert store.turns.reply(begun.id) == reply
     assert store.verify().problems == []
 

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 
 from everlong.config.paths import data_home
 from everlong.config.settings import StoreSettings
@@ -14,7 +15,9 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.maintenance import backup, collect_garbage, retain, size_of, stats, vacuum
 from everlong.store.opening import apply_retention, default_path, open_store
+from everlong.store.schema import addition, alias, annex, content
 from tests.store.engines import ScriptedEngine, summarizing
+from tests.store.test_forget import talk_with_additions
 
 KEY = "ghp_" + "a1B2" * 9
 TALK: list[Message] = [
@@ -82,6 +85,59 @@ def test_garbage_is_what_no_session_leads_to_and_never_below_a_fork_that_one_nee
     assert store.verify().problems == []
 
 
+def test_what_was_asked_and_answered_in_a_session_is_never_garbage(store: Store) -> None:
+    at = store.record(TALK[:1], conversation="a")
+    made = store.sessions.start(at, from_depth=0)
+    broken = store.turns.begin(at, session=made.id)
+    store.turns.finish(broken.id, {"role": "assistant", "content": "as far as it ca"}, status="cancelled")
+    whole = store.turns.begin(at, session=made.id)
+    store.turns.finish(whole.id, TALK[1])
+    taken_back = store.append(store.branch(at.id), TALK[2:4])
+    store.turns.begin(taken_back, session=made.id)
+    fork = store.append(store.branch(at.id, 2), [{"role": "user", "content": "another way"}])
+    store.sessions.attach(made.id, fork)
+    stem = store.record([{"role": "user", "content": "asked once"}])
+    lone = store.sessions.start(stem, from_depth=0)
+    assert collect_garbage(store, min_age=-1.0) == (0, 0, 0)
+    assert store.context(taken_back) == TALK[:4]
+    turn = store.turns.get(broken.id)
+    assert turn.echo_node is not None
+    assert store.read(turn.echo_node).text == "as far as it ca"
+    for ident in (made.id, lone.id):
+        store.sessions.delete(ident)
+    assert collect_garbage(store, min_age=-1.0).branches == 4
+    left = stats(store)
+    assert {name: left[name] for name in ("messages", "contents", "branches", "sessions")} == {
+        "messages": 0,
+        "contents": 0,
+        "branches": 0,
+        "sessions": 0,
+    }
+    assert store.verify().problems == []
+
+
+def test_with_a_deleted_conversation_its_further_names_and_what_was_learnt_from_it_go(store: Store) -> None:
+    talk_with_additions(store, "ada")
+    (made,) = store.sessions.newest()
+
+    def count() -> list[int]:
+        with store.database.read() as connection:
+            return [
+                connection.execute(
+                    select(func.count()).select_from(table).where(table.c.tenant == store.tenant)
+                ).scalar_one()
+                for table in (alias, addition, annex, content)
+            ]
+
+    assert 0 not in count()
+    collect_garbage(store, min_age=-1.0)
+    assert 0 not in count()
+    assert store.verify().problems == []
+    store.sessions.delete(made.id)
+    collect_garbage(store, min_age=-1.0)
+    assert count() == [0, 0, 0, 0]
+
+
 def test_removing_many_branches_clears_the_index_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         store.record([{"role": "user", "content": f"conversation {number}"}])
@@ -104,6 +160,17 @@ def test_retention_is_off_by_default_and_deletes_by_age(tmp_path: Path) -> None:
         assert retain(store, days=0) == [old.id]
         assert [one.id for one in store.sessions.newest()] == [new.id]
         assert store.verify().problems == []
+
+
+def test_retention_takes_whole_conversations(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        at = store.record(TALK)
+        first = store.sessions.start(at, started=1_000.0, from_depth=0)
+        second = store.sessions.roll_over(first.id, at)
+        assert retain(store, days=0) == []  # its last part is open
+        store.sessions.end(second.id, "exit")
+        assert retain(store, days=0) == [first.id, second.id]
+        assert store.sessions.newest() == []
 
 
 def test_retention_by_size_deletes_the_oldest_first(tmp_path: Path) -> None:

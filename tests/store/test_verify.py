@@ -12,7 +12,8 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import blob, encoded
 from everlong.store.past_turns import Past
-from everlong.store.schema import annex, branch, content, node, reply_name, session, view, view_item
+from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
+from everlong.store.stateless import Asked, Sender
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -27,8 +28,15 @@ def filled(store: Store) -> Store:
     at = store.record(TALK)
     store.compact(at, ScriptedEngine(summarizing(2, 6)))
     store.record([*TALK[:4], {"role": "user", "content": "a fork"}])
-    store.sessions.start(at, system_prompt="You are an agent.")
-    store.turns.whole(at, Past({"role": "assistant", "content": "Done."}, names=("resp_1",)))
+    begun = store.sessions.start(at, system_prompt="You are an agent.")
+    part = store.sessions.roll_over(begun.id, at)
+    store.sessions.start(title="another one")
+    store.turns.whole(at, Past({"role": "assistant", "content": "Done."}, session=part.id, names=("resp_1",)))
+    question: list[Message] = [{"role": "user", "content": "the same question"}]
+    for client in ("one", "two"):  # the second one gets a root of its own
+        placed = store.stateless.place(Asked(question, store.chain.trace(question), Sender(session=client)))
+    name = {"id": b"by another name.", "node": placed.at.head, "tenant": store.tenant}
+    store.database.write(lambda connection: connection.execute(alias.insert().values(name)).rowcount)
     return store
 
 
@@ -36,8 +44,9 @@ def test_a_sound_store_has_no_problems(filled: Store) -> None:
     told: list[tuple[int, int]] = []
     found = filled.verify(lambda done, total: told.append((done, total)))
     assert found.problems == []
-    assert (found.messages, found.branches, found.views) == (9, 2, 1)
-    assert told[-1] == (9, 9)
+    assert found.remarks == []
+    assert (found.messages, found.branches, found.views) == (12, 4, 1)
+    assert told[-1] == (12, 12)
 
 
 Damage = Callable[[Connection, str], object]
@@ -50,7 +59,8 @@ def other_words(connection: Connection, tenant: str) -> None:
 
 
 def other_content(connection: Connection, tenant: str) -> None:
-    digests = select(node.c.digest).where(node.c.tenant == tenant, node.c.depth == 1).scalar_subquery()
+    first = select(node.c.digest).where(node.c.tenant == tenant, node.c.depth == 1).order_by(node.c.seq).limit(1)
+    digests = first.scalar_subquery()
     connection.execute(update(node).where(node.c.tenant == tenant, node.c.depth == 2).values(digest=digests))
 
 
@@ -67,6 +77,27 @@ def broken_items(connection: Connection, tenant: str) -> None:
     connection.execute(update(view_item).where(view_item.c.view.in_(mine), view_item.c.ord == 1).values(to_depth=3))
 
 
+def where_set(table, column, **values) -> Damage:  # type: ignore[no-untyped-def]
+    """Change those rows that have something in a column."""
+    return lambda connection, tenant: connection.execute(
+        update(table).where(table.c.tenant == tenant, column.is_not(None)).values(**values)
+    )
+
+
+def twice_continued(connection: Connection, tenant: str) -> None:
+    first = connection.execute(
+        select(session.c.parent).where(session.c.tenant == tenant, session.c.parent.is_not(None))
+    )
+    values = {"parent": first.scalar_one(), "conversation": "x"}
+    connection.execute(
+        update(session).where(session.c.title == "another one", session.c.tenant == tenant).values(values)
+    )
+
+
+def continued_by_itself(connection: Connection, tenant: str) -> None:
+    connection.execute(update(session).where(session.c.tenant == tenant).values(parent=session.c.id))
+
+
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "changed words": (other_words, "does not hash to its name"),
     "swapped content": (other_content, "does not follow from its content and its parent"),
@@ -76,9 +107,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "lost message": (gone(node, node.c.depth == 2), "which is not there"),
     "moved message": (
         lambda connection, tenant: connection.execute(
-            update(node).where(node.c.tenant == tenant, node.c.depth == 8).values(depth=9)
+            update(node).where(node.c.tenant == tenant, node.c.depth == 9).values(depth=10)
         ),
-        "should be at 8",
+        "should be at 9",
     ),
     "wrong head": (of(branch, head_depth=2), "ends at"),
     "lost branch": (gone(branch), "which does not lead to it"),
@@ -89,6 +120,17 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "lost prompt": (of(session, system_prompt=bytes(16)), "the system prompt of session"),
     "lost aside": (of(annex, digest=bytes(16)), "beside branch"),
     "lost turn": (of(reply_name, turn=999_999_999), "a name is that of the reply of turn 999999999"),
+    "lost session of a turn": (of(turn, session="nobody"), "is in a session that is not there"),
+    "lost part": (of(session, parent="nobody"), "goes on from a session that is not there"),
+    "lost first prompt": (of(session, preamble=bytes(16)), "the first system prompt and tools of session"),
+    "torn conversation": (where_set(session, session.c.parent, conversation="x"), "a part of another conversation"),
+    "two beginnings": (where_set(session, session.c.parent, parent=None), "goes on from no part of it"),
+    "no beginning": (of(session, conversation="x"), "goes on from no part of it"),
+    "two that go on": (twice_continued, "both go on from session"),
+    "circle": (continued_by_itself, "is the first part of its conversation and goes on from session"),
+    "lost named message": (of(alias, node=bytes(16)), f"a further name is that of message {bytes(16).hex()}"),
+    "wrong mark": (where_set(node, node.c.mark, mark=bytes(16)), "has a mark that does not follow from its words"),
+    "other root": (where_set(branch, branch.c.parent, root=bytes(16)), "has another root than branch"),
     "lost preamble": (of(branch, preamble=bytes(16)), "the system messages of branch"),
 }
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.errors import NotStored, StoreError, TitleTaken
-from everlong.model import Message, calls_of, find_groups, text_of
+from everlong.errors import NotStored, StoreError
+from everlong.model import Message, calls_of, find_groups, title_from
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
 
@@ -25,7 +25,6 @@ __all__ = ["Conversation", "Said"]
 _LOST_RESULT = (
     "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
 )
-_TITLE_CHARS = 60
 _LOOK_BACK = 64
 """Blocks that are read at once on the way back to what the user said."""
 
@@ -69,6 +68,8 @@ class Conversation:
         self.warn = warn
         self._about = dict(about or {})
         self._branch: Branch | None = None
+        self._beginning: Branch | None = None
+        """The place before the first message, where all that was said was taken back."""
         self._waiting: list[Said] = []
         self._is_troubled = False
 
@@ -77,7 +78,7 @@ class Conversation:
         """Go on with a stored conversation, at the newest end of its lineage.
 
         Calls that were under way when the program ended get a result that says so. One that was rewound goes on from
-        there; where all of it was taken back, nothing was said and there is no `branch`.
+        there; where all of it was taken back, there is no `branch` until something is said.
         """
         session = store.sessions.resume(store.sessions.find(name).id)
         if session.branch is None:
@@ -86,7 +87,7 @@ class Conversation:
         found.session = session if session.ended is None else store.sessions.reopen(session.id)
         found.system_prompt = store.sessions.system_prompt(session.id) or ""
         if session.to_depth == 0:
-            found.session, found.messages = None, found._nothing_said
+            found._beginning, found.messages = store.branch(session.branch, 0), found._nothing_said
             return found
         found._branch = store.branch(session.branch, session.to_depth)
         found.messages = store.context(found._branch)
@@ -95,6 +96,21 @@ class Conversation:
                 store.turns.finish(turn.id, status="cancelled", error="the program ended before the answer came")
         found.answer_what_is_open(_LOST_RESULT)
         return found
+
+    def use_system_prompt(self, text: str, folder: str) -> None:
+        """Send the conversation with another system prompt from now on: it goes on in another folder.
+
+        Raises:
+            StoreError: it could not be noted; nothing has changed.
+        """
+        self.flush()
+        place = self._branch or self._beginning
+        if place is None or self.session is None or self._waiting:
+            raise StoreError("a conversation that is not stored has the system prompt that it was begun with")
+        self.store.use_system(place, text)
+        self.session = self.store.sessions.move(self.session.id, folder, text)
+        self.system_prompt = text
+        self.messages = self._nothing_said if self._branch is None else self.store.context(self._branch)
 
     @property
     def _nothing_said(self) -> list[Message]:
@@ -123,12 +139,12 @@ class Conversation:
         self._waiting += said
         return self.flush()
 
-    def flush(self, also: Callable[[], None] = lambda: None) -> list[bytes]:
-        """Store what is not stored yet, and do what else belongs to it at once; the ids of what was stored."""
+    def flush(self, then: Callable[[list[bytes]], None] = lambda _: None) -> list[bytes]:
+        """Store what is not stored yet, and do what belongs to it at once; the ids of what was stored."""
         if not self._waiting:
             return []
         try:
-            nodes = self._store_waiting(also)
+            nodes = self._store_waiting(then)
         except StoreError as error:
             if not self._is_troubled:
                 self.warn(f"the conversation could not be stored and goes on in memory for now: {error}")
@@ -139,17 +155,16 @@ class Conversation:
         self._is_troubled = False
         return nodes
 
-    def _store_waiting(self, also: Callable[[], None]) -> list[bytes]:
+    def _store_waiting(self, then: Callable[[list[bytes]], None]) -> list[bytes]:
         nodes: list[bytes] = []
-        session, at = self.session, self._branch
+        session, at = self.session, self._branch or self._beginning
         with self.store.batch():
-            also()
             if session is None:
-                session = self._begun()
+                session = self._open_session()
             for said in self._waiting:
-                if at is None:
+                if at is None:  # under a name of its own: it is never taken for another one, whatever it says
                     lead = self.messages[: len(self.messages) - len(self._waiting)]
-                    at = self.store.record([*lead, said.message], tools=self.tools)
+                    at = self.store.record([*lead, said.message], tools=self.tools, conversation=session.id)
                 else:
                     at = self.store.append(at, [said.message])
                 nodes.append(at.head)
@@ -159,23 +174,30 @@ class Conversation:
                 session = self._attached(session, at)
             elif at is not None and session.to_depth is not None:  # what stands behind it was said once more
                 session = self.store.sessions.rewind(session.id, at.depth)
+            then(nodes)
         # Only now, because it is the end of the batch that makes it durable.
-        self.session, self._branch, self._waiting = session, at, []
+        self.session, self._branch, self._beginning, self._waiting = session, at, None, []
         return nodes
 
-    def _begun(self) -> Session:
-        said = next((text_of(one.message) for one in self._waiting if one.message.get("role") == "user"), "")
-        about = {"title": _title(said), "model": self.model, "system_prompt": self.system_prompt, **self._about}
-        try:
-            return self.store.sessions.start(**about)
-        except TitleTaken:
-            return self.store.sessions.start(**{**about, "title": None})
+    def _open_session(self) -> Session:
+        said = next((one.message for one in self._waiting if one.message.get("role") == "user"), None)
+        title = None if said is None else title_from([said])
+        about = {"title": title, "model": self.model, "system_prompt": self.system_prompt, **self._about}
+        return self.store.sessions.start(**about)
 
     def _attached(self, session: Session, at: Branch) -> Session:
         if self._branch is None or session.to_depth is not None:  # it was rewound
             return self.store.sessions.attach(session.id, at)
-        # Somebody else went on from the same place: from here on these are two conversations.
-        other = self.store.sessions.start(at, model=self.model, system_prompt=self.system_prompt)
+        # Another process went on from the same place: from here on these are two conversations.
+        other = self.store.sessions.start(
+            at,
+            title=session.title,
+            model=self.model,
+            system_prompt=self.system_prompt,
+            client=session.client,
+            folder=session.folder,
+            from_depth=0,
+        )
         self.warn(f"this conversation was continued elsewhere too; here it goes on as session {other.id}")
         return other
 
@@ -192,7 +214,7 @@ class Conversation:
         """Go back to before the last thing that the user said, and return it; None where nothing was said.
 
         Who resumes the session finds it there. What is left behind stays in the store, on a branch of its own as soon
-        as something else is said here; a conversation that is taken back to its beginning stays with its session.
+        as something else is said here. It stays the same conversation, also where all of it is taken back.
 
         Raises:
             StoreError: it could not be noted; nothing has changed.
@@ -203,12 +225,10 @@ class Conversation:
         before, last = self._last_request(self._branch)
         if last is None:
             return None
-        session = self.store.sessions.rewind(self.session_id, before.depth if before is not None else 0)
-        if before is None:
-            self._branch, self.session, self.messages = None, None, self._nothing_said
-        else:
-            self._branch, self.session = before, session
-            self.messages = self.store.context(before)
+        beginning = self.store.branch(self._branch.id, 0) if before is None else None
+        self.session = self.store.sessions.rewind(self.session_id, before.depth if before is not None else 0)
+        self._branch, self._beginning = before, beginning
+        self.messages = self._nothing_said if before is None else self.store.context(before)
         return last.message
 
     def _last_request(self, at: Branch) -> tuple[Branch | None, Entry | None]:
@@ -243,13 +263,14 @@ class Conversation:
         """Store an answer, as what became of its request and as a message, at once."""
         usage = reply.usage.to_dict()
 
-        def noted() -> None:
+        def finish(nodes: list[bytes]) -> None:
             if number is not None:
-                self._noted(lambda _: self.store.turns.finish(number, reply.message, usage=usage, cost=cost or 0.0).id)
+                turns, node, paid = self.store.turns, nodes[-1], cost or 0.0
+                self._noted(lambda _: turns.finish(number, reply.message, usage=usage, cost=paid, echo_node=node).id)
 
         self.messages.append(reply.message)
         self._waiting.append(Said(reply.message))
-        self.flush(noted)
+        self.flush(finish)
 
     def fail_turn(self, number: int | None, error: BaseException | str, *, is_cancelled: bool = False) -> None:
         """Note that a request brought no answer."""
@@ -299,11 +320,3 @@ class Conversation:
                 self.session = self.store.sessions.end(self.session.id, reason)
             except StoreError as error:
                 self.warn(f"session {self.session.id} could not be ended: {error}")
-
-
-def _title(text: str) -> str | None:
-    """The beginning of the first request, cut between words."""
-    line = " ".join(text.split())
-    if len(line) > _TITLE_CHARS:
-        line = line[:_TITLE_CHARS].rsplit(" ", 1)[0] + " …"
-    return line or None

@@ -33,7 +33,7 @@ from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
 from everlong.config.paths import data_home
-from everlong.errors import ConfigError
+from everlong.errors import ConfigError, StoreError
 from everlong.memory import MemoryManager
 from everlong.plugins.guard import compressors_in
 from everlong.plugins.manager import Plugins
@@ -157,7 +157,6 @@ class _Opening:
         if options.resume is not None:
             name = str(self.connection.model_name)
             resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
-            resumed = resumed if resumed.branch is not None else None  # all of it was taken back
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli")
@@ -174,7 +173,7 @@ class _Opening:
         self._schemas = toolbox.schemas()
         for compressor in compressors_in(engine):
             compressor.overhead_tokens = compressor.counter.count_tools(self._schemas)
-        conversation = resumed or self._conversation(ident)
+        conversation = self._in_this_folder(resumed) if resumed is not None else self._conversation(ident)
         context = ToolContext(
             Workspace(options.root, options.allowed),
             self.store,
@@ -209,16 +208,35 @@ class _Opening:
         made.begin(is_resumed=resumed is not None)
         return made
 
+    def _in_this_folder(self, resumed: Conversation) -> Conversation:
+        """See that a conversation which began in another folder is sent with the instructions of this one."""
+        folder = str(self.options.root.resolve())
+        before = resumed.session.folder if resumed.session is not None else None
+        if before not in {None, folder} and self.options.system_prompt is None:
+            try:
+                resumed.use_system_prompt(self._prompt(), folder)
+                self.warn(f"this conversation began in {before}; from here on it works in {folder}")
+            except StoreError as error:
+                self.warn(f"the instructions of {folder} could not be noted: {error}")
+        return resumed
+
+    def _prompt(self) -> str:
+        if self.options.system_prompt is not None:
+            return self.options.system_prompt
+        memory = self.memory.prompt_block() if self.memory is not None else ""
+        tokens = self.settings.agent.instructions_tokens
+        return system_prompt(self.options.root.resolve(), instructions_tokens=tokens, memory=memory)
+
     def _conversation(self, ident: str | None = None) -> Conversation:
         """A conversation in which nothing was said yet."""
         options = self.options
-        prompt = options.system_prompt
-        if prompt is None:
-            memory = self.memory.prompt_block() if self.memory is not None else ""
-            prompt = system_prompt(
-                options.root.resolve(), instructions_tokens=self.settings.agent.instructions_tokens, memory=memory
-            )
-        about = {"ident": ident or new_session_id(time.time()), "platform": options.platform}
+        prompt = self._prompt()
+        about = {
+            "ident": ident or new_session_id(time.time()),
+            "platform": options.platform,
+            "client": "everlong",
+            "folder": str(options.root.resolve()),
+        }
         if options.title is not None:
             about["title"] = options.title
         return Conversation(

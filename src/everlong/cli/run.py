@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
-from everlong.cli.sessions_common import opened, store_option
+from everlong.cli.sessions_common import opened, store_option, to_go_on_with
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentOptions
@@ -31,8 +31,8 @@ _MOST_IMAGE_BYTES = 20_000_000
 @local_option()
 @click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest session.")
-@click.option("--resume", metavar="ID|TITLE", help="Go on with this session.")
+@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest conversation of this folder.")
+@click.option("--resume", metavar="ID|TITLE", help="Go on with this conversation.")
 @click.option("--title", help="A title for the session.  [default: the beginning of the prompt]")
 @click.option("--cwd", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this folder.")
 @click.option(
@@ -108,10 +108,9 @@ def _options(store: Store, given: dict[str, Any]) -> AgentOptions:
     if given["goes_on"]:
         if resume is not None:
             raise click.UsageError("say --continue or --resume, not both")
-        newest = store.sessions.newest(limit=1)
-        if not newest:
-            raise click.UsageError("there is no session to go on with; leave --continue out")
-        resume = newest[0].id
+        resume, instead = to_go_on_with(store, given["cwd"] or Path.cwd(), "everlong run")
+        if resume is None:
+            raise click.UsageError(f"{instead}; or leave --continue out")
     return AgentOptions(
         root=(given["cwd"] or Path.cwd()),
         allowed=given["allow"],

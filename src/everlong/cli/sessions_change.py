@@ -11,6 +11,7 @@ from everlong.cli.sessions_common import (
     confirm,
     counted,
     found,
+    found_part,
     json_option,
     opened,
     put_json,
@@ -19,7 +20,7 @@ from everlong.cli.sessions_common import (
 )
 
 if TYPE_CHECKING:
-    from everlong.store import Session, Store
+    from everlong.store import Store
     from everlong.store.search import Hit
 
 LISTED = 10
@@ -27,11 +28,11 @@ LISTED = 10
 
 @command("delete")
 @click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
-@click.option("--lineage", is_flag=True, help="Also all sessions that they continue and that continue them.")
+@click.option("--parts", is_flag=True, help="Only the parts that are named, not their whole conversations.")
 @yes_option
 @json_option
-def delete(sessions: tuple[str, ...], lineage: bool, yes: bool, as_json: bool) -> None:
-    """Delete sessions; their messages go with them unless another session needs them.
+def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> None:
+    """Delete conversations; their messages go with them unless another conversation needs them.
 
     What was recorded within the last day is only removed by a later `everlong sessions vacuum`. To have words gone at
     once and for good, use `everlong sessions forget`.
@@ -40,24 +41,29 @@ def delete(sessions: tuple[str, ...], lineage: bool, yes: bool, as_json: bool) -
     from everlong.store.stretch import message_counts  # noqa: PLC0415 - as above
     from everlong.store.transcripts.facts import name_of  # noqa: PLC0415 - as above
 
+    noun = "part" if parts else "conversation"
     with opened() as store:
-        chosen: dict[str, Session] = {}
-        for name in sessions:
-            one = found(store, name)
-            chosen |= {member.id: member for member in (store.sessions.lineage(one.id) if lineage else [one])}
-        counts = message_counts(store, list(chosen.values()))
-        for one in list(chosen.values())[:LISTED]:
-            say(f"{one.id}  {counted(counts[one.id], 'message')}  {name_of(one)}")
-        confirm(f"Delete {counted(len(chosen), 'session')}?", yes)
-        for ident in chosen:
+        if parts:
+            named = {one.id: one for one in (found_part(store, name) for name in sessions)}
+            counts = message_counts(store, list(named.values()))
+            listed = [(one.id, counts[one.id], name_of(one)) for one in named.values()]
+            idents = list(named)
+        else:
+            chosen = {one.id: one for one in (found(store, name) for name in sessions)}
+            listed = [(one.id, one.messages, name_of(one)) for one in chosen.values()]
+            idents = [part for one in chosen.values() for part in one.parts]
+        for ident, count, name in listed[:LISTED]:
+            say(f"{ident}  {counted(count, 'message')}  {name}")
+        confirm(f"Delete {counted(len(listed), noun)}?", yes)
+        for ident in idents:
             store.sessions.delete(ident)
         removed = collect_garbage(store).messages
     if as_json:
-        put_json({"sessions": list(chosen), "messages": removed})
-    say(f"deleted {counted(len(chosen), 'session')} and {counted(removed, 'message')}")
-    if removed < sum(counts.values()):
+        put_json({"sessions": [ident for ident, _, _ in listed], "messages": removed})
+    say(f"deleted {counted(len(listed), noun)} and {counted(removed, 'message')}")
+    if removed < sum(count for _, count, _ in listed):
         say(
-            "messages that other sessions need stay; what came within the last day goes with a later "
+            "messages that other conversations need stay; what came within the last day goes with a later "
             "`everlong sessions vacuum`, or now with --all"
         )
 
@@ -74,7 +80,9 @@ def delete(sessions: tuple[str, ...], lineage: bool, yes: bool, as_json: bool) -
 @click.option(
     "--node", "nodes", multiple=True, metavar="ID", help="This message, by its id in the JSON of show and search."
 )
-@click.option("--session", help="All messages of this session that no other shows; the same words said elsewhere stay.")
+@click.option(
+    "--session", help="All messages of this conversation that no other shows; the same words said elsewhere stay."
+)
 @yes_option
 @json_option
 def forget(
@@ -91,7 +99,7 @@ def forget(
         if session is not None:
             one = found(store, session)
             confirm(f"Forget all messages of {one.id} for good?", yes)
-            gone = store.forget_session(one.id)
+            gone = store.conversations.forget(one.id)
         else:
             chosen = _holding(store, text) if text else [_node_at(store, turn) for turn in turns]
             chosen += [_node_id(node) for node in nodes]
@@ -107,7 +115,8 @@ def forget(
     voided = f", and with them {counted(gone.views, 'compaction')} that had seen them" if gone.views else ""
     say(f"forgot {counted(gone.messages, 'message')}{voided}")
     if gone.spared:
-        say(f"kept {counted(gone.spared, 'message')} that other sessions show too; to forget them, name them or a TEXT")
+        kept = counted(gone.spared, "message")
+        say(f"kept {kept} that other conversations show too; to forget them, name them or a TEXT")
     say("`everlong sessions vacuum` takes their last traces out of the file")
 
 
@@ -136,16 +145,15 @@ def _holding(store: Store, text: str) -> list[bytes]:
 
 def _node_at(store: Store, place: str) -> bytes:
     from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.stretch import entries_of  # noqa: PLC0415 - as above
 
     name, colon, number = place.rpartition(":")
     if not colon or not number.isdecimal():
         raise click.UsageError(f"--turn {place}: write SESSION:TURN, such as 20260131_142501_a1b2c3:57")
     one = found(store, name)
-    for entry in entries_of(store, one, low=int(number) - 1, high=int(number)):
-        if entry.id is not None:
-            return entry.id
-    raise NotStored(f"session {one.id} has no message that ends at turn {number}; `everlong sessions show` tells")
+    node = store.conversations.node_at(one.id, int(number))
+    if node is None:
+        raise NotStored(f"session {one.id} has no message that ends at turn {number}; `everlong sessions show` tells")
+    return node
 
 
 def _node_id(text: str) -> bytes:

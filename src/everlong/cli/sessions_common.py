@@ -19,7 +19,7 @@ import click
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
-    from everlong.store import Session, Store
+    from everlong.store import Conversation, Session, Store
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
@@ -100,25 +100,66 @@ def opened(*, new: bool = False) -> Iterator[Store]:
         yield store
 
 
-def found(store: Store, name: str) -> Session:
-    """A session by id, title or the beginning of an id; what is near is named where there is none."""
+def found(store: Store, name: str) -> Conversation:
+    """Return a conversation by an id, a title or the beginning of an id; what is near is named where there is none."""
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    try:
+        return store.conversations.find(name)
+    except NotStored as error:
+        raise _with_what_is_near(store, name, error) from error
+
+
+def found_part(store: Store, name: str) -> Session:
+    """Return a part of a conversation in the same way."""
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    try:
+        return store.sessions.find(name)
+    except NotStored as error:
+        raise _with_what_is_near(store, name, error) from error
+
+
+def _with_what_is_near(store: Store, name: str, error: Exception) -> Exception:
     from difflib import get_close_matches  # noqa: PLC0415 - only where it is needed
 
     from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
 
-    try:
-        return store.sessions.find(name)
-    except NotStored as error:
-        known = store.sessions.newest(limit=2_000)
-        titles = {one.title.lower(): one.title for one in known if one.title}
-        near = [titles[text] for text in titles if name and name.lower() in text][:3]
-        near += [titles[text] for text in get_close_matches(name.lower(), titles, 3) if titles[text] not in near]
-        near += get_close_matches(name, [one.id for one in known], 2)
-        if not near or "several" in str(error):
-            raise
-        said = " or ".join(repr(one_line(text)) for text in near[:3])
-        raise NotStored(f"{error}; did you mean {said}?") from error
+    known = store.sessions.newest(limit=2_000)
+    titles = {one.title.lower(): one.title for one in known if one.title}
+    near = [titles[text] for text in titles if name and name.lower() in text][:3]
+    near += [titles[text] for text in get_close_matches(name.lower(), titles, 3) if titles[text] not in near]
+    near += get_close_matches(name, [one.id for one in known], 2)
+    if not near:
+        return error
+    said = " or ".join(repr(one_line(text)) for text in near[:3])
+    return NotStored(f"{error}; did you mean {said}?")
+
+
+def to_go_on_with(store: Store, folder: Path, program: str) -> tuple[str | None, str]:
+    """Return the newest conversation of a folder, by its id, for ``--continue``; else None and what to do instead.
+
+    Conversations of clients of the gateway, and imported ones, are not gone on with here.
+    """
+    from everlong.store.transcripts.facts import name_of  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    def is_ours(one: Conversation) -> bool:
+        return one.platform != "gateway" and not one.is_imported and one.messages > 0
+
+    here = str(folder.resolve())
+    newest = store.conversations.newest(1, folder=here, where=is_ours)
+    if newest:
+        return newest[0].id, ""
+    elsewhere = store.conversations.newest(1, where=is_ours)
+    if not elsewhere:
+        return None, "there is no session to go on with yet"
+    (one,) = elsewhere
+    where = f" in {one.folder}" if one.folder else ""
+    return None, (
+        f"there is no session to go on with in {here}; the newest elsewhere is {name_of(one)!r}{where}: "
+        f"{program} --resume {one.id}"
+    )
 
 
 def put_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""``everlong sessions export``: sessions out to files."""
+"""``everlong sessions export``: conversations out to files."""
 
 from __future__ import annotations
 
@@ -11,54 +11,56 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.sessions_common import command, counted, found, json_option, opened, put_json, say
+from everlong.cli.sessions_common import command, counted, found, found_part, json_option, opened, put_json, say
 
 if TYPE_CHECKING:
-    from everlong.store import Session, Store
+    from everlong.store import Conversation, Session, Store
     from everlong.store.transcripts import Format
 
 
 @command("export")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
-@click.option("--all", "everything", is_flag=True, help="All sessions, oldest first.")
-@click.option("--lineage", is_flag=True, help="Also the sessions that they continue and that continue them.")
+@click.option("--all", "everything", is_flag=True, help="All conversations, oldest first.")
+@click.option("--parts", is_flag=True, help="Only the parts that are named, or with --all each part by itself.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["jsonl", "json", "markdown", "html"]),
     help="What to write.  [default: by the name of the file, else jsonl]",
 )
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write here instead of stdout; into a folder, a file for each session."
-)
+@click.option("-o", "--output", type=click.Path(), help="Write here instead of stdout; into a folder, a file for each.")
 @json_option
 def export(
-    sessions: tuple[str, ...], everything: bool, lineage: bool, form: str | None, output: str | None, as_json: bool
+    sessions: tuple[str, ...], everything: bool, parts: bool, form: str | None, output: str | None, as_json: bool
 ) -> None:
-    """Write sessions out as JSONL that `import` reads, the JSON log, a Markdown or a self-contained HTML transcript."""
+    """Write conversations out, whole: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
     if bool(sessions) == everything:
-        raise click.UsageError("name the sessions to export, or say --all")
+        raise click.UsageError("name the conversations to export, or say --all")
     if as_json and output is None:
         raise click.UsageError("--json tells what was written, so it needs --output")
     with opened() as store:
-        chosen = _chosen(store, sessions, everything=everything, lineage=lineage)
+        chosen = _chosen(store, sessions, everything=everything, parts=parts)
         kind = _format(form, output)
         done = _write(store, chosen, kind, output)
     if as_json:
         put_json(done)
     elif output is not None:
         messages = sum(entry["messages"] for entry in done)
-        say(f"wrote {counted(len(chosen), 'session')} with {counted(messages, 'message')} to {output}")
+        noun = "part" if parts else "conversation"
+        say(f"wrote {counted(len(chosen), noun)} with {counted(messages, 'message')} to {output}")
 
 
-def _chosen(store: Store, names: tuple[str, ...], *, everything: bool, lineage: bool) -> list[Session]:
+def _chosen(
+    store: Store, names: tuple[str, ...], *, everything: bool, parts: bool
+) -> list[Conversation] | list[Session]:
+    if parts:
+        if everything:
+            return store.sessions.newest()[::-1]
+        return list({one.id: one for one in (found_part(store, name) for name in names)}.values())
     if everything:
-        return store.sessions.newest()[::-1]
-    chosen: dict[str, Session] = {}
-    for name in names:
-        one = found(store, name)
-        chosen |= {member.id: member for member in (store.sessions.lineage(one.id) if lineage else [one])}
-    return list(chosen.values())
+        every = store.conversations.newest(kinds=("main", "side", "agent"))
+        return sorted(every, key=lambda one: (one.started, one.id))
+    return list({one.id: one for one in (found(store, name) for name in names)}.values())
 
 
 def _format(form: str | None, output: str | None) -> Format:
@@ -68,7 +70,9 @@ def _format(form: str | None, output: str | None) -> Format:
     return next((known for known in FORMATS if form == known or (form is None and suffix_of(known) == suffix)), "jsonl")
 
 
-def _write(store: Store, chosen: list[Session], form: Format, output: str | None) -> list[dict[str, Any]]:
+def _write(
+    store: Store, chosen: list[Conversation] | list[Session], form: Format, output: str | None
+) -> list[dict[str, Any]]:
     from everlong.store.transcripts import suffix_of, write_transcript  # noqa: PLC0415 - keeps `everlong --help` quick
 
     if output is None:

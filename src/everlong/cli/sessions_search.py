@@ -24,8 +24,7 @@ INDEX_SECONDS = 2.0
 @click.option("--phrase", "mode", flag_value="phrase", help="The whole query, as whole words in a row.")
 @click.option("--substring", "mode", flag_value="substring", help="The whole query, anywhere, also within words.")
 @click.option("--regex", "mode", flag_value="regex", help="The query is a regular expression; (?i) ignores case.")
-@click.option("--session", help="Only in this session.")
-@click.option("--lineage", help="Only in this session, those that it continues and those that continue it.")
+@click.option("--session", help="Only in this conversation.")
 @click.option("--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said.")
 @click.option("--tool", help="Only calls of this tool and its answers.")
 @click.option(
@@ -54,7 +53,6 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
     query: tuple[str, ...],
     mode: str | None,
     session: str | None,
-    lineage: str | None,
     role: str | None,
     tool: str | None,
     since: float | None,
@@ -76,7 +74,6 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
         index_what_is_pending(store, INDEX_SECONDS)
         filters = Filters(
             session=found(store, session).id if session is not None else None,
-            lineage=found(store, lineage).id if lineage is not None else None,
             role=role,
             tool=tool,
             since=since,
@@ -119,10 +116,12 @@ def hit_lines(number: int, hit: Hit) -> list[str]:
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
 
-    where = f"{hit.session}:{hit.turn}" if hit.session else "(no session)"
+    where = f"{hit.session}:{hit.turn}" if hit.session else "(in no conversation)"
     title = f"  {one_line(hit.title)}" if hit.title else ""
     speaker = f" ({one_line(hit.speaker)})" if hit.speaker else ""
     beside = "" if hit.is_match else "  (next to a match)"
+    if hit.status:
+        beside += f"  ({hit.status})"
     head = f"{number:>3}  {moment(hit.at)[:16]}  {click.style(one_line(hit.role), bold=True)}{speaker}  {where}{title}"
     return [head + beside, f"     {marked(hit.snippet)}"]
 

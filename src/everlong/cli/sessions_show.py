@@ -1,4 +1,4 @@
-"""``everlong sessions show``: one session to read, long messages cut, any of them in pages."""
+"""``everlong sessions show``: one conversation to read, long messages cut, any of them in pages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.sessions_common import command, counted, found, json_option, opened, put_json, say
+from everlong.cli.sessions_common import command, counted, found, found_part, json_option, opened, put_json, say
 
 if TYPE_CHECKING:
-    from everlong.store import Session, Store
-    from everlong.store.paths import Entry
+    from everlong.store import Conversation, Session, Store
+    from everlong.store.conversations import Line, Mark
 
 PAGE_CHARS = 8_000
 _COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
@@ -33,84 +33,123 @@ _COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
     show_default=True,
     help="Characters shown of each text; 0 for all.",
 )
+@click.option("--parts", is_flag=True, help="Only the part that SESSION names, with numbers of its own.")
 @json_option
-def show(session: str, turn: int | None, around: int, page: int | None, chars: int, as_json: bool) -> None:
-    """Show SESSION, named by its id, the beginning of its id, or its title."""
+def show(session: str, turn: int | None, around: int, page: int | None, chars: int, parts: bool, as_json: bool) -> None:
+    """Show a conversation from its first word, named by the id of any of its parts, the beginning of one, or its title.
+
+    Compactions are marked at their places, and replies that broke off say so.
+    """
     if turn is None and (around or page):
         raise click.UsageError("--around and --page need --turn")
     with opened() as store:
-        one = found(store, session)
+        one = found_part(store, session) if parts else found(store, session)
         if turn is not None:
             _show_turn(store, one, turn, around, page, chars, as_json=as_json)
         elif as_json:
-            put_json(_facts(store, one) | {"messages": [_plain(one, entry) for entry in _entries(store, one)]})
+            put_json(_as_json(store, one))
         else:
-            click.echo_via_pager(_lines(store, one, chars))
+            click.echo_via_pager(_printed(store, one, chars))
 
 
-def _entries(store: Store, one: Session) -> Iterator[Entry]:
-    from everlong.store.stretch import entries_of  # noqa: PLC0415 - keeps `everlong --help` quick
+def _lines(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
+    from everlong.store.transcripts.write import lines_of  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    return entries_of(store, one)
+    return lines_of(store, one)
 
 
-def _facts(store: Store, one: Session) -> dict[str, Any]:
-    line = store.sessions.lineage(one.id)
+def _as_json(store: Store, one: Conversation | Session) -> dict[str, Any]:
+    from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.write import prompt_of  # noqa: PLC0415 - as above
+
+    messages: list[dict[str, Any]] = []
+    compactions: list[dict[str, Any]] = []
+    for line in _lines(store, one):
+        if isinstance(line, Mark):
+            compactions.append({"before_message": len(messages), **line.to_dict()})
+        else:
+            messages.append(_plain(line))
+    if isinstance(one, Conversation):
+        one, parts = _paid(store, one), list(one.parts)
+    else:
+        parts = [member.id for member in store.sessions.lineage(one.id)]
+    facts = one.to_dict() | {"system_prompt": prompt_of(store, one)}
+    return {"session": facts, "parts": parts, "messages": messages, "compactions": compactions}
+
+
+def _paid(store: Store, one: Conversation) -> Conversation:
+    """Return a conversation with all calls that were paid for, at the prices that `everlong usage` tells."""
+    from dataclasses import replace  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    from everlong.agent.accounting import account  # noqa: PLC0415 - as above
+    from everlong.config import load_settings  # noqa: PLC0415 - as above
+
+    total = account(store, load_settings().settings, session=one.parts[0]).total
+    if not total.calls:
+        return one
+    return replace(
+        one,
+        input_tokens=total.tokens.plain,
+        output_tokens=total.tokens.output,
+        cache_read_tokens=total.tokens.cache_read,
+        cache_write_tokens=total.tokens.written,
+        api_calls=total.calls,
+        cost=float(total.cost),
+    )
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    entry = line.entry
+    broken = {} if line.status is None else {"status": line.status, "error": line.error}
     return {
-        "session": one.to_dict() | {"system_prompt": store.sessions.system_prompt(one.id)},
-        "lineage": [member.id for member in line],
-    }
-
-
-def _number(one: Session, entry: Entry) -> int | None:
-    return None if entry.id is None else entry.depth - one.from_depth
-
-
-def _plain(one: Session, entry: Entry) -> dict[str, Any]:
-    return {
-        "turn": _number(one, entry),
+        "turn": line.turn,
         "node": entry.id.hex() if entry.id else None,
         "at": entry.ts,
         "forgotten": entry.forgotten,
         "message": entry.message,
+        **broken,
     }
 
 
-def _lines(store: Store, one: Session, chars: int) -> Iterator[str]:
-    from everlong.store.search.document import called_tools  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import facts_of, name_of  # noqa: PLC0415 - as above
+def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[str]:
+    from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
+    from everlong.store.search.document import called_tools  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.facts import compaction_line, facts_of, name_of  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.write import prompt_of  # noqa: PLC0415 - as above
 
     yield click.style(name_of(one), bold=True) + "\n"
-    for name, value in facts_of(one):
-        yield f"{name + ':':<11}{value}\n"
-    children = [member.id for member in store.sessions.lineage(one.id) if member.parent == one.id]
-    if children:
-        yield f"{'goes on in:':<11} {', '.join(children)}\n"
-    prompt = store.sessions.system_prompt(one.id)
+    for name, value in facts_of(_paid(store, one) if isinstance(one, Conversation) else one):
+        yield f"{name + ':':<11} {value}\n"
+    if not isinstance(one, Conversation):
+        children = [member.id for member in store.sessions.lineage(one.id) if member.parent == one.id]
+        if children:
+            yield f"{'goes on in:':<11} {', '.join(children)}\n"
+    prompt = prompt_of(store, one)
     if prompt:
-        yield from (
-            "\n",
-            click.style("system", bold=True),
-            "\n",
-            _cut(prompt, min(chars, 400) if chars else 0, ""),
-            "\n",
-        )
+        shown = _cut(prompt, min(chars, 400) if chars else 0, "")
+        yield from ("\n", click.style("system", bold=True), "\n", shown, "\n")
     tools: dict[str, str] = {}
-    for entry in _entries(store, one):
-        tools |= called_tools(entry.message)
-        yield from _message(one, entry, chars, tools)
+    for line in _lines(store, one):
+        if isinstance(line, Mark):
+            yield "\n" + click.style(f"── {compaction_line(line)} ──", dim=True) + "\n"
+            continue
+        tools |= called_tools(line.entry.message)
+        yield from _message(one, line, chars, tools)
 
 
-def _message(one: Session, entry: Entry, chars: int, tools: dict[str, str]) -> Iterator[str]:
+def _message(one: Conversation | Session, line: Line, chars: int, tools: dict[str, str]) -> Iterator[str]:
     from everlong.store.transcripts import one_line, pieces_of  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.facts import broken_words, moment  # noqa: PLC0415 - as above
 
+    entry = line.entry
     role = one_line(str(entry.message.get("role")))
-    turn = _number(one, entry)
-    number = "" if turn is None else f"{turn} "
+    number = "" if line.turn is None else f"{line.turn} "
     who = click.style(f"{number}{role}", bold=True, fg=_COLOURS.get(role))
-    yield f"\n{who}  {click.style(moment(entry.ts), dim=True)}\n"
-    rest = f"; everlong sessions show {one.id} --turn {turn}" if turn is not None else ""
+    broken = f"  {click.style(broken_words(line), fg='red')}" if line.status else ""
+    yield f"\n{who}  {click.style(moment(entry.ts), dim=True)}{broken}\n"
+    rest = f"; everlong sessions show {one.id} --turn {line.turn}" if line.turn is not None else ""
     for piece in pieces_of(entry.message, tools):
         label = one_line(piece.label)
         if piece.kind == "image":
@@ -133,43 +172,47 @@ def _cut(text: str, chars: int, rest: str) -> str:
 
 
 def _show_turn(
-    store: Store, one: Session, turn: int, around: int, page: int | None, chars: int, *, as_json: bool
+    store: Store, one: Conversation | Session, turn: int, around: int, page: int | None, chars: int, *, as_json: bool
 ) -> None:
     from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.conversations import Line  # noqa: PLC0415 - as above
     from everlong.store.search.document import called_tools  # noqa: PLC0415 - as above
 
-    listed = list(_entries(store, one))
-    place = next((at for at, entry in enumerate(listed) if (_number(one, entry) or 0) >= turn), None)
+    listed = [line for line in _lines(store, one) if isinstance(line, Line)]
+    place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
     if place is None:
-        last = max((_number(one, entry) or 0 for entry in listed), default=0)
+        last = max((line.turn or 0 for line in listed), default=0)
         raise NotStored(f"session {one.id} has no turn {turn}; its last is {last}")
     if page is not None:
-        _show_page(store, one, listed[place], page, as_json=as_json)
+        _show_page(store, listed[place], page, as_json=as_json)
         return
-    window = listed[max(0, place - around) : place + around + 1]
+    end = place + 1
+    while end < len(listed) and listed[end].status is not None:  # replies to it that broke off have its number
+        end += 1
+    window = listed[max(0, place - around) : end + around]
     if as_json:
-        shown = [_plain(one, entry) for entry in window]
-        put_json(shown if around else shown[0])
+        shown = [_plain(line) for line in window]
+        put_json(shown if around or len(shown) > 1 else shown[0])
         return
     tools: dict[str, str] = {}
-    for entry in listed[: place + around + 1]:
-        tools |= called_tools(entry.message)
-    sizes = [0 if entry is listed[place] else chars for entry in window]
+    for line in listed[: end + around]:
+        tools |= called_tools(line.entry.message)
+    sizes = [0 if any(line is meant for meant in listed[place:end]) else chars for line in window]
     click.echo_via_pager(
-        line for entry, size in zip(window, sizes, strict=True) for line in _message(one, entry, size, tools)
+        text for line, size in zip(window, sizes, strict=True) for text in _message(one, line, size, tools)
     )
 
 
-def _show_page(store: Store, one: Session, entry: Entry, page: int, *, as_json: bool) -> None:
+def _show_page(store: Store, line: Line, page: int, *, as_json: bool) -> None:
     from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.transcripts import plain  # noqa: PLC0415 - as above
 
-    assert entry.id is not None  # noqa: S101 - only a message with an id has a turn
-    read = store.read(entry.id, page - 1, PAGE_CHARS)
+    assert line.entry.id is not None  # noqa: S101 - only a message with an id has a turn
+    read = store.read(line.entry.id, page - 1, PAGE_CHARS)
     if page > read.pages:
         raise NotStored(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
     if as_json:
-        put_json({**read._asdict(), "page": page, "turn": _number(one, entry)})
+        put_json({**read._asdict(), "page": page, "turn": line.turn})
         return
     click.echo(plain(read.text))
     say(f"page {page} of {counted(read.pages, 'page')}, {counted(read.chars, 'character')} in all")

@@ -28,6 +28,8 @@ def verify(as_json: bool) -> None:
         checked = store.verify(step)
     if as_json:
         put_json(checked._asdict())
+    for remark in checked.remarks:
+        say(f"note: {remark}")
     for problem in checked.problems:
         say(problem)
     looked = (
@@ -49,9 +51,11 @@ def stats(as_json: bool) -> None:
     with opened() as store:
         found: dict[str, Any] = {"store": store.database.backend.where, **figures(store)}
         sessions = store.sessions.newest()
+        begun = {one.conversation: one for one in reversed(sessions)}
         sources: dict[str, int] = {}
-        for one in sessions:
+        for one in begun.values():
             sources[one.source] = sources.get(one.source, 0) + 1
+        found["conversations"] = len(begun)
         found["open_sessions"] = sum(one.ended is None for one in sessions)
         found["sources"] = dict(sorted(sources.items(), key=lambda entry: -entry[1]))
         found["first"] = min((one.started for one in sessions), default=None)
@@ -67,14 +71,14 @@ def _print(found: dict[str, Any]) -> None:
     from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
 
     sources = ", ".join(f"{number:,} {one_line(name)}" for name, number in found["sources"].items())
-    pending = found["pending"]
+    pending, is_open = found["pending"], found["open_sessions"]
     rows = [
         ("store", found["store"]),
         ("size", size(found["bytes"])),
-        ("sessions", f"{found['sessions']:,}" + (f" ({sources}); {found['open_sessions']:,} open" if sources else "")),
+        ("sessions", f"{found['conversations']:,}" + (f" ({sources}); {is_open:,} open" if sources else "")),
         ("messages", f"{found['messages']:,} in {found['branches']:,} branches"),
         ("outputs", f"{found['outputs']:,} kept whole beside tool results"),
-        ("compactions", f"{found['compactions']:,}; {found['views']:,} views"),
+        ("compactions", f"{found['compactions']:,}; {found['views']:,} views; {found['sessions']:,} parts of sessions"),
         ("index", "all messages are indexed" if not pending else f"{counted(pending, 'text')} not indexed yet"),
     ]
     if found["first"] is not None:

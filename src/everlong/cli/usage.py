@@ -34,7 +34,7 @@ _SIDE = {
 @click.option(
     "--by", type=click.Choice(["model", "session", "day"]), default="model", show_default=True, help="What to group by."
 )
-@click.option("--session", metavar="ID|TITLE", help="Only this session, with those that it continues and its children.")
+@click.option("--session", metavar="ID|TITLE", help="Only this conversation.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw the running totals: an .svg or .png file.")
 @json_option
 @store_option(hidden=False)
@@ -66,7 +66,7 @@ def usage_command(since: float | None, by: By, session: str | None, plot: str | 
 
 
 def _named(store: Store, session: str | None) -> str | None:
-    return None if session is None else store.sessions.lineage(found(store, session).id)[0].id
+    return None if session is None else found(store, session).parts[0]
 
 
 def _plot(path: str, books: Books) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, web
 
     from everlong.gateway.dialects import Dialect
+    from everlong.model import Message
 
 __all__ = ["Answering"]
 
@@ -44,6 +45,12 @@ class Answering:
     look_up: LookUp | None = None
     """Answers calls of the gateway's own tool, where it is offered."""
     send: Send | None = None
+    tap: StreamTap | WholeTap | None = None
+    """Listens to the answer, once there is one."""
+
+    def partial(self) -> Message | None:
+        """Return what has come of the answer so far; None where nothing has that can be read."""
+        return None if self.tap is None else self.tap.partial()
 
     async def answer(self, upstream: ClientResponse) -> web.StreamResponse:
         """Pass an answer on."""
@@ -71,7 +78,7 @@ class Answering:
         return answered(upstream, data, self.extra())
 
     async def _stream(self, upstream: ClientResponse) -> web.StreamResponse:
-        tap = tap_for(self.dialect, upstream)
+        tap = self.tap = tap_for(self.dialect, upstream)
         is_finished = False
 
         async def before_end() -> None:
@@ -84,6 +91,7 @@ class Answering:
 
     async def _stream_with_lookups(self, upstream: ClientResponse) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect)
+        self.tap = tap
         stream = Stream(self.request, upstream, self.extra())
         stream.without_length()
         await stream.open()
@@ -119,7 +127,7 @@ class Answering:
 
 def _ended(tap: StreamTap | WholeTap) -> Ended:
     reply = tap.reply()
-    return Ended(reply, None if reply is not None else tap.otherwise)
+    return Ended(reply) if reply is not None else Ended(error=tap.otherwise, partial=tap.partial())
 
 
 def _object(data: bytes, encoding: str) -> dict[str, Any]:

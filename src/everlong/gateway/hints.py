@@ -9,7 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["hint_in", "hint_of"]
+from everlong.gateway.clients import client_of
+from everlong.store.stateless import Sender
+
+__all__ = ["PLATFORM", "hint_in", "hint_of", "sender_of"]
+
+PLATFORM = "gateway"
+"""Where sessions of stateless clients come from."""
 
 _LONGEST = 200
 _NAMES = ("thread-id", "session-id", "x-session-affinity")
@@ -24,6 +30,13 @@ def hint_of(headers: Mapping[str, str]) -> str | None:
     if claude:
         return _cut(f"{claude}/{headers.get('x-claude-code-agent-id', '')}")
     return next((_cut(value) for name in _NAMES if (value := headers.get(name))), None)
+
+
+def sender_of(headers: Mapping[str, str]) -> Sender:
+    """Return who sends a request, as far as its headers tell."""
+    claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
+    works_for = _cut(f"{claude}/") if claude and agent and not headers.get("x-everlong-session") else None
+    return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers))
 
 
 def hint_in(metadata: Any) -> str | None:

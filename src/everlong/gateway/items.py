@@ -147,14 +147,23 @@ class _Responses:
 class _Last(Gathering):
     def __init__(self) -> None:
         self._answer: dict[str, Any] | None = None
+        self._words: list[str] = []
 
     def take(self, piece: Mapping[str, Any]) -> Iterator[Event]:
         if piece.get("type") in {"response.completed", "response.incomplete"}:
             self._answer = piece["response"]
+        elif piece.get("type") == "response.output_text.delta":
+            self._words.append(str(piece.get("delta") or ""))
         return iter(())
 
     def whole(self) -> dict[str, Any] | None:
         return self._answer
+
+    def so_far(self) -> dict[str, Any] | None:
+        text = "".join(self._words)
+        content = [{"type": "output_text", "text": text}]
+        said = {"type": "message", "role": "assistant", "content": content}
+        return {"status": "incomplete", "output": [said]} if text else None
 
 
 def _usage(usage: Any) -> Usage:

@@ -5,36 +5,35 @@ Runs in worker threads and blocks. One keeper serves one tenant and one API.
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import NotStored
+from everlong.gateway.clients import folder_in, looks_aside
 from everlong.gateway.dialects import Dialect, is_leading
-from everlong.gateway.lines import Line
-from everlong.gateway.raw import Read, Span, read_body
+from everlong.gateway.drafts import draft_of
+from everlong.gateway.hints import hint_in
+from everlong.gateway.lines import Line, Place
+from everlong.gateway.raw import Read, Span, Stretch, meant, read_body
 from everlong.gateway.views import applied_view
+from everlong.model import Node, Trace, text_of
+from everlong.store.content import Blob, blob, encoded
 from everlong.store.history import Occasion
-from everlong.store.past_turns import Past, storable
+from everlong.store.past_turns import New, Past, storable
+from everlong.store.stateless import Asked, Placed, Sender
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
     from everlong.gateway.spool import Spooled
-    from everlong.model import Message, Trace
+    from everlong.model import Message
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Store
     from everlong.store.past_turns import End
 
-__all__ = ["Added", "Ended", "Keeper", "first_answer"]
-
-PLATFORM = "gateway"
-_MOST_SESSIONS = 10_000
-"""Sessions that are known without a question."""
-
-_SESSION = "SELECT id, origin FROM session WHERE tenant = ? AND branch = ? AND ended IS NULL ORDER BY started DESC"
+__all__ = ["Added", "Ended", "Keeper"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,17 @@ class Added:
     branches: list[Branch]
     """After each entry; the branch's number is that of the conversation that they follow."""
     trace: Trace
-    """The chain over the messages."""
+    """The chain over the messages, from the place that they follow."""
+    counts: list[int]
+    """How many of the messages each entry leads to."""
+    mark: bytes
+    """The id by which the client finds the place that they follow."""
+    marks: list[bytes]
+    """The ids by which it finds the ends of the entries."""
+    beside: dict[int, tuple[Message, ...]] = field(default_factory=dict)
+    """By the number of a message what the client says with it and takes off later."""
+    is_moving: bool = False
+    """Whether a message is among them that comes with every newest question and is gone in the next request."""
 
     @property
     def last(self) -> Message | None:
@@ -63,6 +72,8 @@ class Ended:
     """Whether the client hung up."""
     cost: float = 0.0
     """US dollars."""
+    partial: Message | None = None
+    """What came of a reply that was cancelled or broke off."""
 
     @property
     def status(self) -> End:
@@ -71,8 +82,8 @@ class Ended:
 
     @property
     def message(self) -> Message | None:
-        """What was answered."""
-        return None if self.reply is None else self.reply.message
+        """What was answered, as far as it came."""
+        return self.partial if self.reply is None else self.reply.message
 
     @property
     def usage(self) -> dict[str, int] | None:
@@ -100,29 +111,34 @@ class Keeper:
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
         self.dialect = dialect
-        self._sessions: dict[tuple[int, str | None], str] = {}
-        """Sessions by their branch and the client's name for them, as far as they were asked for lately."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def added(self, entries: Sequence[Span], at: Branch | None, last: Message | None) -> Added:
-        """Read entries that follow a place; nothing is stored."""
-        messages: list[Message] = []
-        counts: list[int] = []
-        before = last
+    def added(self, entries: Sequence[Span], at: Branch | None, last: Message | None, mark: bytes = b"") -> Added:
+        """Read entries that follow a place, which the client finds by an id; nothing is stored."""
+        store, messages, counts, before = self.store, [], [], last
         for entry in entries:
             said = self.dialect.messages_of(entry.value, before)
             messages += said
             before = said[-1] if said else before
             counts.append(len(messages))
-        start = at.node if at is not None else self.store.chain.root()
-        trace = self.store.chain.trace(map(self.store.cleaned, messages), start)
+        start = at.node if at is not None else store.chain.root()
+        known = store.stateless.known_additions
+        beside: dict[int, tuple[Message, ...]] = {}
+        if at is not None and messages and known:
+            lasting = known.without(store.cleaned(messages[-1]))
+            if lasting != store.cleaned(messages[-1]):
+                beside[len(messages) - 1] = (messages[-1],)
+                messages[-1] = lasting
+        is_moving = at is not None and any(known.is_moving(store.cleaned(one)) for one in messages)
+        trace = store.chain.trace(map(store.cleaned, messages), start)
+        mark = mark or start.id
+        ids = trace.ids if mark == start.id else store.chain.rechain(messages, trace, mark)
         number = at.id if at is not None else 0
-        branches: list[Branch] = []
-        for count in counts:
-            end = trace.ends[count - 1] if count else 0
-            branches.append(Branch(number, trace.ids[end - 1] if end else start.id, start.depth + end))
-        return Added(messages, branches, trace)
+        ends = [trace.ends[count - 1] if count else 0 for count in counts]
+        places = [Branch(number, trace.ids[end - 1] if end else start.id, start.depth + end) for end in ends]
+        marks = [ids[end - 1] if end else mark for end in ends]
+        return Added(messages, places, trace, counts, mark, marks, beside, is_moving)
 
     def glanced(self, read: Read) -> tuple[Line, Added]:
         """A whole body as a conversation by itself; nothing is stored, and nobody is asked."""
@@ -138,38 +154,80 @@ class Keeper:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def opened(self, read: Read, hint: str | None = None) -> tuple[Line, dict[int, Branch]]:
-        """Record a whole body; the conversation, and the node after each of its entries."""
+    def opened(self, read: Read, sender: Sender | None = None) -> tuple[Line, dict[int, Place]]:
+        """Store what a whole body says; its conversation, and the places after its entries."""
         line, new = self.glanced(read)
-        tools = read.field("tools")
-        branch = line.branch = self.store.record(
-            [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: line.lead]), *new.messages],
-            tools=tools if isinstance(tools, list) else None,
-            ext_id=hint,
-            known=new.trace,
-        )
-        line.answered, line.hint = first_answer(read.entries), hint
-        if self.view_in_force(branch) is not None:
+        sender = self._described(read, line, new, sender or Sender())
+        placed = self.store.stateless.place(Asked(new.messages, new.trace, sender, self._preamble(read, line)))
+        self.put(line, new, placed)
+        line.hint, line.sender = sender.session, sender
+        if self.view_in_force(placed.at) is not None:
             line.view = applied_view(self.store, self.dialect, line)
-        places = {
-            number: Branch(branch.id, place.head, place.depth)
-            for number, place in enumerate(new.branches, line.lead + 1)
-        }
-        return line, places
+        return line, self.places(line, new, placed, line.lead)
 
-    def appended(self, at: Branch, messages: list[Message]) -> Branch:
-        """Record what follows a place; on another branch where the conversation has gone on differently there."""
-        return self.store.append(at, messages) if messages else at
+    def gone_on(self, line: Line, read: Read, at: Branch, new: Added) -> Placed:
+        """Store what a known conversation has gone on by, on another one where it has gone on differently."""
+        sender = line.sender or Sender(session=line.hint)
+        messages = [*new.messages]
+        trace = new.trace
+        if new.beside:  # as it came: what is taken off it is decided in the transaction
+            messages[-1] = new.beside[len(messages) - 1][0]
+            trace = self.store.chain.trace(map(self.store.cleaned, messages), at.node)
+        ids = trace.ids if new.mark == at.head else self.store.chain.rechain(messages, trace, new.mark)
+        asked = Asked(messages, Trace(ids, trace.blocks, trace.ends), sender, self._preamble(read, line), at, new.mark)
+        return self.store.stateless.place(asked)
+
+    def put(self, line: Line, new: Added, placed: Placed) -> None:
+        """Note in a conversation where the entries of a request came to stand."""
+        line.branch, line.session, line.session_branch = placed.at, placed.session, placed.at.id
+        line.mark, line.opened = placed.mark, placed.opened
+        first = len(line.ends) - len(new.counts)
+        low = line.depths[first - 1] if first else 0
+        for number, count in enumerate(new.counts):
+            line.depths[first + number] = placed.depths[count - 1] if count else low
+
+    def places(self, line: Line, new: Added, placed: Placed, before: int) -> dict[int, Place]:
+        """Return the places after the entries of a request by their number, counted from 1."""
+        found: dict[int, Place] = {}
+        for number, (count, mark) in enumerate(zip(new.counts, new.marks, strict=True), before + 1):
+            at = placed.ends[count - 1] if count else None
+            if at is not None:
+                found[number] = Place(line, number, Branch(placed.at.id, at.head, at.depth), mark)
+        return found
+
+    def _preamble(self, read: Read, line: Line) -> Blob | None:
+        """Return the system messages and tools that a request is sent with, as they are stored."""
+        leading = [meant(read.body[slice(*place)]) for place in _leading_places(read, line)]
+        system = [self.store.cleaned(one) for one in [*self.dialect.system_of(read), *leading]]
+        tools = read.field("tools")
+        if not system and not tools:
+            return None
+        told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
+        return blob(self.store.tenant, encoded(told))
+
+    def _described(self, read: Read, line: Line, new: Added, sender: Sender) -> Sender:
+        """Say more about who sends a whole body, from what it says."""
+        system = "\n".join(
+            text_of(one)
+            for one in [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: line.lead])]
+        )
+        return replace(
+            sender,
+            session=sender.session or hint_in(read.field("metadata")),
+            model=storable(str(read.field("model") or "")) or None,
+            folder=folder_in(system, new.messages),
+            is_aside=looks_aside(
+                has_tools=bool(read.field("tools")),
+                max_tokens=self.dialect.answer_tokens(read),
+                system_text=system,
+                messages=new.messages,
+            ),
+        )
 
     def view_in_force(self, at: Branch) -> int | None:
         """The view that a branch points at."""
         row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
         return None if row is None else row[0]
-
-    def owned(self, at: Branch) -> Branch | None:
-        """A place with the branch that its node is on; None where that is not stored."""
-        row = self._first("SELECT branch FROM node WHERE id = ? AND tenant = ?", at.head, self.store.tenant)
-        return None if row is None else Branch(row[0], at.head, at.depth)
 
     def begun(self, line: Line, model: str | None, began: float) -> int:
         """Say that a request has gone out; the number of its turn."""
@@ -194,13 +252,14 @@ class Keeper:
     def followed(self, line: Line, at: Branch, new: Added, past: Past) -> tuple[Branch, int] | None:
         """Store what a conversation has gone on by, with its turn; None where it has gone on in another way as well."""
         view = line.view.view_id if line.view is not None else None
-        return self.store.turns.follow(at, new.messages, past, view=view, known=new.trace)
+        mark = None if new.mark == at.head else new.mark
+        return self.store.turns.follow(at, New(new.messages, new.trace, mark, new.beside), past, view=view)
 
     def replayed(self, entry: Spooled) -> None:
         """Store what had to wait for the database."""
-        branch = self._place_of(entry)
-        known = "SELECT id, status FROM turn WHERE branch = ? AND depth = ? AND ts = ?"
-        if (row := self._first(known, branch.id, branch.depth, entry.began)) is not None:
+        branch, session = self._place_of(entry)
+        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
+        if (row := self._first(known, branch.depth, branch.head, entry.began)) is not None:
             if row[1] == "open":  # it was begun, and what came of it was not stored
                 self.store.turns.finish(
                     row[0],
@@ -212,11 +271,10 @@ class Keeper:
                     names=entry.names,
                 )
             return
-        is_second = any(one.message["role"] == "assistant" for one in self.store.entries(branch) if one.id is not None)
         past = Past(
             entry.reply,
             model=entry.model,
-            session=self.session(branch, entry.model, entry.hint, is_second=is_second),
+            session=session,
             usage=entry.usage,
             cost=entry.cost,
             status=entry.status,  # type: ignore[arg-type]  # as it was written
@@ -226,55 +284,24 @@ class Keeper:
         )
         self.store.turns.whole(branch, past)
 
-    def _place_of(self, entry: Spooled) -> Branch:
-        """Where the request of an entry stands, with its messages stored."""
+    def _place_of(self, entry: Spooled) -> tuple[Branch, str]:
+        """Where the request of an entry stands, with its messages stored, and its session."""
+        sender = entry.sent_by
         if entry.body is not None:
-            return self.opened(read_body(entry.body.encode(), "messages"), entry.hint)[0].branch
+            line, _ = self.opened(read_body(entry.body.encode(), "messages"), sender)
+            return line.branch, line.session or ""
         if entry.at is None:
             raise NotStored("an entry of the spool says nowhere where it belongs")
         given = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])
-        at = self.owned(given) if given.depth else given
-        if at is None:
+        row = self._first("SELECT branch, mark FROM node WHERE id = ? AND tenant = ?", given.head, self.store.tenant)
+        if row is None and given.depth:
             raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
-        return self.appended(at, entry.messages)
-
-    def session(self, at: Branch, model: str | None, hint: str | None, *, is_second: bool) -> str | None:
-        """The session of a conversation; begun where it has none and somebody has answered in it.
-
-        Requests without an answer in them have none: many conversations begin alike.
-        """
-        if not is_second:
-            return None
-        found = self.known_session(at, hint)
-        if found is None:
-            about: dict[str, Any] | None = {"client_session": hint} if hint else None
-            found = self.store.sessions.started(
-                at, platform=PLATFORM, model=storable(model), origin=about, from_depth=0
-            )
-            self._sessions[at.id, hint] = found
-        return found
-
-    def known_session(self, at: Branch, hint: str | None) -> str | None:
-        """The session of a conversation, if it has one."""
-        found = self._sessions.get((at.id, hint))
-        if found is not None:
-            return found
-        for ident, origin in self._all(_SESSION, self.store.tenant, at.id):
-            known = json.loads(origin).get("client_session") if origin else None
-            if hint is None or known is None or known == hint:
-                if len(self._sessions) >= _MOST_SESSIONS:
-                    self._sessions.clear()
-                self._sessions[at.id, hint] = str(ident)
-                return str(ident)
-        return None
-
-    def forget_session(self, at: Branch, hint: str | None) -> None:
-        """Ask for the session of a conversation the next time: a compaction may have begun another one."""
-        self._sessions.pop((at.id, hint), None)
-
-    def forget_sessions(self) -> None:
-        """Ask for all of them the next time: what was begun may not have been stored."""
-        self._sessions.clear()
+        at = given if row is None else Branch(row[0], given.head, given.depth)
+        mark = at.head if row is None or row[1] is None else bytes(row[1])
+        start = Node(mark, at.depth)
+        trace = self.store.chain.trace(map(self.store.cleaned, entry.messages), start)
+        placed = self.store.stateless.place(Asked(list(entry.messages), trace, sender, None, at, mark))
+        return placed.at, placed.session
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
@@ -290,7 +317,6 @@ class Keeper:
         done = self.store.compact(line.branch, engine, occasion, roll_over=line.session, **options)
         if done.child is not None:
             line.session = done.child
-            self.forget_session(line.branch, line.hint)
         line.view = applied_view(self.store, self.dialect, line)
         return done
 
@@ -307,9 +333,7 @@ class Keeper:
         return rows
 
 
-def first_answer(entries: Sequence[Span], before: int = 0) -> int:
-    """The number of the first entry in which a model speaks, counted from 1; 0 where none does."""
-    for number, entry in enumerate(entries, before + 1):
-        if isinstance(entry.value, dict) and entry.value.get("role") == "assistant":
-            return number
-    return 0
+def _leading_places(read: Read, line: Line) -> list[Stretch]:
+    """Return where the system entries at the beginning of a body stand."""
+    draft = draft_of(read.body, read, line.ends)
+    return [draft.entry(number) for number in range(line.lead)]

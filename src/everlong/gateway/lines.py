@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from everlong.gateway.raw import Read
     from everlong.model import Message
     from everlong.store import Branch
+    from everlong.store.stateless import Sender
 
 __all__ = ["Applied", "Found", "Line", "Lines", "Place", "Shelf"]
 
@@ -70,16 +71,21 @@ class Line:
     """Whom the next messages follow: the last message, without its words."""
     view: Applied | None = None
     session: str | None = None
+    session_branch: int = 0
+    """The branch that the session is on; a place on another one may be in another conversation."""
     cache: PromptCache | None = None
     """Where the gateway itself places cache markers, what it has placed."""
     reported: tuple[int, int] | None = None
     """Bytes of the last body that was sent, and the tokens that the API counted in it."""
-    answered: int = 0
-    """The number of the first entry in which a model speaks; 0 where none does."""
+    opened: int = 0
+    """How deep its first request reached; before that, other conversations may begin alike."""
+    mark: bytes = b""
+    """The id by which its client finds its end."""
     hint: str | None = None
     """The name by which its client knows it."""
+    sender: Sender | None = None
 
-    def cut(self, count: int, branch: Branch, hint: str | None = None) -> Line:
+    def cut(self, count: int, branch: Branch, mark: bytes) -> Line:
         """The conversation up to an entry, for a request that goes on from there.
 
         Each request has a line of its own: others may go on from the same place at the same time.
@@ -94,11 +100,14 @@ class Line:
             branch,
             self.last if is_whole else None,
             view=self.view if covers <= count else None,
-            session=self.session if is_whole and hint == self.hint else None,
+            session=self.session if branch.id == self.session_branch else None,
+            session_branch=self.session_branch,
             cache=self.cache if is_whole else None,
             reported=self.reported if is_whole else None,
-            answered=self.answered if self.answered <= count else 0,
-            hint=hint,
+            opened=self.opened,
+            mark=mark,
+            hint=self.hint,
+            sender=self.sender,
         )
 
     @property
@@ -117,6 +126,8 @@ class Place(NamedTuple):
     line: Line
     number: int
     branch: Branch
+    mark: bytes
+    """The id by which the client finds the node."""
 
 
 class Found(NamedTuple):
@@ -217,18 +228,18 @@ class Lines:
         """Whether any of these conversations was compacted."""
         return any(kept.line.view is not None for kept in self._kept.values())
 
-    def at(self, node: bytes) -> Place | None:
-        """The conversation that was at a node lately, whatever the bytes that led there."""
-        return self._nodes.get(node)
+    def at(self, mark: bytes) -> Place | None:
+        """The conversation that was at a place lately, by the id that its client finds it by."""
+        return self._nodes.get(mark)
 
-    def keep(self, body: bytes, line: Line, branches: dict[int, Branch], found: Found | None = None) -> None:
-        """Remember a body that was read, with the nodes at the ends of some entries by their number.
+    def keep(self, body: bytes, line: Line, places: dict[int, Place], found: Found | None = None) -> None:
+        """Remember a body that was read, with the places at the ends of some entries by their number.
 
         With what was found of it, none of these entries is an earlier one.
         """
         self.forget(line)
         head, count = body[:_HEAD], len(line.ends)
-        wanted = sorted(count - back for back in _BACK if count - back in branches)
+        wanted = sorted(count - back for back in _BACK if count - back in places)
         keys: list[_Key] = []
         hasher, done = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
         for number in wanted:
@@ -239,8 +250,8 @@ class Lines:
             done = length
             key = _Key(length, hasher.digest())
             keys.append(key)
-            self._places[head, key] = Place(line, number, branches[number])
-            self._nodes[branches[number].head] = self._places[head, key]
+            self._places[head, key] = places[number]
+            self._nodes[places[number].mark] = places[number]
             self._heads.setdefault(head, _Head()).add(length)
         if not keys:
             return
@@ -259,7 +270,7 @@ class Lines:
             place = self._places.get((gone.head, key))
             if place is not None and place.line is line:
                 del self._places[gone.head, key]
-                if (known_there := self._nodes.get(place.branch.head)) is not None and known_there.line is line:
-                    del self._nodes[place.branch.head]
+                if (known_there := self._nodes.get(place.mark)) is not None and known_there.line is line:
+                    del self._nodes[place.mark]
         if not known.lengths:
             del self._heads[gone.head]

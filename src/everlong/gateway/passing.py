@@ -12,6 +12,7 @@ from everlong.gateway.encodings import is_compressed
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from everlong.gateway.answering import Answering
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.routing import Route
     from everlong.gateway.visits import Visit, Visits
@@ -32,6 +33,8 @@ class Passing:
     body: bytes
     visits: Visits
     visit: Visit | None = None
+    answering: Answering | None = None
+    """The way back of the newest attempt."""
     warning: str = ""
     is_over: bool = False
     """Whether it is known what came of it."""

@@ -22,7 +22,7 @@ from everlong.gateway.raw import dumped, read_body, spliced
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.drafts import Draft
-    from everlong.store import Store
+    from everlong.store import Branch, Store
 
 __all__ = ["NAMES", "Lookup", "answered_lookups", "looked_up", "lookups_in", "offered", "without_lookups"]
 
@@ -120,15 +120,13 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
     return found
 
 
-def looked_up(store: Store, session: str | None, lookup: Lookup) -> str:
-    """What the tool answers; blocks."""
+def looked_up(store: Store, at: Branch, lookup: Lookup) -> str:
+    """Return what the tool answers of what was said up to a place; blocks."""
     asked = "query" if lookup.name == RECALL else "id"
     words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
     if not isinstance(words, str) or not words.strip():
         return f"[say what to look for: {asked}]"
-    if session is None:
-        return "[nothing of this conversation is out of sight]"
-    context = ToolContext(Workspace(Path.cwd(), ()), store, session)
+    context = ToolContext(Workspace(Path.cwd(), ()), store, "", upto=at)
     number = page if isinstance(page, int) and page > 0 else 1
     try:
         text = recall(words, context, number) if lookup.name == RECALL else read_turn(words, context, number)

@@ -15,7 +15,7 @@ from aiohttp import ClientError, web
 from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.dialects import OPENAI
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
-from everlong.gateway.hints import hint_of
+from everlong.gateway.hints import sender_of
 from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Ended
 from everlong.gateway.passing import WARNING, header_text
@@ -100,7 +100,7 @@ class Responder:
         encoding = request.headers.get("Content-Encoding", "")
         try:
             words = plain(body, encoding, request.client_max_size) if is_compressed(body, encoding) else body
-            return known.enter(words, hint_of(request.headers))
+            return known.enter(words, sender_of(request.headers))
         except (Broken, Unreadable):
             return None  # the upstream says what is wrong with it
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
@@ -111,6 +111,8 @@ class Responder:
         self, request: web.Request, upstream: ClientResponse, known: Responses, call: Call | None
     ) -> web.StreamResponse:
         tap, account = tap_for(RESPONSES, upstream), account_of(request)
+        if call is not None:
+            call.tap = tap
         if await comes_whole(upstream):
             data = await upstream.read()
             tap(data)
@@ -132,7 +134,7 @@ class Responder:
             return Ended(error=f"status {status}")
         reply = tap.reply()
         if reply is None:
-            return Ended(error=tap.otherwise)
+            return Ended(error=tap.otherwise, partial=tap.partial())
         account.usage = reply.usage
         account.cost = self._cost(account.model, account.provider, reply.usage)
         return Ended(reply, cost=account.cost)
@@ -154,4 +156,6 @@ class Responder:
 
     def _abandon(self, known: Responses, call: Call | None) -> None:
         """The client has hung up."""
-        self._finishing.do(self._finish(known, call, Ended(error="the client hung up", is_cut=True)))
+        partial = None if call is None or call.tap is None else call.tap.partial()
+        ended = Ended(error="the client hung up", is_cut=True, partial=partial)
+        self._finishing.do(self._finish(known, call, ended))

@@ -11,7 +11,7 @@ import asyncio
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,9 @@ from everlong.store.tree import Branch
 if TYPE_CHECKING:
     from everlong.gateway.keeper import Ended
     from everlong.gateway.response_keeper import ResponseKeeper
+    from everlong.gateway.taps import StreamTap, WholeTap
     from everlong.gateway.writing import Writer
+    from everlong.store.stateless import Sender
 
 __all__ = ["Call", "Responses"]
 
@@ -47,13 +49,15 @@ class Call(Underway):
     """A request that is under way."""
 
     asked: Asked
-    hint: str | None
+    sender: Sender
     awaited: dict[str, _Given]
     """What it follows that may not be stored yet, by name."""
     at: Branch | None = None
     """Where it stands, once its turn is begun."""
     is_over: bool = False
     """Whether it is known what came of it."""
+    tap: StreamTap | WholeTap | None = None
+    """Listens to the answer, once there is one."""
 
     def names(self, ended: Ended) -> tuple[str, ...]:
         """By what later requests may name the response."""
@@ -76,12 +80,12 @@ class Responses(Storing[Call, Branch]):
         self._keeper = keeper
         self._unstored: OrderedDict[str, _Given] = OrderedDict()
 
-    def enter(self, body: bytes, hint: str | None) -> Call:
+    def enter(self, body: bytes, sender: Sender) -> Call:
         """Take a request in; `Broken` where it cannot be read."""
         said = asked(meant(body))
         named = said.conversation if said.conversation and is_name(said.conversation) else None
         awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
-        call = Call(said, hint or named, awaited)
+        call = Call(said, replace(sender, session=sender.session or named), awaited)
         self._watch(call)
         return call
 
@@ -148,7 +152,7 @@ class Responses(Storing[Call, Branch]):
             at=None if at is None else (at.id, at.head.hex(), at.depth),
             messages=[],
             model=call.asked.model or None,
-            hint=call.hint,
+            hint=call.sender.session,
             reply=None if ended.message is None else store.cleaned(ended.message),
             usage=ended.usage,
             status=ended.status,
@@ -156,6 +160,7 @@ class Responses(Storing[Call, Branch]):
             began=call.began,
             cost=ended.cost,
             names=call.names(ended),
+            sender=call.sender,
         )
 
     def _work(self, call: Call, ended: Ended | None) -> Callable[[], Stored[Branch]]:
@@ -164,9 +169,8 @@ class Responses(Storing[Call, Branch]):
     def _stored(self, call: Call, ended: Ended | None) -> Stored[Branch]:
         """In the writer's thread."""
         keeper, said, model = self._keeper, call.asked, call.asked.model or None
-        branch = keeper.asked(said, call.hint, {name: given.began for name, given in call.awaited.items()})
-        session = keeper.session(branch, model, call.hint, is_second=said.is_answered)
-        turns = keeper.store.turns
+        placed = keeper.asked(said, call.sender, {name: given.began for name, given in call.awaited.items()})
+        branch, session, turns = placed.at, placed.session, keeper.store.turns
         if ended is None:
             return Stored(turns.begin(branch, model=model, session=session, began=call.began).id, branch)
         return Stored(turns.whole(branch, ended.past(session, model, call.began, call.names(ended))), branch)
@@ -177,7 +181,6 @@ class Responses(Storing[Call, Branch]):
     def _settled(self, call: Call, stored: Stored[Branch] | None, *, is_away: bool) -> None:
         del is_away
         if stored is None:
-            self._keeper.forget_sessions()
             return
         call.at = stored.also
         for name, given in call.awaited.items():

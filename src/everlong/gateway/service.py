@@ -21,7 +21,7 @@ from everlong.gateway.answering import Answering
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.finishing import Finishing
-from everlong.gateway.hints import hint_of
+from everlong.gateway.hints import hint_of, sender_of
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from everlong.context import Summarizer
     from everlong.gateway.routing import Routes
     from everlong.store.database import Database
+    from everlong.store.tree import Branch
 
 __all__ = ["Gateway"]
 
@@ -176,7 +177,7 @@ class Gateway:
         request, dialect = passing.request, passing.dialect
         try:
             body = plain(passing.body, passing.encoding, request.client_max_size)
-            passing.visit = await passing.visits.enter(body, hint_of(request.headers))
+            passing.visit = await passing.visits.enter(body, sender_of(request.headers))
             passing.account.model = passing.visit.model
             passing.route = self.routes.find(dialect.name, passing.visit.model)
         except (Broken, Unreadable):
@@ -245,10 +246,10 @@ class Gateway:
 
             async def look_up(lookups: list[Lookup]) -> dict[str, str]:
                 await passing.stored(visit)
-                work = partial(_all_looked_up, store, line.session, lookups)
+                work = partial(_all_looked_up, store, line.branch, lookups)
                 return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
-        return Answering(
+        passing.answering = Answering(
             passing.request,
             passing.dialect,
             sent,
@@ -257,6 +258,7 @@ class Gateway:
             look_up,
             lambda body: self._send(passing, body),
         )
+        return passing.answering
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -300,6 +302,7 @@ class Gateway:
             error=ended.error,
             began=time.time(),
             cost=ended.cost,
+            sender=sender_of(passing.request.headers),
         )
         try:
             self._spool.keep(self._spool.put(entry), entry)
@@ -308,7 +311,9 @@ class Gateway:
 
     def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
-        self._finishing.do(self._finish(passing, Ended(error="the client hung up", is_cut=True)))
+        partial = None if passing.answering is None else passing.answering.partial()
+        ended = Ended(error="the client hung up", is_cut=True, partial=partial)
+        self._finishing.do(self._finish(passing, ended))
 
     def _store_of(self, tenant: str) -> Store:
         return Store(self.database, tenant, redact=redacted_message if self.settings.store.redact else None)
@@ -324,8 +329,8 @@ class Gateway:
         return self._visits[key]
 
 
-def _all_looked_up(store: Store, session: str | None, lookups: list[Lookup]) -> dict[str, str]:
-    return {one.id: looked_up(store, session, one) for one in lookups}
+def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:
+    return {one.id: looked_up(store, at, one) for one in lookups}
 
 
 def _auxiliary(settings: Settings) -> Summarizer | None:

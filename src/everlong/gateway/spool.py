@@ -14,6 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import orjson
 from everlong.errors import EverlongError, StoreBusy, StoreFull, StoreUnavailable
 from everlong.gateway.raw import dumped
 from everlong.model import Message
+from everlong.store.stateless import Sender
 
 __all__ = ["AWAY", "Spool", "Spooled"]
 
@@ -52,6 +54,16 @@ class Spooled(NamedTuple):
     """US dollars."""
     names: Sequence[str] = ()
     """What later requests may call the reply."""
+    sender: Sender | Sequence[Any] | None = None
+    """Who sent it; in a file the values of its fields."""
+
+    @property
+    def sent_by(self) -> Sender:
+        """Who sent it."""
+        told = self.sender
+        if isinstance(told, Sender):
+            return told
+        return Sender("gateway", self.hint) if told is None else Sender(*told)
 
 
 class Spool:
@@ -75,7 +87,8 @@ class Spool:
         if self._file < 0:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        line = dumped(list(entry)) + b"\n"
+        told = entry._replace(sender=astuple(entry.sender)) if isinstance(entry.sender, Sender) else entry
+        line = dumped(list(told)) + b"\n"
         if os.write(self._file, line) != len(line):  # the disk is full; half a line would spoil the next one
             os.ftruncate(self._file, self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
@@ -169,7 +182,8 @@ class Spool:
 
 def _put_aside(path: Path, entry: Spooled, error: Exception) -> None:
     with path.with_suffix(".broken").open("ab") as aside:
-        aside.write(dumped([str(error), *entry]) + b"\n")
+        told = entry._replace(sender=astuple(entry.sender)) if isinstance(entry.sender, Sender) else entry
+        aside.write(dumped([str(error), *told]) + b"\n")
 
 
 def _is_alive(path: Path) -> bool:

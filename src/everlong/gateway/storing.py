@@ -27,6 +27,8 @@ __all__ = ["Stored", "Storing", "Underway"]
 T = TypeVar("T")
 U = TypeVar("U", bound="Underway")
 
+_CATCH_UP_SECONDS = 1.0
+"""Longer than this nobody waits for a database that is slow or away."""
 _PATIENCE = 0.1
 """Seconds after which a request is stored though nothing has come of it yet."""
 
@@ -59,6 +61,8 @@ class Storing(ABC, Generic[U, T]):
     def __init__(self, writer: Writer, spool: Spool) -> None:
         self._writer = writer
         self._spool = spool
+        self._unsettled: set[asyncio.Future[Any]] = set()
+        """What became of requests, on its way into the store."""
 
     # -- what a request is ---------------------------------------------------------------------------------------------
 
@@ -104,8 +108,19 @@ class Storing(ABC, Generic[U, T]):
         entry = self._entry(one, ended)
         number = self._spool.put(entry)
         stored = self.finish_in_store(one, ended)
+        self._unsettled.add(stored)
+        stored.add_done_callback(self._unsettled.discard)
         stored.add_done_callback(partial(self._spool.settle, number, entry))
         return stored
+
+    async def caught_up(self) -> None:
+        """Wait until replies that clients have are in the store, so that what follows them is known by them.
+
+        One writing thread does everything in order, so nobody has to wait for it.
+        """
+        if self._unsettled and self._writer.is_parallel:
+            self._writer.hurry()
+            await asyncio.wait(list(self._unsettled), timeout=_CATCH_UP_SECONDS)
 
     def finish_in_store(self, one: U, ended: Ended) -> asyncio.Future[Any]:
         """Store what became of a request, without the journal; done when it is there."""

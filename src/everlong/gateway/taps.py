@@ -6,7 +6,7 @@ Sees copies of the bytes and changes none. What cannot be read is no reply; the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from everlong.gateway.encodings import Unreadable, decoder, plain
@@ -16,6 +16,7 @@ from everlong.gateway.relay import is_whole
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
+    from everlong.model import Message
     from everlong.providers.base import Reply
     from everlong.providers.client import Gathering
 
@@ -72,6 +73,10 @@ class WholeTap:
         """What was said; None where the answer broke off or cannot be read."""
         return reply_of(self._dialect, b"".join(self._chunks), self._encoding)
 
+    def partial(self) -> Message | None:
+        """Return nothing: an answer in one piece is of no use before it has come to its end."""
+        return None
+
 
 class StreamTap:
     """Listens to one stream."""
@@ -114,6 +119,14 @@ class StreamTap:
 
     def reply(self) -> Reply | None:
         """What was said; None where the stream broke off or cannot be read."""
+        return self._read(lambda gathering: gathering.whole())
+
+    def partial(self) -> Message | None:
+        """Return what came of an answer that broke off; None where nothing did that can be read."""
+        found = self._read(lambda gathering: gathering.so_far())
+        return None if found is None else found.message
+
+    def _read(self, take: Callable[[Gathering], dict[str, Any] | None]) -> Reply | None:
         if not self._is_readable:
             return None
         gathering = self._dialect.gathering()
@@ -121,8 +134,11 @@ class StreamTap:
             for event in _events(b"".join(self._chunks)):
                 for _ in gathering.take(event):
                     pass
-            whole = gathering.whole()
-            return None if whole is None else self._dialect.reply(whole)
+        except _MADE_UP:
+            return None
+        try:
+            answer = take(gathering)
+            return None if answer is None else self._dialect.reply(answer)
         except _MADE_UP:
             return None
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from everlong.errors import NotStored
 from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.hints import hint_in
-from everlong.gateway.keeper import Added, Ended, first_answer
-from everlong.gateway.lines import Applied, Line, Lines, Shelf
+from everlong.gateway.keeper import Added, Ended
+from everlong.gateway.lines import Applied, Found, Line, Lines, Place, Shelf
 from everlong.gateway.raw import Broken, Read, meant, read_body, read_more
 from everlong.gateway.spool import Spool, Spooled
 from everlong.gateway.storing import Stored, Storing, Underway
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from everlong.gateway.keeper import Keeper
     from everlong.gateway.writing import Writer
     from everlong.model import Message
+    from everlong.store.stateless import Sender
     from everlong.store.tree import Branch
 
 __all__ = ["Visit", "Visits"]
@@ -85,25 +87,35 @@ class Visits(Storing[Visit, Applied | None]):
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
-    async def enter(self, body: bytes, hint: str | None = None) -> Visit:
+    async def enter(self, body: bytes, sender: Sender) -> Visit:
         """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up."""
         found = self.lines.find(body)
-        if found is None:
-            return await self._looked_up(body, hint)
+        visit = None if found is None else self._gone_on(body, sender, found)
+        return visit or await self._looked_up(body, sender, found)
+
+    def _gone_on(self, body: bytes, sender: Sender, found: Found) -> Visit | None:
+        """Go on with a conversation in memory; None where only the store can tell whether it is this one."""
         place = found.place
+        if place.branch.depth <= place.line.opened:  # other conversations may have begun with the same words
+            return None
         read = read_more(body, place.line.read, place.line.ends[place.number - 1])
-        hint = hint or hint_in(read.field("metadata"))
-        line = place.line.cut(place.number, place.branch, hint)
-        added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line))
+        hint = sender.session or hint_in(read.field("metadata"))
+        if hint != place.line.hint:
+            return None
+        line = place.line.cut(place.number, place.branch, place.mark)
+        added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line), place.mark)
+        if added.is_moving:
+            return None
         line.ends.extend(entry.end for entry in read.entries)
         line.depths.extend(at.depth for at in added.branches)
-        line.answered = line.answered or first_answer(read.entries, place.number)
         if added.messages:
-            line.branch, line.last = added.branches[-1], added.last
+            line.branch, line.last, line.mark = added.branches[-1], added.last, added.marks[-1]
         if place.number >= len(place.line.ends) - _MOVING:
             self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
-        branches = {**dict(enumerate(added.branches, place.number + 1)), place.number: place.branch}
-        self.lines.keep(body, line, branches, found)
+        ends = zip(added.branches, added.marks, strict=True)
+        places = {number: Place(line, number, at, mark) for number, (at, mark) in enumerate(ends, place.number + 1)}
+        places[place.number] = place._replace(line=line)
+        self.lines.keep(body, line, places, found)
         visit = Visit(body, read, line, hint, _New(place.branch, added))
         self._watch(visit)
         return visit
@@ -114,12 +126,14 @@ class Visits(Storing[Visit, Applied | None]):
         said = self.keeper.dialect.messages_of(meant(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
-    async def _looked_up(self, body: bytes, hint: str | None) -> Visit:
+    async def _looked_up(self, body: bytes, sender: Sender, found: Found | None) -> Visit:
         read = read_body(body, "messages")
-        named = hint or hint_in(read.field("metadata"))
-        line, places = await self._writer.submit(lambda: self.keeper.opened(read, named))
+        await self.caught_up()
+        line, places = await self._writer.submit(lambda: self.keeper.opened(read, sender))
+        if found is not None and found.place.line.session == line.session:
+            self.lines.forget(found.place.line)  # this one takes its place
         self.lines.keep(body, line, places)
-        visit = Visit(body, read, line, named)
+        visit = Visit(body, read, line, line.hint)
         self._watch(visit)
         return visit
 
@@ -135,9 +149,9 @@ class Visits(Storing[Visit, Applied | None]):
             line, added = await asyncio.to_thread(self.keeper.glanced, read)
         except Broken:
             return body
-        known = (self.lines.at(branch.head) for branch in reversed(added.branches))
+        known = (self.lines.at(mark) for mark in reversed(added.marks))
         place = next((found for found in known if found is not None), None)
-        view = None if place is None else moved_view(place.line.cut(place.number, place.branch), line)
+        view = None if place is None else moved_view(place.line.cut(place.number, place.branch, place.mark), line)
         return body if view is None else with_view(body, read, self.keeper.dialect, line, view).body
 
     # -- storing -------------------------------------------------------------------------------------------------------
@@ -163,6 +177,7 @@ class Visits(Storing[Visit, Applied | None]):
             error=ended.error,
             began=visit.began,
             cost=ended.cost,
+            sender=visit.line.sender,
         )
 
     def _work(self, visit: Visit, ended: Ended | None) -> Callable[[], Stored[Applied | None]]:
@@ -177,28 +192,24 @@ class Visits(Storing[Visit, Applied | None]):
     def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> Stored[Applied | None]:
         """In the writer's thread."""
         line, keeper, model = visit.line, self.keeper, visit.model or None
-        branch, view = line.branch, line.view
-        if new is not None and ended is not None:
-            line.session = keeper.known_session(new.at, visit.hint) if line.answered else None
-            if line.session is not None or not line.answered:
-                followed = keeper.followed(line, new.at, new.added, ended.past(line.session, model, visit.began))
-                if followed is not None:  # which is the rule
-                    line.branch, turn = followed
-                    return Stored(turn, view)
+        view = line.view
+        if new is not None and ended is not None and line.session is not None:
+            followed = keeper.followed(line, new.at, new.added, ended.past(line.session, model, visit.began))
+            if followed is not None:  # which is the rule
+                line.branch, turn = followed
+                return Stored(turn, view)
         if new is not None:
-            at = keeper.owned(new.at) if new.at.depth else new.at
-            if at is None:  # what it follows is not stored, or not yet
-                branch = keeper.opened(read_body(visit.body, "messages"), visit.hint)[0].branch
-            else:
-                branch = keeper.appended(at, new.added.messages)
-            shown = keeper.view_in_force(branch)
-            if branch.id != line.branch.id or shown != (view.view_id if view is not None else None):
+            before = line.branch.id
+            try:
+                keeper.put(line, new.added, keeper.gone_on(line, visit.read, new.at, new.added))
+            except NotStored:  # what it follows could not be stored, or not yet
+                whole, _ = keeper.opened(read_body(visit.body, "messages"), line.sender)
+                line.branch, line.mark, line.depths = whole.branch, whole.mark, whole.depths
+                line.session, line.session_branch = whole.session, whole.session_branch
+            shown = keeper.view_in_force(line.branch)
+            if line.branch.id != before or shown != (view.view_id if view is not None else None):
                 # It goes on apart from where it came from, or another replica has compacted it meanwhile.
-                line.branch = branch
-                keeper.forget_session(branch, visit.hint)
                 view = applied_view(keeper.store, keeper.dialect, line)
-        line.branch = branch
-        line.session = keeper.session(branch, model, visit.hint, is_second=line.answered > 0)
         if ended is None:
             return Stored(keeper.begun(line, model, visit.began), view)
         return Stored(keeper.recorded(line, ended.past(line.session, model, visit.began)), view)
@@ -206,7 +217,6 @@ class Visits(Storing[Visit, Applied | None]):
     def _settled(self, visit: Visit, stored: Stored[Applied | None] | None, *, is_away: bool) -> None:
         new, visit.about_to = visit.about_to, None
         if stored is None:
-            self.keeper.forget_sessions()
             if is_away:
                 visit.new = new  # its view goes on to hold
             else:

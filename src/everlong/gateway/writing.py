@@ -49,9 +49,9 @@ class _Lane:
         self.waiting += 1
         self._gathered.append(job)
         if not can_wait or len(self._gathered) >= _AT_ONCE:
-            self._hand_over()
+            self.hand_over()
         elif self._timer is None:
-            self._timer = job.future.get_loop().call_later(_GATHER_SECONDS, self._hand_over)
+            self._timer = job.future.get_loop().call_later(_GATHER_SECONDS, self.hand_over)
 
     def close(self) -> None:
         """Called in another thread than the loop's, which has ended."""
@@ -59,7 +59,8 @@ class _Lane:
         self._handed.put(None)
         self._thread.join()
 
-    def _hand_over(self) -> None:
+    def hand_over(self) -> None:
+        """Give what has gathered to the thread now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -123,6 +124,16 @@ class Writer:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._lanes[key % len(self._lanes)].add(_Job(work, future), can_wait=can_wait)
         return future
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether several threads write, so that works with different keys are done in any order."""
+        return len(self._lanes) > 1
+
+    def hurry(self) -> None:
+        """Begin at once with all that waits to share a commit."""
+        for lane in self._lanes:
+            lane.hand_over()
 
     @property
     def waiting(self) -> int:

@@ -100,7 +100,8 @@ class Keeper:
 
         Args:
             messages: all of it, with its system prompt first.
-            conversation: its name, where the framework has one; else it is known by its words alone.
+            conversation: its name, where the framework has one: it is never taken for another one, whatever it
+                says. Without a name it is known by its words.
             model: the name of the model, where it is known.
             overhead: tokens that the request carries besides, such as the schemas of tools.
             refused_window: the provider said that the request is too long: its window, 0 if it did not tell.
@@ -114,7 +115,7 @@ class Keeper:
         with line.turns.lock:  # engines are not made for two turns at once; other conversations go on
             if hasattr(engine, "overhead_tokens"):
                 engine.overhead_tokens = overhead
-            current = self._shown(line, history, start)
+            current = self._shown(line, history, start, conversation)
             size = self._size(engine, current, overhead)
             if refused_window is not None:
                 window = refused_window or int(size * _LESS)
@@ -122,8 +123,8 @@ class Keeper:
                     engine.update_model(model, window)  # it was said to be larger than it is
             if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):
                 reason = "preflight" if refused_window is None else "overflow"
-                line = self._compacted(line, history, start, current, reason)
-                current = self._shown(line, history, start)
+                line = self._compacted(line, history, start, current, reason, conversation)
+                current = self._shown(line, history, start, conversation)
                 after = self._size(engine, current, overhead)
                 floor = after * _GROWTH if after >= size or engine.should_compress(after) else 0.0
                 line = line._replace(floor=floor)
@@ -131,17 +132,26 @@ class Keeper:
             self._remember(places[-1], line)
         return Fitted(current, engine)
 
-    def _shown(self, line: _Line, history: list[Message], start: int) -> list[Message]:
+    def _shown(self, line: _Line, history: list[Message], start: int, conversation: str) -> list[Message]:
         """What stands for a history now: the view, and all that came after it."""
         if self._store is not None:
-            return self._store.context(self._store.record(history))
+            return self._store.context(self._store.record(history, conversation=conversation))
         return [*_noted(history[:start], line.note), *line.view, *history[start + line.covered :]]
 
-    def _compacted(self, line: _Line, history: list[Message], start: int, current: list[Message], reason: str) -> _Line:
+    def _compacted(
+        self,
+        line: _Line,
+        history: list[Message],
+        start: int,
+        current: list[Message],
+        reason: str,
+        conversation: str,
+    ) -> _Line:
         if self._store is not None:
             from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
 
-            self._store.compact(self._store.record(history), line.turns.engine, Occasion(reason=reason))
+            at = self._store.record(history, conversation=conversation)
+            self._store.compact(at, line.turns.engine, Occasion(reason=reason))
             return line
         shorter = repair_messages(line.turns.engine.compress(list(current)))
         if self._counter.total(shorter) >= self._counter.total(current):

@@ -23,6 +23,7 @@ from everlong.model.message import (
     leading_system_count,
 )
 from everlong.model.traces import CLEARED_RESULT, SUMMARY_STARTS
+from everlong.model.typed import title_from, typed_words
 
 __all__ = [
     "CLEARED_RESULT",
@@ -50,6 +51,8 @@ __all__ = [
     "part_text",
     "parts_of",
     "text_of",
+    "title_from",
+    "typed_words",
     "with_content",
     "with_part_appended",
 ]

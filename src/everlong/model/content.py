@@ -29,7 +29,7 @@ def parts_of(message: Message) -> list[Part]:
 
 def part_text(part: Part) -> str:
     """The words of one part; empty for images, audio and reasoning."""
-    if part.get("type", "text") not in _TEXT_TYPES:
+    if _kind(part, "text") not in _TEXT_TYPES:
         return ""
     text = part.get("text", part.get("refusal"))
     return text if isinstance(text, str) else ""
@@ -47,12 +47,17 @@ def text_of(message: Message) -> str:
 
 def is_image(part: Part) -> bool:
     """Whether a part is a picture."""
-    return part.get("type") in _IMAGE_TYPES
+    return _kind(part) in _IMAGE_TYPES
 
 
 def is_reasoning(part: Part) -> bool:
     """Whether a part holds the model's own thinking."""
-    return part.get("type") in _REASONING_TYPES
+    return _kind(part) in _REASONING_TYPES
+
+
+def _kind(part: Part, otherwise: str = "") -> str:
+    kind = part.get("type", otherwise)
+    return kind if isinstance(kind, str) else ""
 
 
 def with_content(message: Message, content: str | list[Part] | None) -> Message:

@@ -1,12 +1,14 @@
 """Identity: what makes two messages the same one, and the hash chain over a conversation.
 
-    id_0 = H("everlong/1")                          H = BLAKE2b of 16 bytes, keyed per tenant
+    id_0 = H("everlong/1" ‖ conversation)           H = BLAKE2b of 16 bytes, keyed per tenant
     id_k = H(id_(k-1) ‖ side ‖ H(block_k))          side: a = assistant, u = user or tool result
 
 Clients re-send their history with small changes: cache markers move, a string becomes a one-block list, reminders
 and thinking vanish, keys change order, messages split or merge. So identity is taken over *blocks* in a canonical form
 that leaves such things out, and sampled at message ends. System prompts are attributes of a turn, not part of the
-chain. This module knows no storage; it only derives ids.
+chain. A conversation that is known by a name has a root of its own, so that equal words of two conversations never
+join; without a name the root is that of all lists that are recognised by their words. This module knows no storage; it
+only derives ids.
 """
 
 from __future__ import annotations
@@ -61,9 +63,10 @@ class HashChain:
 
     tenant: str = "local"
 
-    def root(self) -> Node:
-        """The node before any message."""
-        return Node(self._hash(b"everlong/1"), 0)
+    def root(self, conversation: str = "") -> Node:
+        """Return the node before any message: of a named conversation, or of lists that are known by their words."""
+        name = b"\0" + conversation.encode("utf-8", "surrogatepass") if conversation else b""
+        return Node(self._hash(b"everlong/1" + name), 0)
 
     def extend(self, node: Node, message: Message) -> Node:
         """The node after one more message; the same node for a message that has no identity."""
@@ -94,6 +97,18 @@ class HashChain:
                 found.blocks.append(block)
             found.ends.append(len(found.ids))
         return found
+
+    def rechain(self, messages: Iterable[Message], trace: Trace, start: bytes) -> list[bytes]:
+        """Return the ids over the blocks of a traced list, as they follow from another node."""
+        ids: list[bytes] = []
+        begin = 0
+        for message, end in zip(messages, trace.ends, strict=True):
+            side: Side = "a" if message.get("role") == "assistant" else "u"
+            for block in trace.blocks[begin:end]:
+                start = self.step(start, side, block)
+                ids.append(start)
+            begin = end
+        return ids
 
     def step(self, chain: bytes, side: Side, block: bytes) -> bytes:
         """The id after one more block, of which only the hash is known."""

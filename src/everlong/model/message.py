@@ -52,7 +52,8 @@ def _call(entry: dict[str, Any]) -> ToolCall:
 
 def is_system(message: Message) -> bool:
     """Whether a message instructs the model (``system`` or ``developer``)."""
-    return message.get("role") in SYSTEM_ROLES
+    role = message.get("role")
+    return isinstance(role, str) and role in SYSTEM_ROLES
 
 
 def leading_system_count(messages: Sequence[Message]) -> int:

@@ -119,6 +119,12 @@ class AnthropicGathering(Gathering):
     def whole(self) -> dict[str, Any] | None:
         return self._message if self._is_complete else None
 
+    def so_far(self) -> dict[str, Any] | None:
+        for index in list(self._arguments):  # of a call that was under way, the arguments as far as they came
+            for _ in self._finish(index):
+                pass
+        return self._message if self._message.get("content") else None
+
     def _add(self, index: int, delta: Mapping[str, Any]) -> Iterator[Event]:
         block = self._message["content"][index]
         kind = delta.get("type")

@@ -38,6 +38,10 @@ class Gathering(ABC):
     def whole(self) -> dict[str, Any] | None:
         """The answer; None where the stream ended before it did."""
 
+    def so_far(self) -> dict[str, Any] | None:
+        """Return what has come of an answer that is not complete; None where nothing has that could be read."""
+        return None
+
 
 class ClientProvider(ABC):
     """One model behind an official client."""

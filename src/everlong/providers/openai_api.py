@@ -132,6 +132,13 @@ class OpenAIGathering(Gathering):
         choice = {"index": 0, "message": self._whole_message(), "finish_reason": self._finish}
         return {**self._frame, "choices": [choice], "usage": self._usage}
 
+    def so_far(self) -> dict[str, Any] | None:
+        message = self._whole_message()
+        if not any(value for name, value in message.items() if name != "role"):
+            return None
+        choice = {"index": 0, "message": message, "finish_reason": self._finish or "length"}
+        return {**self._frame, "choices": [choice], "usage": self._usage}
+
     def _whole_message(self) -> Message:
         calls = [self._calls[index] for index in sorted(self._calls)]
         return {**self._message, "tool_calls": calls} if calls else {**self._message}

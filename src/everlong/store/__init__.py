@@ -4,6 +4,7 @@ Loaded only where it is used: neither ``import everlong`` nor a compaction opens
 """
 
 from everlong.store.compact import Compacted
+from everlong.store.conversations import Conversation
 from everlong.store.history import Compaction, Occasion
 from everlong.store.opening import open_store
 from everlong.store.session import Session
@@ -11,4 +12,4 @@ from everlong.store.store import Store
 from everlong.store.tree import Branch
 from everlong.store.turns import Turn
 
-__all__ = ["Branch", "Compacted", "Compaction", "Occasion", "Session", "Store", "Turn", "open_store"]
+__all__ = ["Branch", "Compacted", "Compaction", "Conversation", "Occasion", "Session", "Store", "Turn", "open_store"]

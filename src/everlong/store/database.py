@@ -6,6 +6,7 @@ table but the one that holds the schema's version.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -20,9 +21,11 @@ from sqlalchemy.exc import DBAPIError, InterfaceError
 from everlong.errors import SchemaMismatch, StoreError
 from everlong.store.batches import Batch
 from everlong.store.schema import metadata
-from everlong.store.versions import HEAD, VERSION_TABLE, is_known, upgrade
+from everlong.store.versions import CONVERSATIONS, HEAD, VERSION_TABLE, is_known, upgrade
 
 T = TypeVar("T")
+
+_log = logging.getLogger("everlong.store")
 
 ATTEMPTS = 40
 """How often a transaction that lost against another is tried again before that counts as an error."""
@@ -47,6 +50,10 @@ class Backend(Protocol):
         """Take the lock under which the schema is made or brought up to date."""
         ...
 
+    def keep_copy(self, engine: Engine, label: str) -> str | None:
+        """Copy the database before its schema changes; where the copy is, None where none can be made from here."""
+        ...
+
     def is_empty(self, connection: Connection) -> bool:
         """Whether nothing that could be ours or in our way is there yet."""
         ...
@@ -68,6 +75,10 @@ class Backend(Protocol):
 
         What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
         """
+        ...
+
+    def lock_name(self, connection: Connection, name: bytes) -> None:
+        """Keep others who lock the same name waiting until the transaction ends."""
         ...
 
     def now(self, connection: Connection) -> float:
@@ -186,12 +197,25 @@ class Database:
                 )
             create_all(connection)
         elif is_known(version):
-            upgrade(connection)
+            self._upgrade(connection, version)
         else:
             raise SchemaMismatch(
                 f"{self.backend.where} was written by a newer version of Everlong (its schema is {version!r}, "
                 f"this version knows up to {HEAD!r}); update Everlong to open it"
             )
+
+    def _upgrade(self, connection: Connection, version: str) -> None:
+        """Bring an older database up to date, all in the transaction that is under way: as a whole or not at all."""
+        from everlong.store.separation import has_words, separate  # noqa: PLC0415 - seldom, and it needs the store
+
+        is_joined = version < CONVERSATIONS and has_words(connection)
+        if is_joined:
+            copy = self.backend.keep_copy(self.engine, f"before-{CONVERSATIONS}")
+            kept = f"a copy from before is {copy}" if copy else "its own tools make a copy, such as pg_dump"
+            _log.warning("%s is brought up to date; %s", self.backend.where, kept)
+        upgrade(connection)
+        if is_joined:
+            separate(self, connection)
 
 
 def pause(attempt: int) -> None:

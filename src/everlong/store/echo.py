@@ -18,15 +18,16 @@ def is_echo(chain: HashChain, reply: Message, said: Message) -> bool:
     ours, theirs = chain.trace([reply]).ids, chain.trace([said]).ids
     if ours and theirs and ours[0] == theirs[0]:  # the rest may have been split off, merged or dropped
         return True
-    calls = _call_ids(reply)
-    if calls and not calls.isdisjoint(_call_ids(said)):
+    calls = call_ids(reply)
+    if calls and not calls.isdisjoint(call_ids(said)):
         return True
     words, other = _words(reply), _words(said)
     shorter, longer = sorted((words, other), key=len)
     return bool(shorter) and (shorter == longer or (len(shorter) >= TELLING and longer.startswith(shorter)))
 
 
-def _call_ids(message: Message) -> set[str]:
+def call_ids(message: Message) -> set[str]:
+    """Return the ids of the calls that a message makes, in either wire format."""
     found = {call.id for call in calls_of(message)}
     found |= {str(part.get("id") or "") for part in parts_of(message) if part.get("type") == "tool_use"}
     return found - {""}

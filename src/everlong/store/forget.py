@@ -1,8 +1,9 @@
 """Forgetting: the words of a message go for good, the tree stays whole.
 
 The content becomes a tombstone wherever the same message was said, its blocks are remembered by hash so that they are
-not stored again, and every view that was made with it in sight becomes void along with its summaries. Node rows stay,
-so the chain still verifies and conversations are still recognised. Nothing here can be undone.
+not stored again, and every view that was made with it in sight becomes void along with its summaries. What a client had
+added to the message goes with it. Node rows stay, with the ids by which clients find them, so the chain still verifies
+and conversations are still recognised. Nothing here can be undone.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from everlong.errors import NotStored
+from everlong.model import text_of
 from everlong.store.alike import contents_with
 from everlong.store.content import digest_of, value_of
 from everlong.store.forgotten import stub_of
 from everlong.store.kin import sessions_along, stretch_of
-from everlong.store.maintenance import out_of_search
+from everlong.store.maintenance import drop_additions, out_of_search
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import annex, branch, content, node, pin, turn, view, view_item
 from everlong.store.schema import session as sessions
+from everlong.store.shown_path import shown_paths
 from everlong.store.tree import inherited_view
 
 if TYPE_CHECKING:
@@ -41,15 +44,62 @@ class Forgotten(NamedTuple):
 def forget(store: Store, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
     """Forget messages by their ids, and the same words wherever else they stand; and what a model said of them.
 
-    Where they are those of a session, messages that another session shows too (of a fork) stay, and words that others
-    use too (a bare "yes") stay with those.
+    Where they are those of a session, messages that another conversation shows too (of a fork) stay, and words that
+    others use too (a bare "yes") stay with those.
     """
 
     def work(connection: Connection) -> Forgotten:
         chosen = [_node_row(store, connection, ident) for ident in nodes]
-        return _Forgetting(store, connection).run(chosen, session)
+        mine = [] if session is None else _parts_with(store, connection, session)
+        return _Forgetting(store, connection).run(chosen, mine)
 
     return store.database.write(work)
+
+
+def forget_conversation(store: Store, ident: str) -> Forgotten:
+    """Forget all that was said in the conversation that a session is part of, as far as no other one shows it.
+
+    That is what it shows, what was taken back, and replies that broke off. Words that others use too stay with those.
+    """
+
+    def work(connection: Connection) -> Forgotten:
+        mine = _parts_with(store, connection, ident)
+        return _Forgetting(store, connection).run(_said_in(store, connection, mine), mine)
+
+    return store.database.write(work)
+
+
+def _parts_with(store: Store, connection: Connection, ident: str) -> list[Row[Any]]:
+    """All parts of the conversation that a session is part of."""
+    own = select(sessions).where(sessions.c.tenant == store.tenant)
+    name = connection.execute(
+        own.with_only_columns(sessions.c.conversation).where(
+            or_(sessions.c.id == ident, sessions.c.conversation == ident)
+        )
+    ).scalar()
+    if name is None:
+        raise NotStored(f"there is no session {ident!r}; `everlong sessions list` shows all")
+    query = own.where(sessions.c.conversation == name).order_by(sessions.c.started, sessions.c.id)
+    return list(connection.execute(query).all())
+
+
+def _said_in(store: Store, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
+    """The messages of a conversation, with those that it does not show."""
+    name, low = parts[0].conversation, min(part.from_depth for part in parts)
+    stretches = list(shown_paths(connection, store.tenant, {name: list(parts)})[name].stretches())
+    stretches += [part for one in parts if one.branch is not None for part in stretch_of(connection, one)]
+    mine = turn.c.session.in_([part.id for part in parts])
+    asked = select(turn.c.branch, func.max(turn.c.depth).label("depth")).where(mine).group_by(turn.c.branch)
+    for row in connection.execute(asked).all():
+        for part in segments_to(connection, row.branch, row.depth):
+            stretches.append(part._replace(low=max(part.low, low)))
+    found: dict[int, Row[Any]] = {}
+    for part in set(stretches):
+        query = select(node).where(node.c.branch == part.branch, node.c.depth > part.low, node.c.depth <= part.high)
+        found.update({row.seq: row for row in connection.execute(query)})
+    answers = select(node).join(turn, turn.c.echo_node == node.c.id).where(mine)
+    found.update({row.seq: row for row in connection.execute(answers)})
+    return [found[seq] for seq in sorted(found)]
 
 
 def _node_row(store: Store, connection: Connection, ident: bytes) -> Row[Any]:
@@ -66,13 +116,14 @@ class _Forgetting:
         self.store = store
         self.connection = connection
 
-    def run(self, chosen: Sequence[Row[Any]], session: str | None) -> Forgotten:
-        spare_shared = session is not None
+    def run(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> Forgotten:
+        """Forget messages; where they are those of a conversation, whose parts are given, spare others' words."""
+        spare_shared = bool(mine)
         asked = len(chosen)
-        if session is not None:
-            shown = self._shown_by_others(session)
+        if mine:
+            shown = self._shown_by_others(mine)
             chosen = [row for row in chosen if not any(_is_in(row, part) for part in shown)]
-        replies = self._replies(chosen, session)
+        replies = self._replies(chosen, mine)
         digests = {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
         numbers = {row.seq for row in chosen}
         shared = self._shared(digests, numbers, {row.id for row in replies}) if spare_shared else set()
@@ -83,6 +134,7 @@ class _Forgetting:
         for part in _parts(sorted(whole)):
             found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.store.tenant)
             rows.update({row.seq: row for row in self.connection.execute(found)})
+        beside = self._additions(list(rows.values()), spare_shared=spare_shared)
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
         items = self._literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
@@ -92,19 +144,56 @@ class _Forgetting:
                 self._part_from_content(row)
         for part in _parts([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
-        self._entomb(whole, remember=True)
+        self._entomb(whole | beside, remember=True)
         self._void(views, items)
         for part in _parts(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.store.tenant, list(part))
+        drop_additions(self.store, self.connection)
         return Forgotten(len(rows), len(views), asked - len(chosen))
 
-    def _shown_by_others(self, session: str) -> list[Segment]:
-        """The stretches of branches that other sessions of the same tree show."""
-        mine = self.connection.execute(select(sessions).where(sessions.c.id == session)).one()
-        first = stretch_of(self.connection, mine)[:1] if mine.branch is not None else []
-        others = sessions_along(self.connection, self.store.tenant, first) if first else []
-        return [part for one in others if one.id != session for part in stretch_of(self.connection, one)]
+    def _shown_by_others(self, mine: Sequence[Row[Any]]) -> list[Segment]:
+        """The stretches of branches that other conversations of the same tree show."""
+        own = {part.id for part in mine}
+        first = {part for one in mine if one.branch is not None for part in stretch_of(self.connection, one)[:1]}
+        others = {
+            one.id: one
+            for part in first
+            for one in sessions_along(self.connection, self.store.tenant, [part])
+            if one.id not in own and one.branch is not None
+        }
+        return [part for one in others.values() for part in stretch_of(self.connection, one)]
+
+    def _additions(self, rows: Sequence[Row[Any]], *, spare_shared: bool) -> set[bytes]:
+        """Messages as their clients sent them first, with what they took off later; they stand beside the stored ones.
+
+        Of whole messages that only moved along with one, those go that nobody else's stands beside.
+        """
+        places = {(row.branch, row.depth): row for row in rows}
+        held = select(annex.c.branch, annex.c.depth, annex.c.digest, branch.c.parent, branch.c.fork_depth).join(
+            branch, branch.c.id == annex.c.branch
+        )
+        query = held.where(annex.c.tenant == self.store.tenant, annex.c.kind == "addition")
+        here: dict[bytes, Row[Any]] = {}
+        elsewhere: set[bytes] = set()
+        for row in self.connection.execute(query):
+            # What follows the last message before a fork is noted on the fork as well.
+            number = row.parent if row.depth == row.fork_depth and row.parent is not None else row.branch
+            found = places.get((number, row.depth))
+            if found is None:
+                elsewhere.add(bytes(row.digest))
+            else:
+                here[bytes(row.digest)] = found
+        if spare_shared:
+            return here.keys() - elsewhere
+        texts = self.store.reader.values(
+            self.connection, [*here, *(bytes(row.digest) for row in here.values())] if here else []
+        )
+        return {
+            digest
+            for digest, row in here.items()
+            if digest not in elsewhere or text_of(texts[bytes(row.digest)]).strip() in text_of(texts[digest])
+        }
 
     def _shared(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
         """Contents that other messages, or the replies of other turns, hold too."""
@@ -121,14 +210,14 @@ class _Forgetting:
         messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
         return contents_with(self.store, self.connection, messages)
 
-    def _replies(self, chosen: Sequence[Row[Any]], session: str | None) -> list[Any]:
-        """The replies that became these messages, and all that a session got, sent back or not."""
+    def _replies(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
+        """The replies that became these messages, and all that a conversation got."""
         asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.store.tenant, turn.c.reply.is_not(None))
         rows: list[Any] = []
         for part in _parts([bytes(row.id) for row in chosen]):
             rows += self.connection.execute(asked.where(turn.c.echo_node.in_(part))).all()
-        if session is not None:
-            rows += self.connection.execute(asked.where(turn.c.session == session)).all()
+        for part in _parts([one.id for one in mine]):
+            rows += self.connection.execute(asked.where(turn.c.session.in_(part))).all()
         return rows
 
     def _live(self, digests: Iterable[bytes]) -> Iterator[Row[Any]]:

@@ -115,7 +115,7 @@ def history(store: Store, *, session: str | None = None, branch: int | None = No
     if branch is not None:
         query = query.where(compaction.c.branch == branch)
     with store.database.read() as connection:
-        return [_compaction(row) for row in connection.execute(query)]
+        return [compaction_of(row) for row in connection.execute(query)]
 
 
 def repeated_views(store: Store) -> dict[int, int]:
@@ -125,7 +125,8 @@ def repeated_views(store: Store) -> dict[int, int]:
         return {row.id: row.origin for row in connection.execute(query)}
 
 
-def _compaction(row: Row[Any]) -> Compaction:
+def compaction_of(row: Row[Any]) -> Compaction:
+    """Return a row of the history as a value."""
     values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
     values["at"] = values.pop("ts")
     values.pop("tenant")

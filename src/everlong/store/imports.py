@@ -1,9 +1,10 @@
 """Taking over conversations from elsewhere: each is recorded and becomes a session, once, however often it comes.
 
 A conversation is known again by the id that its file gives it, or by its first words, and by its place in the tree: one
-that has grown since extends its session, one that went another way becomes a session of its own. Every step is a whole
-one, so an import that was interrupted goes on when it is run again, and several may run at once. Reading files is
-`everlong.wire`'s business.
+that has grown since extends its session, one that went another way becomes a conversation of its own. What was exported
+from a store keeps its id and, where it had a root of its own, has one again: its words are then never taken for another
+conversation's. Its replies that broke off stand beside it again. Every step is a whole one, so an import that was
+interrupted goes on when it is run again, and several may run at once. Reading files is `everlong.wire`'s business.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -19,16 +20,17 @@ from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import StoreBusy, StoreError
-from everlong.model import Message, leading_system_count, text_of
+from everlong.model import Message, checked_messages, leading_system_count, text_of
 from everlong.store.content import Blob
 from everlong.store.database import ATTEMPTS, pause
 from everlong.store.kin import sessions_along, stretch_of
-from everlong.store.naming import clean_title, new_session_id, next_title
+from everlong.store.naming import clean_title, new_session_id
+from everlong.store.past_turns import End, Past
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.session import TOTALS
 from everlong.store.sessions import prompt_blob, write_prompt
-from everlong.store.transcripts.write import KIND
+from everlong.store.transcripts.write import ERROR, KIND, PART_KIND, STATUS
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORE
 _SESSION_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
 _TIME_FIELDS = ("timestamp", "created_at", "time", "ts")
 _MILLISECONDS = 1e11
+_SYSTEM = frozenset({"system", "developer"})
 
 
 class Imported(NamedTuple):
@@ -71,29 +74,64 @@ class Importer:
     def add(self, conversation: Conversation, origin: Origin) -> Imported:
         """Record a conversation and see that it has its session."""
         body = conversation.body or {}
-        is_own = body.get("kind") == KIND and _SESSION_ID.fullmatch(conversation.id or "") is not None
-        if is_own and self._is_original(str(conversation.id)):
-            return Imported("known", conversation.id)
-        messages = conversation.messages
-        lead = leading_system_count(messages)
-        blocks = self._store.chain.trace(messages[lead:]).ids
-        if not blocks:
+        is_own = body.get("kind") in {KIND, PART_KIND} and _SESSION_ID.fullmatch(conversation.id or "") is not None
+        root = ""
+        if is_own:
+            before = self._known_as(str(conversation.id))
+            if before is not None and _key_of(before) != f"session:{conversation.id}":
+                return Imported("known", conversation.id)  # it is here itself, and not because it was imported
+            is_named = body.get("own_root") is True if before is None else self._has_root(before)
+            root = str(conversation.id) if is_named else ""
+            conversation = replace(conversation, messages=checked_messages(body["messages"]))
+        times = times_of(conversation, origin.written)
+        said, broken = _sorted_out(conversation.messages, times) if is_own else (list(conversation.messages), [])
+        when = [time for place, time in enumerate(times) if place not in {one.place for one in broken}]
+        lead = leading_system_count(said)
+        trace = self._store.chain.trace(said[lead:])
+        if not trace.ids:
             return Imported("empty", None)
         kind = CLAUDE_CODE if origin.kind == CLAUDE_CODE else "session"
-        key = f"{kind}:{conversation.id}" if conversation.id else f"words:{blocks[0].hex()}"
-        times = times_of(conversation, origin.written)
-        at = self._store.record(messages, tools=conversation.tools or None, times=times, ext_id=_text(conversation.id))
+        key = f"{kind}:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
+        name, tools = _text(conversation.id), conversation.tools or None
+        at = self._store.record(said, tools=tools, times=when, ext_id=name, conversation=root)
         facts = _facts(conversation, origin, key, times, is_own=is_own)
-        prompt = "\n\n".join(filter(None, map(text_of, messages[:lead])))
+        first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
+        facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)
+        prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
         wanted = str(conversation.id) if is_own else None
-        return self._settled(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
+        done = self._settled(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
+        if done.session is not None and done.outcome in {"new", "grown"}:
+            places = [(one, trace.ends[one.after - lead]) for one in broken if one.after >= lead]
+            self._add_broken(at, done.session, places, facts["active"])
+        return done
 
-    def _is_original(self, ident: str) -> bool:
-        """Whether the session is here itself, and not because an export of it was imported."""
-        mine = (session.c.id == ident, session.c.tenant == self._store.tenant)
+    def _add_broken(self, at: Branch, ident: str, broken: Sequence[tuple[_Broken, int]], active: float) -> None:
+        """Put replies that broke off beside the conversation again, unless they are there."""
+        known = {(turn.node, turn.status) for turn in self._store.turns.of_session(ident) if turn.status != "done"}
+        added = 0
+        for one, depth in broken:
+            place = self._store.branch(at.id, depth)
+            if (place.head, one.status) in known:
+                continue
+            past = Past(one.message, session=ident, status=one.status, error=one.error, began=one.time)
+            self._store.turns.whole(place, past)
+            added += 1
+        if added:  # what they used was counted where they were asked
+            values = {"api_calls": session.c.api_calls - added, "active": active}
+            statement = update(session).where(session.c.id == ident).values(values)
+            self._store.database.write(lambda connection: connection.execute(statement).rowcount)
+
+    def _known_as(self, ident: str) -> Row[Any] | None:
+        """Return the session that has an id, or a part of the conversation that has it."""
+        mine = select(session).where(session.c.tenant == self._store.tenant)
         with self._store.database.read() as connection:
-            row = connection.execute(select(session.c.origin).where(*mine)).first()
-        return row is not None and _key_of(row) != f"session:{ident}"
+            row = connection.execute(mine.where(session.c.id == ident)).first()
+            return row or connection.execute(mine.where(session.c.conversation == ident).limit(1)).first()
+
+    def _has_root(self, row: Row[Any]) -> bool:
+        """Return whether an imported conversation has a root of its own; older imports have not."""
+        with self._store.database.read() as connection:
+            return connection.execute(select(branch.c.root).where(branch.c.id == row.branch)).scalar() is not None
 
     def _settled(
         self, at: Branch, key: str, facts: dict[str, Any], prompt: Blob | None, wanted: str | None
@@ -103,7 +141,7 @@ class Importer:
             if found is None:
                 return Imported("new", self._insert(connection, at, facts, prompt, wanted))
             if found.outcome == "grown":
-                grown = {"branch": at.id, "to_depth": at.depth, "ended": facts["ended"]}
+                grown = {"branch": at.id, "to_depth": at.depth, "ended": facts["ended"], "active": facts["active"]}
                 connection.execute(update(session).where(session.c.id == found.session).values(grown))
             return found
 
@@ -111,7 +149,7 @@ class Importer:
             try:
                 return self._store.database.write(work)
             except StoreError as error:
-                # Another process took the same title or id at the same moment.
+                # Another process took the same id at the same moment.
                 if not isinstance(error.__cause__, IntegrityError):
                     raise
                 pause(attempt)
@@ -137,12 +175,10 @@ class Importer:
         tenant = self._store.tenant
         write_prompt(self._store, connection, prompt)
         values = {**facts, "system_prompt": None if prompt is None else prompt.digest}
-        if values["title"] is not None and _is_taken(connection, tenant, values["title"]):
-            values["title"] = next_title(connection, tenant, values["title"])
         ident = wanted
         while ident is None or connection.execute(select(session.c.id).where(session.c.id == ident)).first():
             ident = new_session_id(values["started"])
-        row = {**values, **dict.fromkeys(TOTALS, 0), "cost": 0.0, "parent": None}
+        row = {**values, **dict.fromkeys(TOTALS, 0), "cost": 0.0, "parent": None, "conversation": ident}
         place = {"branch": at.id, "from_depth": 0, "to_depth": at.depth}
         connection.execute(session.insert().values(id=ident, tenant=tenant, **place, **row))
         return ident
@@ -154,9 +190,30 @@ def _key_of(row: Row[Any]) -> str | None:
     return key if isinstance(key, str) else None
 
 
-def _is_taken(connection: Connection, tenant: str, title: str) -> bool:
-    query = select(session.c.id).where(session.c.tenant == tenant, session.c.title == title)
-    return connection.execute(query).first() is not None
+class _Broken(NamedTuple):
+    """A reply of an export that broke off: its place in the file, and after which of the whole messages it stands."""
+
+    place: int
+    after: int
+    message: Message
+    status: End
+    error: str | None
+    time: float
+
+
+def _sorted_out(messages: Sequence[Message], times: Sequence[float]) -> tuple[list[Message], list[_Broken]]:
+    """Return the whole messages of an export, and those that broke off."""
+    said: list[Message] = []
+    broken: list[_Broken] = []
+    for place, (message, time) in enumerate(zip(messages, times, strict=True)):
+        plain = {name: value for name, value in message.items() if name not in {STATUS, ERROR}}
+        status, error = message.get(STATUS), message.get(ERROR)
+        if status in {"cancelled", "failed"} and any(one.get("role") not in _SYSTEM for one in said):
+            why = error if isinstance(error, str) else None
+            broken.append(_Broken(place, len(said) - 1, plain, status, why, time))
+        else:
+            said.append(plain if STATUS in message else message)
+    return said, broken
 
 
 def _facts(
@@ -174,7 +231,15 @@ def _facts(
     if conversation.id and not is_own:
         about["id"] = conversation.id
     started, ended = _number(kept.get("started")), _number(kept.get("ended"))
+    active = _number(kept.get("active"))
+    kind = kept.get("type") if kept.get("type") in {"side", "agent"} else "main"
     return {
+        "kind": kind,
+        "client": _text(kept.get("client")),
+        "client_session": _text(kept.get("client_session")),
+        "folder": _text(kept.get("folder")),
+        "works_for": _text(kept.get("works_for")),
+        "active": max(times) if active is None else active,
         "title": clean_title(title if isinstance(title, str) else None),
         "platform": platform,
         "source": origin.source or _text(kept.get("source")) or platform or "import",

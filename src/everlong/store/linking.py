@@ -1,6 +1,8 @@
 """Linking a turn's reply with the message that repeats it: the one that follows its request on the way to a place.
 
-Runs inside of transactions that others open. Whether a message repeats a reply is decided in `everlong.store.echo`.
+A whole reply is linked when it is stored; this is for those that broke off and came back all the same, and for turns
+of older stores. Runs inside of transactions that others open. Whether a message repeats a reply is decided in
+`everlong.store.echo`.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ class Linker:
         self._run = store.database.backend.run
         sql = store.database.sql
         self._newest = sql(
-            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node FROM turn"  # noqa: S608 - ours
+            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node, status FROM turn"  # noqa: S608
             f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
-            " WHERE reply IS NOT NULL AND echo_node IS NULL ORDER BY id DESC LIMIT ?"
+            " WHERE reply IS NOT NULL AND (echo_node IS NULL OR status <> 'done') ORDER BY id DESC LIMIT ?"
         )
         self._upwards = sql(UPWARDS)
         self._here = sql(
             "SELECT id, reply FROM turn WHERE branch = ? AND depth = ? AND node = ? AND reply IS NOT NULL"
-            " AND echo_node IS NULL"
+            " AND (echo_node IS NULL OR status <> 'done')"
         )
         self._digest = sql("SELECT digest FROM node WHERE id = ?")
         self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
@@ -100,8 +102,8 @@ class Linker:
         if found is None:
             return None
         ident, parent, digest = bytes(found[0]), found[1], bytes(found[2])
-        before = bytes(parent) if parent is not None else self._store.chain.root().id
-        if before != turn.node:  # the turn was on a stretch that this path does not take
+        is_after = turn.depth == 0 if parent is None else bytes(parent) == turn.node
+        if not is_after:  # the turn was on a stretch that this path does not take
             return None
         return ident if self._repeats(connection, digest, turn.reply) else None
 

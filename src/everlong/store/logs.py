@@ -1,4 +1,4 @@
-"""The JSON log of a session: one readable file with its facts, its messages and its compactions."""
+"""The JSON log of a conversation, or of a part: one readable file with its facts, messages and compactions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.config.atomic import write_whole
+from everlong.store.conversations import Conversation, Line
+from everlong.store.transcripts.write import exported
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
+
+
+def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
+    """Return what the log of a whole conversation says."""
+    lines = [line for line in store.conversations.entries(found.id) if isinstance(line, Line)]
+    return {
+        "session_id": found.id,
+        **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
+        "system_prompt": store.conversations.system_prompt(found.id),
+        "messages": [{**exported(line), "timestamp": line.entry.ts} for line in lines],
+        "compactions": [asdict(one) for one in store.conversations.compactions(found.id)],
+    }
 
 
 def session_log(store: Store, ident: str) -> dict[str, Any]:

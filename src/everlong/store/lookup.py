@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import string
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored
-from everlong.store.schema import node
+from everlong.store.schema import alias, node
+from everlong.store.shown_path import Place, locate
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -18,7 +20,7 @@ SHORTEST = 8
 
 
 class Found(NamedTuple):
-    """A stored message: its id, who said it, when, in which session and at which turn of it."""
+    """A stored message: its id, who said it, when, in which conversation and at which turn of it."""
 
     node: bytes
     role: str
@@ -33,23 +35,34 @@ def find_message(store: Store, ident: str) -> Found:
     if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set(string.hexdigits):
         raise NotStored(f"{ident!r} is no id of a message; one has {SHORTEST} to 32 hexadecimal digits")
     low, high = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
-    query = select(node.c.id, node.c.role, node.c.ts, node.c.branch, node.c.depth).where(
-        node.c.tenant == store.tenant, node.c.id.between(low, high)
-    )
     with store.database.read() as connection:
-        rows = connection.execute(query.limit(2)).all()
+        rows = _matching(connection, store.tenant, low, high)
         if not rows:
             raise NotStored(f"there is no message with the id {ident!r} in {store.database.backend.where}")
         if len(rows) > 1:
             raise NotStored(f"several messages have an id that begins with {ident!r}; give more of it")
         row = rows[0]
-        sessions = store.searcher.corpus.sessions(connection, store.tenant, [row.branch])
-    session = None
-    for one in sessions:
-        if one.from_depth < row.depth and (one.to_depth is None or row.depth <= one.to_depth):
-            session = one
-    turn = row.depth - (session.from_depth if session else 0)
-    return Found(bytes(row.id), row.role, row.ts, session.id if session else None, turn)
+        place = Place(row.branch, row.depth, bytes(row.id))
+        where = locate(connection, store.tenant, [place]).get(place)
+    session, turn = (None, row.depth) if where is None else (where.conversation, where.turn)
+    return Found(bytes(row.id), row.role, row.ts, session, turn)
+
+
+def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> Sequence[Row[Any]]:
+    """Return the messages with an id between two; where there is none, those that are known by such a one as well."""
+    mine = select(node).where(node.c.tenant == tenant).order_by(node.c.seq)
+    rows = connection.execute(mine.where(node.c.id.between(low, high)).limit(2)).all()
+    if rows:
+        return rows
+    # Ids under which messages were known before their conversation got a root of its own.
+    marked = connection.execute(mine.where(node.c.mark.between(low, high))).all()
+    others = [(bytes(row.mark), row) for row in marked]
+    aliases = connection.execute(select(alias).where(alias.c.tenant == tenant, alias.c.id.between(low, high))).all()
+    for one in aliases:
+        others += [(bytes(one.id), row) for row in connection.execute(mine.where(node.c.id == one.node))]
+    others.sort(key=lambda other: other[1].seq)
+    first = dict(reversed(others))
+    return list(first.values())
 
 
 def latest_request(store: Store, session: str) -> bytes | None:

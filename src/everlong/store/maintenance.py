@@ -6,18 +6,20 @@ is younger than a day unless told. Retention is off until it is asked for. This 
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, text, union_all, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, text, union, union_all, update
 
 from everlong.errors import StoreError, StoreUnavailable
 from everlong.store import leases
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
+    addition,
+    alias,
     annex,
     branch,
     compaction,
@@ -33,8 +35,10 @@ from everlong.store.schema import (
     view,
     view_item,
 )
+from everlong.store.sqlite import copy_file
 
 if TYPE_CHECKING:
+    from everlong.store.session import Session
     from everlong.store.store import Store
 
 DAY = 86_400.0
@@ -74,12 +78,20 @@ def collect_garbage(store: Store, min_age: float = DAY) -> Collected:
 
 
 def _needed_depths(store: Store, connection: Connection, before: float) -> dict[int, int]:
-    """How deep each branch is needed by sessions, by young branches, and by the forks of those."""
+    """How deep each branch is needed by sessions, by their turns, by young branches, and by the forks of those."""
     held = select(branch.c.id, branch.c.head_depth).where(branch.c.tenant == store.tenant)
     with_session = held.where(branch.c.id.in_(select(session.c.branch).where(session.c.tenant == store.tenant)))
+    # What was asked and answered in a session stays with it: also what was taken back, and replies that broke off.
+    of_session = turn.c.tenant == store.tenant, turn.c.session.is_not(None)
+    asked = select(turn.c.branch, func.max(turn.c.depth)).where(*of_session).group_by(turn.c.branch)
+    said = select(node.c.branch, func.max(node.c.depth)).join(turn, turn.c.echo_node == node.c.id).where(*of_session)
+    young = held.where(branch.c.ts >= before)
+    tops: dict[int, int] = {}
+    for number, depth in connection.execute(union_all(with_session, young, asked, said.group_by(node.c.branch))):
+        tops[number] = max(depth, tops.get(number, 0))
     needed: dict[int, int] = {}
-    for row in connection.execute(union_all(with_session, held.where(branch.c.ts >= before))).all():
-        for part in segments_to(connection, row.id, row.head_depth):
+    for number, depth in tops.items():
+        for part in segments_to(connection, number, depth):
             needed[part.branch] = max(part.high, needed.get(part.branch, 0))
     _need_origins(store, connection, needed)
     return needed
@@ -107,7 +119,7 @@ def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> in
     gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
     items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
     out_of_search(store, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
-    for table in (pin, output):
+    for table in (pin, output, alias):
         connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
     connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
     shown = select(branch.c.id, branch.c.view_id).where(branch.c.view_id.in_(gone_views))
@@ -140,7 +152,42 @@ def _after_cuts(store: Store, connection: Connection) -> None:
     """Let go of what pointed at removed messages, and leave no trace of them in the index."""
     gone = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
     connection.execute(update(turn).where(turn.c.tenant == store.tenant, *gone).values(echo_node=None))
+    drop_additions(store, connection)
     purge_search(store, connection)
+
+
+def drop_additions(store: Store, connection: Connection) -> None:
+    """Take out what clients are known to add to their messages where no stored message has it any more."""
+    query = select(addition.c.digest, addition.c.text).where(
+        addition.c.tenant == store.tenant, addition.c.text.is_not(None)
+    )
+    left = {bytes(row.digest): str(row.text).strip() for row in connection.execute(query)}
+    if not left:
+        return
+    # It was learnt from a message that has a second name since, or stands in one that is kept as it was sent.
+    learnt = select(node.c.digest).join(alias, alias.c.node == node.c.id).where(node.c.tenant == store.tenant)
+    kept = select(annex.c.digest).where(annex.c.tenant == store.tenant, annex.c.kind == "addition")
+    digests = [bytes(digest) for digest in connection.execute(union(learnt, kept)).scalars()]
+    for start in range(0, len(digests), 500):
+        for message in store.reader.values(connection, digests[start : start + 500]).values():
+            words = "\n".join(map(str, _texts(message)))
+            left = {digest: text for digest, text in left.items() if text not in words}
+            if not left:
+                return
+    for digest in left:
+        connection.execute(delete(addition).where(addition.c.tenant == store.tenant, addition.c.digest == digest))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a message."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
 
 
 def _unused_contents(store: Store, connection: Connection) -> int:
@@ -152,6 +199,7 @@ def _unused_contents(store: Store, connection: Connection) -> int:
         select(branch.c.preamble).where(branch.c.preamble.is_not(None)),
         select(view.c.preamble).where(view.c.preamble.is_not(None)),
         select(session.c.system_prompt).where(session.c.system_prompt.is_not(None)),
+        select(session.c.preamble).where(session.c.preamble.is_not(None)),
         select(turn.c.preamble).where(turn.c.preamble.is_not(None)),
         select(turn.c.reply).where(turn.c.reply.is_not(None)),
     )
@@ -177,24 +225,40 @@ def purge_search(store: Store, connection: Connection) -> None:
 
 
 def retain(store: Store, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:
-    """Delete sessions that ended long ago, then the oldest ones until the store is small enough; their ids."""
+    """Delete conversations that ended long ago, then the oldest ones until the store is small enough.
+
+    Returns:
+        The ids of the sessions that went, which are the parts of those conversations.
+    """
     gone: list[str] = []
     if days is not None:
         limit = time.time() - days * DAY
-        for one in store.sessions.newest(before=limit):
-            if one.ended is not None and one.ended < limit:
-                store.sessions.delete(one.id)
-                gone.append(one.id)
+        for parts in _ended(store):
+            if all(one.ended is not None and one.ended < limit for one in parts):
+                gone += _deleted(store, parts)
         if gone:
             vacuum(store)
     if max_bytes is not None:
-        ended = [one for one in reversed(store.sessions.newest()) if one.ended is not None]
+        ended = _ended(store)
         while ended and size_of(store) > max_bytes:
-            oldest = ended.pop(0)
-            store.sessions.delete(oldest.id)
-            gone.append(oldest.id)
+            gone += _deleted(store, ended.pop(0))
             vacuum(store)
     return gone
+
+
+def _ended(store: Store) -> list[list[Session]]:
+    """The parts of each conversation that has ended, the oldest conversation first."""
+    found: dict[str, list[Session]] = {}
+    for one in reversed(store.sessions.newest()):
+        found.setdefault(one.conversation, []).append(one)
+    return [parts for parts in found.values() if all(one.ended is not None for one in parts)]
+
+
+def _deleted(store: Store, parts: list[Session]) -> list[str]:
+    """Delete the parts of a conversation; their ids."""
+    for one in parts:
+        store.sessions.delete(one.id)
+    return [one.id for one in parts]
 
 
 def vacuum(store: Store, min_age: float = DAY) -> Collected:
@@ -217,20 +281,10 @@ def backup(store: Store, path: Path) -> None:
         raise StoreError("a PostgreSQL store is backed up with its own tools, such as pg_dump")
     if path.exists():
         raise StoreError(f"{path} is there already; name a new file for the backup")
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        os.close(os.open(partial, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
-        with store.database.engine.connect() as connection, sqlite3.connect(partial) as copy:
-            source: Any = connection.connection.driver_connection
-            source.backup(copy, pages=1_000, sleep=0.01)
-        copy.close()
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
+        copy_file(store.database.engine, path)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the backup to {path} failed: {error}; the store itself is untouched") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def size_of(store: Store) -> int:

@@ -7,7 +7,7 @@ import re
 import secrets
 from datetime import datetime
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, select
 
 from everlong.store.schema import session
 
@@ -40,14 +40,12 @@ def title_base(title: str) -> str:
     return found[1] if found else title
 
 
-def next_title(connection: Connection, tenant: str, title: str) -> str:
-    """The title of the session that goes on: ``Title``, ``Title #2``, ``Title #3``; never one that is taken."""
+def next_title(connection: Connection, conversation: str, title: str) -> str:
+    """Return the title of the session that a conversation goes on in: ``Title``, ``Title #2``, ``Title #3``."""
     base = title_base(title)
-    numbered = session.c.title.startswith(f"{base} #", autoescape=True)
-    query = select(session.c.title).where(session.c.tenant == tenant, or_(session.c.title == base, numbered))
     taken = {1}
-    for other in connection.execute(query).scalars():
-        found = _NUMBERED.fullmatch(other)
+    for other in connection.execute(select(session.c.title).where(session.c.conversation == conversation)).scalars():
+        found = _NUMBERED.fullmatch(other or "")
         if found and found[1] == base:
             taken.add(int(found[2]))
     return f"{base} #{max(taken) + 1}"

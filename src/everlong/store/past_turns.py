@@ -7,24 +7,27 @@ its time, is in `everlong.store.turns`. Knows no provider.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
-from everlong.errors import NotStored
-from everlong.model import Message, Trace, checked_messages
+from everlong.errors import NotStored, StoreBusy
+from everlong.model import Message, Node, Trace, checked_messages
 from everlong.store.compact import view_for
-from everlong.store.content import Blob, blob, encoded
-from everlong.store.database import TryAgain
+from everlong.store.content import encoded
+from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.linking import Linker
 from everlong.store.names import Names
+from everlong.store.replies import Answered
 from everlong.store.session import TOTALS, usage_totals
 from everlong.store.tree import Branch, Match, Request
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
+
+T = TypeVar("T")
 
 End = Literal["done", "failed", "cancelled"]
 """How a turn may end."""
@@ -47,6 +50,18 @@ class Past:
     """What later requests may call the reply."""
 
 
+class New(NamedTuple):
+    """What a conversation has gone on by."""
+
+    messages: list[Message]
+    trace: Trace | None = None
+    """The chain over the messages, where it is known."""
+    mark: bytes | None = None
+    """The id by which stateless requests find the place that they follow, where that is another one."""
+    beside: Mapping[int, tuple[Message, ...]] = {}
+    """By the number of a message what its client said with it and takes off later."""
+
+
 class PastTurns:
     """Stores turns of one tenant that are over."""
 
@@ -61,111 +76,158 @@ class PastTurns:
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
         self._over = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
-            " cost, reply, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+            " cost, reply, reply_key, echo_node, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
-        self._grown = sql(f"UPDATE session SET {grown} WHERE id = ? AND tenant = ?")  # noqa: S608 - our own names
+        self._grown = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
 
     def whole(self, at: Branch, past: Past) -> int:
         """Store a turn that is over already, as `begin` and `finish` would; its number."""
-        held = self._held(past.reply)
 
         def work(connection: Connection) -> int:
             row = self._run(connection, self._branch, (at.id, self._store.tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
-            self._store.recorder.add_contents(connection, self._store.tenant, held)
-            return self._insert(connection, at, past, held, *row)
+            return self._insert(connection, at, past, *row)
 
-        return self._database.write(work)
+        return self._written(work)
 
-    def follow(
-        self, at: Branch, messages: list[Message], past: Past, *, view: int | None, known: Trace | None = None
-    ) -> tuple[Branch, int] | None:
+    def follow(self, at: Branch, new: New, past: Past, *, view: int | None) -> tuple[Branch, int] | None:
         """Store messages at the end of a branch and the turn in which they were sent, in one step.
 
         Args:
-            at: where the conversation stood.
-            messages: what was said since.
+            at: where the conversation stood, or the message before the reply that it has got since.
+            new: what was said since.
             past: the turn, which ends with them.
             view: the view that the conversation is known under.
-            known: the chain over the messages, where it is known.
 
         Returns:
-            Where the conversation stands, and the number of the turn. None, and nothing stored, where the branch has
-            gone on differently or has another view: `Store.append` and `whole` find out what to do then.
+            Where the request stands, and the number of the turn. None, and nothing stored, where the branch has gone
+            on differently or has another view: `Stateless.place` and `whole` find out what to do then.
         """
         store, now = self._store, time.time()
-        count = len(messages)
-        said = checked_messages(messages)
-        request = Request(
-            store.chain, at.node, said, [now] * count, [None] * count, at.id, clean=store.cleaned, known=known
-        )
-        additions = list(request.additions(at.depth))
-        held = self._held(past.reply)
+        reply = past.reply if past.status == "done" else None
+        request, count = self._followed(at, new, reply)
         match = Match(at.id, at.head, at.depth)
 
         def work(connection: Connection) -> tuple[Branch, int] | None:
             branch = store.recorder.locked(connection, match)
             if branch is None or branch.view_id != view or branch.fork_depth >= at.depth:
                 return None
-            is_new = branch.head == at.head
-            if is_new:
-                end = store.recorder.add_at(branch, request, match, additions, now, connection, held)
-            elif store.recorder.has(connection, request, at.id):  # said before in just these words
-                end = request.end(at.id)
-                store.recorder.add_contents(connection, store.tenant, held)
-            else:
+            place = _end_in(request, count, branch.head, match)
+            if place is None:
                 return None
-            if additions:
-                first = additions[0][0]
-                self._linker.link_next(connection, at, first.id, first.blob.digest if is_new else None)
-            return end, self._insert(connection, end, past, held, branch.view_id, branch.preamble)
+            if place == match and new.messages:
+                self._linker.link_next(connection, at, request.trace.ids[request.trace.ends[0] - 1])
+            held = store.replies.content(past.reply)
+            additions = list(request.additions(place.depth))
+            end = store.recorder.add_at(branch, request, place, additions, now, connection, held)
+            depth = request.trace.ends[count - 1] if count else 0
+            asked = Branch(end.id, request.trace.ids[depth - 1] if depth else at.head, at.depth + depth)
+            node = end.head if reply is not None and end.depth > asked.depth else None
+            answered = Answered(asked, node, past.session)
+            return asked, self._row_of(connection, answered, past, branch.view_id, branch.preamble)
 
         try:
             return self._database.write(work)
         except TryAgain:
             return None
 
+    def _followed(self, at: Branch, new: New, reply: Message | None) -> tuple[Request, int]:
+        """Return what follows a place with the reply to it, and how many messages were said before the reply."""
+        store, now = self._store, time.time()
+        said = checked_messages(new.messages)
+        count = len(said)
+        trace = new.trace or store.chain.trace(map(store.cleaned, said), at.node)
+        marks = None if new.mark is None else store.chain.rechain(said, trace, new.mark)
+        if reply is not None:
+            last = store.cleaned(reply)
+            end = Node(trace.ids[-1] if trace.ids else at.head, at.depth + len(trace.ids))
+            more = store.chain.trace([last], end)
+            if marks is not None:
+                marks += store.chain.rechain([last], more, marks[-1] if marks else new.mark or at.head)
+            ends = [*trace.ends, *(len(trace.ids) + one for one in more.ends)]
+            trace = Trace([*trace.ids, *more.ids], [*trace.blocks, *more.blocks], ends)
+            said = [*said, last]
+        return (
+            Request(
+                *(store.chain, at.node, said, [now] * len(said), [None] * len(said), at.id),
+                clean=store.cleaned,
+                known=trace,
+                marks=marks,
+                beside=new.beside,
+            ),
+            count,
+        )
+
+    def _written(self, work: Callable[[Connection], T]) -> T:
+        """Run work in a transaction, and again where another process has stored the same at the same moment."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._database.write(work)
+            except TryAgain:
+                pause(attempt)
+        raise StoreBusy(f"{self._database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
-    def _held(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
-        """A reply as it is stored, with the hashes of its blocks; nothing where there is none."""
-        if reply is None:
-            return []
-        said = self._store.cleaned(checked_messages([reply])[0])
-        return [(blob(self._store.tenant, encoded(said)), self._store.chain.trace([said]).blocks)]
-
     def _insert(
-        self,
-        connection: Connection,
-        at: Branch,
-        past: Past,
-        held: list[tuple[Blob, list[bytes]]],
-        view_id: int | None,
-        preamble: bytes | None,
+        self, connection: Connection, at: Branch, past: Past, view_id: int | None, preamble: bytes | None
     ) -> int:
-        """A turn that is over, whose reply is stored."""
-        now = time.time()
+        """Store a turn that is over, with its reply as a message."""
+        self._store.recorder.add_contents(connection, self._store.tenant, self._store.replies.content(past.reply))
+        return self._row_of(connection, self._answered(connection, at, past), past, view_id, preamble)
+
+    def _answered(self, connection: Connection, at: Branch, past: Past) -> Answered:
+        """Put a reply into its conversation; beside it where it broke off."""
+        replies = self._store.replies
+        if past.reply is None:
+            return Answered(at, None, past.session)
+        if past.status == "done":
+            return replies.add(connection, at, past.session, past.reply)
+        return Answered(at, replies.add_broken(connection, at, past.reply), past.session)
+
+    def _row_of(
+        self, connection: Connection, answered: Answered, past: Past, view_id: int | None, preamble: bytes | None
+    ) -> int:
+        now, (at, node, session) = time.time(), answered
         shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
         told = None if past.usage is None else encoded(dict(past.usage)).decode()
+        digest, key = self._held(past.reply)
         values = (
-            *(self._store.tenant, past.session, at.id, at.head, at.depth, None if shown is None else shown.id),
+            *(self._store.tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id),
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
-            *(held[0][0].digest if held else None, now if past.began is None else past.began, now),
+            *(digest, key, node, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._over, values).fetchone()[0])
         if past.names:
             self._names.add(connection, self._store.tenant, ident, past.names)
-        self._grow(connection, past.session, past.usage, past.cost)
+        self._grow(connection, session, past.usage, past.cost)
         return ident
+
+    def _held(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
+        """Return the name of a reply's content, and the hash of its first block."""
+        for made, blocks in self._store.replies.content(reply):
+            return made.digest, blocks[0] if blocks else None
+        return None, None
 
     def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
         if session is not None:
             added = usage_totals(usage or {}) | {"api_calls": 1}
             totals = [added[name] for name in TOTALS]
-            self._run(connection, self._grown, (*totals, cost, session, self._store.tenant))
+            self._run(connection, self._grown, (*totals, cost, time.time(), session, self._store.tenant))
+
+
+def _end_in(request: Request, count: int, head: bytes, match: Match) -> Match | None:
+    """Return where a branch ends in a request's own messages; None where it has gone on differently."""
+    if head == match.id:
+        return match
+    last = request.trace.ends[count - 1] if count else 0
+    for place, ident in enumerate(request.trace.ids[:last], 1):
+        if ident == head:
+            return Match(match.branch, head, match.depth + place)
+    return None
 
 
 def storable(text: str | None) -> str | None:

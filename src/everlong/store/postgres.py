@@ -61,6 +61,10 @@ class PostgreSQL:
         """One process at a time makes or changes the schema."""
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": SCHEMA_LOCK})
 
+    def keep_copy(self, engine: Engine, label: str) -> None:
+        """Do nothing: a server is backed up with its own tools, such as pg_dump."""
+        del engine, label
+
     def is_empty(self, connection: Connection) -> bool:
         """Whether none of our tables is there; others' tables beside ours do no harm."""
         from everlong.store.schema import metadata  # noqa: PLC0415 - only when a schema is made
@@ -98,6 +102,11 @@ class PostgreSQL:
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement; SQLAlchemy notices where the connection is lost."""
         return connection.exec_driver_sql(statement, parameters)
+
+    def lock_name(self, connection: Connection, name: bytes) -> None:
+        """Take an advisory lock, by the first bytes of the name."""
+        key = int.from_bytes(name[:8].ljust(8, b"\0"), "big", signed=True)
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (key,))
 
     def now(self, connection: Connection) -> float:
         """The server's clock, which all replicas share."""

@@ -45,6 +45,7 @@ class Recording:
         tokens: Tokens,
         ext_id: str | None,
         known: Trace | None = None,
+        conversation: str = "",
     ) -> Branch:
         """Record a conversation from its first message on, with the system messages that it is sent with."""
         store = self._store
@@ -58,9 +59,12 @@ class Recording:
             known = None
         if known is None and not self._database.in_batch:  # what is imported in a batch does not come again soon
             known = self.checkpoints.traced(said, store.cleaned)
+        root = store.chain.root(conversation)
+        if conversation and known is not None:
+            known = Trace(store.chain.rechain(said, known, root.id), known.blocks, known.ends)
         request = Request(
             store.chain,
-            store.chain.root(),
+            root,
             said,
             times[lead:] if times else [time.time()] * len(said),
             tokens[lead:] if tokens else [None] * len(said),
@@ -68,8 +72,9 @@ class Recording:
             ext_id=ext_id,
             clean=store.cleaned,
             known=known,
+            root=root.id if conversation else None,
         )
-        return self._recorded(request)
+        return self._recorded(request) if conversation else self._recognised(request)
 
     def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
         """Record what follows a place."""
@@ -84,8 +89,25 @@ class Recording:
         )
         return self._recorded(request)
 
+    def _recognised(self, request: Request) -> Branch:
+        """Record a list that is known by its words, also where its conversation has a root of its own."""
+        recognizer, own = self._store.recognizer, request.trace.ids
+        with self._database.read() as connection:
+            candidates = recognizer.find(connection, request)
+            at_root = next((one for one in candidates if one.id == own[one.blocks - 1]), None)
+            found = at_root or max(candidates, key=lambda one: one.branch, default=None)
+            is_new = found is None or found.blocks < len(own)
+            is_changed = is_new and recognizer.may_find_more(connection, request, found)
+        if is_changed:
+            more = self._database.write(lambda connection: recognizer.find_more(connection, request, found))
+            if more is not None:
+                return self._recorded(request.rebased(more.blocks, more.match))
+        if found is None or at_root is not None:
+            return self._recorded(request)
+        return self._recorded(request.rebased(found.blocks, found.match))
+
     def _recorded(self, request: Request) -> Branch:
-        if request.start_branch is not None and request.trace.ids:
+        if request.start_branch is not None and request.base is None and request.trace.ids:
             # What follows the end of a branch is new as a rule; what is known already shows when it is written.
             try:
                 return self._written(request, Match(request.start_branch, request.start.id, request.start.depth))

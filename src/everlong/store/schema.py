@@ -22,9 +22,12 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 __all__ = [
+    "addition",
+    "alias",
     "annex",
     "branch",
     "compaction",
@@ -77,8 +80,30 @@ node = Table(
     Column("digest", _Digest, nullable=False),
     Column("tokens", Integer),
     Column("ts", Float(53), nullable=False),
+    Column("mark", _Id),  # the id by which stateless requests find it, where that is another one
     UniqueConstraint("branch", "depth"),
+    Index("ix_node_mark", "mark", sqlite_where=text("mark IS NOT NULL"), postgresql_where=text("mark IS NOT NULL")),
     sqlite_autoincrement=True,
+)
+
+alias = Table(  # further ids by which stateless requests find a message: clients rewrite what they sent before
+    "alias",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("node", _Id, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Index("ix_alias_node", "node"),
+)
+
+addition = Table(  # what clients add to their newest message and take off later
+    "addition",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("digest", _Digest, primary_key=True),
+    Column("place", String, nullable=False),  # start or end of a text, a block, or a whole message
+    Column("text", Text),  # of a start or an end, what it says; else it is known by its digest
+    Column("times", Integer, nullable=False),  # how often it was seen to come and go
+    Column("ts", Float(53), nullable=False),
 )
 
 annex = Table(  # messages that are stored but identify nothing; `ord` counts them after the node at `depth`
@@ -90,7 +115,7 @@ annex = Table(  # messages that are stored but identify nothing; `ord` counts th
     Column("depth", BigInteger, nullable=False),
     Column("ord", Integer, nullable=False),
     Column("digest", _Digest, nullable=False),
-    Column("kind", String, nullable=False),  # system, reminder, thinking, empty or variant
+    Column("kind", String, nullable=False),  # system, reminder, thinking, empty, variant or addition
     Column("shown", Boolean, nullable=False),  # whether it stands in the conversation or only beside it
     Column("first_ts", Float(53), nullable=False),
     UniqueConstraint("branch", "depth", "ord"),
@@ -110,6 +135,7 @@ branch = Table(
     Column("preamble", _Digest),  # the system messages and tools that it was last sent with
     Column("ext_id", String),
     Column("ts", Float(53), nullable=False),
+    Column("root", _Id),  # the node before its first message; null for that of lists that are known by their words
     Index("ix_branch_parent", "parent"),
     Index("ix_branch_ext_id", "tenant", "ext_id"),
     sqlite_autoincrement=True,
@@ -167,11 +193,13 @@ turn = Table(
     Column("usage", Text),  # JSON, as the provider told it
     Column("cost", Float(53), nullable=False),  # US dollars
     Column("reply", _Digest),
-    Column("echo_node", _Id),  # the reply as the client sent it back
+    Column("echo_node", _Id),  # the reply as a message of the conversation
     Column("ts", Float(53), nullable=False),
     Column("ended", Float(53)),
+    Column("reply_key", _Digest),  # the hash of the reply's first block, by which a client's repetition finds it
     Index("ix_turn_branch", "branch", "depth"),
     Index("ix_turn_session", "session"),
+    Index("ix_turn_reply_key", "reply_key"),
     Index("ix_turn_status", "tenant", "status"),
     sqlite_autoincrement=True,
 )
@@ -191,9 +219,11 @@ session = Table(
     Column("id", String, primary_key=True),
     Column("tenant", String, nullable=False),
     Column("parent", String),
+    Column("conversation", String, nullable=False),  # the first session of its lineage, which people know it by
     Column("branch", _Serial),
     Column("from_depth", BigInteger, nullable=False),
     Column("to_depth", BigInteger),  # null while an open session ends where its branch ends
+    Column("kind", String, nullable=False),  # main, side (a title, a quota) or agent (works for another one)
     Column("title", String),
     Column("source", String, nullable=False),
     Column("platform", String),
@@ -201,7 +231,14 @@ session = Table(
     Column("model", String),
     Column("system_prompt", _Digest),
     Column("origin", Text),  # JSON: what the platform wants to know again
+    Column("client", String),  # the program that it came from
+    Column("folder", String),  # the directory that it is about
+    Column("client_session", String),  # what its client calls it
+    Column("works_for", String),  # the conversation that had it begun, or that it was forked from
+    Column("opened", BigInteger),  # how deep its first request reached; null where its host knows it by name
+    Column("preamble", _Digest),  # the system messages and tools of its first request
     Column("started", Float(53), nullable=False),
+    Column("active", Float(53), nullable=False),  # when something was last said in it
     Column("ended", Float(53)),
     Column("end_reason", String),
     Column("input_tokens", BigInteger, nullable=False),
@@ -211,7 +248,10 @@ session = Table(
     Column("reasoning_tokens", BigInteger, nullable=False),
     Column("api_calls", BigInteger, nullable=False),
     Column("cost", Float(53), nullable=False),  # US dollars
-    UniqueConstraint("tenant", "title"),
+    Index("ix_session_title", "tenant", "title"),
+    Index("ix_session_conversation", "conversation"),
+    Index("ix_session_client", "tenant", "client_session"),
+    Index("ix_session_active", "tenant", "active"),
     Index("ix_session_parent", "parent"),
     Index("ix_session_branch", "branch"),
     Index("ix_session_started", "tenant", "started"),

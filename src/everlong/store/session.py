@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Row
 
@@ -25,9 +25,13 @@ class Session:
 
     id: str
     parent: str | None
+    conversation: str
+    """The first session of its lineage."""
     branch: int | None
     from_depth: int
     to_depth: int | None
+    kind: Literal["main", "side", "agent"]
+    """What people talk in; a title or a probe of a client's; what works for another conversation."""
     title: str | None
     source: str
     platform: str | None
@@ -36,7 +40,17 @@ class Session:
     system_prompt: bytes | None
     """Names the system prompt; `Sessions.system_prompt` gives its text."""
     origin: dict[str, Any] | None
+    client: str | None
+    folder: str | None
+    client_session: str | None
+    """What its client calls it."""
+    works_for: str | None
+    """The conversation that had it begun, or that it was forked from."""
+    opened: int | None
+    """How deep its first request reached, where it is recognised by its words; None where its host knows it."""
     started: float
+    active: float
+    """When something was last said in it."""
     ended: float | None
     end_reason: str | None
     input_tokens: int
@@ -51,7 +65,8 @@ class Session:
     def of(cls, row: Row[Any]) -> Session:
         """A session as its row tells it."""
         values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
-        values.pop("tenant")
+        for name in ("tenant", "preamble"):
+            values.pop(name)
         values["origin"] = json.loads(values["origin"]) if values["origin"] else None
         values["system_prompt"] = bytes(values["system_prompt"]) if values["system_prompt"] is not None else None
         return cls(**values)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
-from everlong.errors import NotStored, StoreError, TitleTaken
+from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.naming import clean_title, new_session_id, next_title, session_source
 from everlong.store.paths import Entry
@@ -26,13 +26,19 @@ from everlong.store.tree import Branch
 if TYPE_CHECKING:
     from everlong.store.store import Store
 
-_CARRIED = ("source", "platform", "user", "model", "system_prompt", "origin")
+_CARRIED = (
+    *("conversation", "kind", "source", "platform", "user", "model", "system_prompt", "origin"),
+    *("client", "folder", "client_session", "works_for", "opened", "preamble"),
+)
 _ATTEMPTS = 20
 _COLUMNS = (
-    *("id", "tenant", "parent", "branch", "from_depth", "to_depth", "title", "source", "platform", "user", "model"),
-    *("system_prompt", "origin", "started"),
+    *("id", "tenant", "parent", "conversation", "branch", "from_depth", "to_depth", "kind", "title", "source"),
+    *("platform", "user", "model", "system_prompt", "origin", "client", "folder", "client_session", "works_for"),
+    *("opened", "preamble", "started", "active"),
 )
 """What a session has when it begins, besides totals of 0."""
+_MOST_NAMED = 5
+"""Of conversations that have one name, so many are told."""
 
 
 class About(TypedDict, total=False):
@@ -45,6 +51,8 @@ class About(TypedDict, total=False):
     model: str | None
     system_prompt: str | None
     origin: Mapping[str, Any] | None
+    client: str | None
+    folder: str | None
     started: float
     from_depth: int
 
@@ -80,8 +88,9 @@ class Sessions:
         """Begin a session, at a place in the tree or before the first message; its source follows from the platform.
 
         What may be said about it: ``ident`` (one of `new_session_id`, where it was chosen before), ``title``,
-        ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again),
-        ``started``, and ``from_depth`` where it begins before the place.
+        ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again), the
+        ``client`` that it comes from, the ``folder`` that it is about, ``started``, and ``from_depth`` where it begins
+        before the place.
         """
         return self.get(self.started(at, **about))
 
@@ -101,13 +110,49 @@ class Sessions:
             "model": about.get("model"),
             "system_prompt": prompt.digest if prompt is not None else None,
             "origin": json.dumps(dict(origin)) if origin is not None else None,
+            "client": about.get("client"),
+            "folder": about.get("folder"),
         }
 
         def work(connection: Connection, ident: str) -> None:
             write_prompt(self._store, connection, prompt)
             self._insert(connection, ident, began, values)
 
-        return self.with_new_id(began, work, values["title"], about.get("ident"))
+        return self.with_new_id(began, work, about.get("ident"))
+
+    def open_in(
+        self, connection: Connection, at: Branch, *, ident: str | None = None, opened: int | None, **about: Any
+    ) -> str:
+        """Open the session of a conversation that is recognised by its words, in a transaction that is under way."""
+        ident = ident or self.free_id(connection)
+        title = clean_title(about.pop("title", None))
+        values = {**about, "branch": at.id, "from_depth": 0, "title": title, "opened": opened}
+        values["source"] = session_source(about.get("platform"))
+        self._insert(connection, ident, time.time(), values)
+        return ident
+
+    def continue_in(
+        self, connection: Connection, ident: str, at: Branch, from_depth: int, *, child: str | None = None
+    ) -> str:
+        """Open the next part of a conversation whose last part has ended, in a transaction that is under way."""
+        old = self._row(connection, ident)
+        child = child or self.free_id(connection)
+        title = None if old.title is None else next_title(connection, old.conversation, old.title)
+        carried = {name: getattr(old, name) for name in _CARRIED}
+        place = {"parent": ident, "branch": at.id, "from_depth": from_depth, "title": title}
+        self._insert(connection, child, time.time(), {**carried, **place})
+        return child
+
+    def end_in(self, connection: Connection, ident: str, reason: str, depth: int) -> None:
+        """End a session at a depth, in a transaction that is under way."""
+        self._end(connection, ident, reason, time.time(), depth)
+
+    def free_id(self, connection: Connection) -> str:
+        """Return an id that no session has."""
+        while True:
+            ident = new_session_id(time.time())
+            if connection.execute(select(session.c.id).where(session.c.id == ident)).first() is None:
+                return ident
 
     def roll_over(
         self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
@@ -137,7 +182,7 @@ class Sessions:
         number = at.id if at is not None else old.branch
         depth = at.depth if at is not None else self._head_depth(connection, number)
         self._end(connection, ident, reason, now, depth)
-        title = None if old.title is None else next_title(connection, self._store.tenant, old.title)
+        title = None if old.title is None else next_title(connection, old.conversation, old.title)
         carried = {name: getattr(old, name) for name in _CARRIED}
         values = {**carried, "parent": ident, "branch": number, "from_depth": depth, "title": title}
         values["to_depth"] = None if old.to_depth is None else depth  # one that was rewound stays so
@@ -166,7 +211,8 @@ class Sessions:
             row = self._row(connection, ident, lock=True)
             if row.end_reason == "compression":
                 raise StoreError(f"session {ident} goes on in another one; resume its newest one instead")
-            place = row.to_depth if self._is_rewound(connection, row) else None
+            is_behind = row.to_depth is not None and row.to_depth < self._head_depth(connection, row.branch)
+            place = row.to_depth if is_behind else None  # what stands behind it belongs to others, or was taken back
             values = {"ended": None, "end_reason": None, "to_depth": place}
             connection.execute(update(session).where(session.c.id == ident).values(values))
 
@@ -179,6 +225,19 @@ class Sessions:
         def work(connection: Connection) -> None:
             self._row(connection, ident)
             connection.execute(update(session).where(session.c.id == ident).values(model=model))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    def move(self, ident: str, folder: str, system_prompt: str) -> Session:
+        """Note that a session goes on in another folder, with the system prompt that holds there."""
+        prompt = prompt_blob(self._store, system_prompt or None)
+
+        def work(connection: Connection) -> None:
+            self._row(connection, ident)
+            write_prompt(self._store, connection, prompt)
+            values = {"folder": folder, "system_prompt": None if prompt is None else prompt.digest}
+            connection.execute(update(session).where(session.c.id == ident).values(values))
 
         self._database.write(work)
         return self.get(ident)
@@ -201,8 +260,11 @@ class Sessions:
         """Say where in the tree a session is; one that was begun before its first message covers it from the start."""
 
         def work(connection: Connection) -> None:
-            self._row(connection, ident)
-            connection.execute(update(session).where(session.c.id == ident).values(branch=at.id, to_depth=None))
+            row = self._row(connection, ident)
+            forked = connection.execute(select(branch.c.fork_depth).where(branch.c.id == at.id)).scalar() or 0
+            low = row.from_depth if row.branch is None else min(row.from_depth, forked)  # it was rewound to there
+            values = {"branch": at.id, "to_depth": None, "from_depth": low}
+            connection.execute(update(session).where(session.c.id == ident).values(values))
 
         self._database.write(work)
         return self.get(ident)
@@ -215,20 +277,26 @@ class Sessions:
             return Session.of(self._row(connection, ident))
 
     def find(self, name: str) -> Session:
-        """A session by its id, its title, or the beginning of an id that only one has."""
+        """Return a session by its id, the beginning of an id, or its title.
+
+        Raises:
+            AmbiguousName: several conversations have that name; the error lists them.
+            NotStored: none has it.
+        """
         own = select(session).where(session.c.tenant == self._store.tenant)
+        newest = (session.c.active.desc(), session.c.id.desc())
+        conditions = [session.c.id == name, session.c.title == clean_title(name)]
+        if name:
+            conditions.append(session.c.id.startswith(name, autoescape=True))
         with self._database.read() as connection:
-            for condition in (session.c.id == name, session.c.title == clean_title(name)):
-                row = connection.execute(own.where(condition)).first()
-                if row is not None:
-                    return Session.of(row)
-            if name:
-                rows = connection.execute(own.where(session.c.id.startswith(name, autoescape=True)).limit(2)).all()
-                if len(rows) == 1:
-                    return Session.of(rows[0])
-                if rows:
-                    raise NotStored(f"several sessions begin with {name!r}; give more of the id")
-        raise NotStored(f"there is no session with the id or title {name!r}; `everlong sessions list` shows all")
+            for condition in conditions:
+                rows = connection.execute(own.where(condition).order_by(*newest).limit(1_000)).all()
+                first = {row.conversation: row for row in reversed(rows)}
+                if len(first) == 1:
+                    return Session.of(rows[0] if len(rows) == 1 else first.popitem()[1])
+                if first:
+                    raise AmbiguousName(_several(name, list(first.values())[::-1]))
+        raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
 
     def newest(
         self,
@@ -254,20 +322,12 @@ class Sessions:
             return [Session.of(row) for row in connection.execute(query)]
 
     def lineage(self, ident: str) -> list[Session]:
-        """A session with all that it continues and all that continue it, oldest first."""
+        """Return all parts of the conversation that a session belongs to, oldest first."""
         with self._database.read() as connection:
-            first = self._row(connection, ident)
-            while first.parent is not None:
-                above = connection.execute(select(session).where(session.c.id == first.parent)).first()
-                if above is None:  # deleted
-                    break
-                first = above
-            found, waiting = [], [first]
-            while waiting:
-                row = waiting.pop()
-                found.append(Session.of(row))
-                waiting += connection.execute(select(session).where(session.c.parent == row.id)).all()
-        return sorted(found, key=lambda one: (one.started, one.id))
+            one = self._row(connection, ident)
+            query = select(session).where(session.c.conversation == one.conversation)
+            rows = connection.execute(query.order_by(session.c.started, session.c.id)).all()
+        return [Session.of(row) for row in rows]
 
     def resume(self, ident: str) -> Session:
         """The newest end of a session's lineage that has a conversation; the session itself where none has."""
@@ -290,7 +350,7 @@ class Sessions:
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def rename(self, ident: str, title: str) -> Session:
-        """Give a session a title that no other has."""
+        """Give a session a title."""
         wanted = clean_title(title)
         if wanted is None:
             raise StoreError("a title needs at least one character that shows")
@@ -299,12 +359,7 @@ class Sessions:
             self._row(connection, ident)
             connection.execute(update(session).where(session.c.id == ident).values(title=wanted))
 
-        try:
-            self._database.write(work)
-        except StoreError as error:
-            if isinstance(error.__cause__, IntegrityError):
-                raise TitleTaken(f"another session has the title {wanted!r}; choose a different one") from error
-            raise
+        self._database.write(work)
         return self.get(ident)
 
     def add_usage(self, ident: str, usage: Mapping[str, Any], cost: float = 0.0) -> Session:
@@ -313,7 +368,7 @@ class Sessions:
 
         def work(connection: Connection) -> None:
             self._row(connection, ident)
-            values = {name: session.c[name] + amount for name, amount in added.items()}
+            values = {name: session.c[name] + amount for name, amount in added.items()} | {"active": time.time()}
             connection.execute(update(session).where(session.c.id == ident).values(values))
 
         self._database.write(work)
@@ -350,7 +405,8 @@ class Sessions:
         return row
 
     def _insert(self, connection: Connection, ident: str, started: float, values: dict[str, Any]) -> None:
-        row = {"id": ident, "tenant": self._store.tenant, "started": started, **values}
+        row = {"id": ident, "tenant": self._store.tenant, "started": started, "active": started, "kind": "main"}
+        row |= {"conversation": ident, **values}
         totals = (0,) * len(TOTALS)
         self._database.backend.run(connection, self._inserted, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))
 
@@ -359,20 +415,11 @@ class Sessions:
             update(session).where(session.c.id == ident).values(ended=now, end_reason=reason, to_depth=depth)
         )
 
-    def _is_rewound(self, connection: Connection, row: Row[Any]) -> bool:
-        """Whether a session ended before the end of its branch without another one that went on from there."""
-        if row.to_depth is None or row.to_depth >= self._head_depth(connection, row.branch):
-            return False
-        later = select(session.c.id).where(session.c.branch == row.branch, session.c.from_depth >= row.to_depth)
-        return connection.execute(later.where(session.c.id != row.id).limit(1)).first() is None
-
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
 
-    def with_new_id(
-        self, when: float, work: Callable[[Connection, str], None], title: str | None = None, wanted: str | None = None
-    ) -> str:
-        """Run work with an id until one is free; a title that the caller chose must be free at once."""
+    def with_new_id(self, when: float, work: Callable[[Connection, str], None], wanted: str | None = None) -> str:
+        """Run work with an id until one is free; the one that is wanted is tried first."""
         for attempt in range(_ATTEMPTS):
             ident = wanted if wanted is not None and attempt == 0 else new_session_id(when)
             try:
@@ -380,13 +427,13 @@ class Sessions:
             except StoreError as error:
                 if not isinstance(error.__cause__, IntegrityError):
                     raise
-                if title is not None and self._is_taken(title):
-                    raise TitleTaken(f"another session has the title {title!r}; choose a different one") from error
                 continue
             return ident
         raise StoreError("no free session id was found; try again")
 
-    def _is_taken(self, title: str) -> bool:
-        query = select(session.c.id).where(session.c.tenant == self._store.tenant, session.c.title == title)
-        with self._database.read() as connection:
-            return connection.execute(query).first() is not None
+
+def _several(name: str, rows: Sequence[Row[Any]]) -> str:
+    """Say which conversations have a name."""
+    told = [f"{row.conversation} ({row.folder or row.source})" for row in rows[:_MOST_NAMED]]
+    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+    return f"several conversations are called {name!r}; name one by its id: {', '.join(told)}{more}"

@@ -6,6 +6,7 @@ begins, so it never finds out half-way that it came too late.
 
 from __future__ import annotations
 
+import filecmp
 import os
 import sqlite3
 import time
@@ -92,6 +93,32 @@ class SQLite:
         """Nothing: a writing transaction has the lock already."""
         del connection
 
+    def keep_copy(self, engine: Engine, label: str) -> str:
+        """Copy the file beside itself before its schema changes, for its owner only; where the copy is.
+
+        An earlier copy is never written over; one with the same content is as good as a new one.
+
+        Raises:
+            StoreUnavailable: the copy could not be made, and nothing was changed.
+        """
+        numbers = ("", *(f".{count}" for count in range(2, 1_000)))
+        places = [self.path.with_name(f"{self.path.name}.{label}{number}.bak") for number in numbers]
+        path = next(place for place in places if not place.exists())
+        try:
+            copy_file(engine, path)
+        except (OSError, sqlite3.Error) as error:
+            needed = sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*") if file.is_file())
+            raise StoreUnavailable(
+                f"{self.where} was written by an older version of Everlong. A copy of it is made before it is changed, "
+                f"and {path} could not be written: {error}. The store was left as it is. Make room for about "
+                f"{max(1, needed // 1_000_000)} MB there, or move the store to a larger disk, and open it again"
+            ) from error
+        for other in places[: places.index(path)]:
+            if filecmp.cmp(other, path, shallow=False):  # of an upgrade that was interrupted
+                path.unlink()
+                return str(other)
+        return str(path)
+
     def is_empty(self, connection: Connection) -> bool:
         """Whether the file has no table at all."""
         return connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").first() is None
@@ -142,10 +169,30 @@ class SQLite:
         """Run a statement of a writing transaction on the driver itself."""
         return _run(connection, statement, parameters)
 
+    def lock_name(self, connection: Connection, name: bytes) -> None:
+        """Do nothing: a writing transaction is alone."""
+
     def now(self, connection: Connection) -> float:
         """This machine's clock: a SQLite file is shared on one machine."""
         del connection
         return time.time()
+
+
+def copy_file(engine: Engine, path: Path) -> None:
+    """Copy a database into a new file, readable by its owner only, while others go on; a whole copy or none."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        Path(f"{partial}-journal").unlink(missing_ok=True)  # of a copy that was interrupted
+        os.close(os.open(partial, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
+        with engine.connect() as connection, sqlite3.connect(partial) as copy:
+            source: Any = connection.connection.driver_connection
+            source.backup(copy, pages=1_000, sleep=0.01)
+        copy.close()
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _on_begin(connection: Connection) -> None:

@@ -18,25 +18,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, delete, select, update
 
 from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored
 from everlong.model import HashChain, Message, Trace, checked_messages
+from everlong.store.additions import Additions
 from everlong.store.compact import Compacted, compact, see, undo, view_for
+from everlong.store.content import blob, encoded
+from everlong.store.conversations import Conversations
 from everlong.store.database import Database, open_database
-from everlong.store.forget import Forgotten, forget
+from everlong.store.forget import Forgotten, forget, forget_conversation
 from everlong.store.history import MANUAL, Compaction, Occasion, history
 from everlong.store.outputs import Outputs
 from everlong.store.pages import ReadPage, page_of
 from everlong.store.paths import Entry, Reader, message_of, segments_to
 from everlong.store.receipts import Receipts
+from everlong.store.recognition import Recognizer
 from everlong.store.recording import Recording
+from everlong.store.replies import Replies
 from everlong.store.schema import branch as branches
 from everlong.store.schema import content as contents
 from everlong.store.schema import node as nodes
 from everlong.store.schema import pin as pins
 from everlong.store.sessions import Sessions
+from everlong.store.stateless import Stateless
 from everlong.store.tree import Branch, Recorder
 from everlong.store.turns import Turns
 from everlong.store.verify import Verified, verify
@@ -60,10 +66,15 @@ class Store:
         self.recorder = Recorder(database)
         self.reader = Reader(database)
         self.sessions = Sessions(self)
+        self.conversations = Conversations(self)
         self.turns = Turns(self)
         self.outputs = Outputs(self)
         self.receipts = Receipts(self)
         self.recording = Recording(self)
+        self.additions = Additions(database, self.chain)
+        self.recognizer = Recognizer(self)
+        self.replies = Replies(self)
+        self.stateless = Stateless(self)
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
@@ -93,8 +104,11 @@ class Store:
         tokens: Sequence[int | None] | None = None,
         ext_id: str | None = None,
         known: Trace | None = None,
+        conversation: str = "",
     ) -> Branch:
         """Store a conversation as far as it is not known; durable when this returns. Recording again adds nothing.
+
+        Without a name a conversation is recognised by its words, and goes on from any that begins with the same ones.
 
         Args:
             messages: The conversation from its first message on, with the system messages that it is sent with.
@@ -103,8 +117,10 @@ class Store:
             tokens: The size of each message, where the caller knows it.
             ext_id: A name by which the caller knows the conversation, kept with a branch that is begun here.
             known: The chain over the messages without those system messages, as they are stored, where it is known.
+            conversation: The name of the conversation: it goes on from what was recorded under the same name, and never
+                from another one, whatever it says.
         """
-        return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id, known)
+        return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id, known, conversation)
 
     def batch(self) -> AbstractContextManager[None]:
         """Make what this thread stores in a ``with`` block durable together at its end, rather than one by one.
@@ -125,6 +141,19 @@ class Store:
         """Store what follows a place in the tree; the same as recording the whole list, without reading it again."""
         return self.recording.after(to, checked_messages(messages), times, tokens)
 
+    def use_system(self, at: Branch, text: str) -> None:
+        """Send a branch with another system prompt from now on, and with the tools that it has."""
+
+        def work(connection: Connection) -> None:
+            held = connection.execute(select(branches.c.preamble).where(branches.c.id == at.id)).scalar()
+            before = {} if held is None else self.reader.values(connection, [bytes(held)])[bytes(held)]
+            system = [self.cleaned({"role": "system", "content": text})] if text else []
+            made = blob(self.tenant, encoded({"system": system, "tools": before.get("tools")}))
+            self.recorder.add_contents(connection, self.tenant, [(made, [])])
+            connection.execute(update(branches).where(branches.c.id == at.id).values(preamble=made.digest))
+
+        self.database.write(work)
+
     def cleaned(self, message: Message) -> Message:
         """A message as it may be stored: without our own tag and, where that is set, without secrets."""
         if TAG in message:
@@ -134,15 +163,17 @@ class Store:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def branch(self, number: int, depth: int | None = None) -> Branch:
-        """A branch at its newest end, or at a depth where a message ends."""
+        """Return a branch at its newest end, or at a depth where a message ends; 0 is before the first one."""
         with self.database.read() as connection:
             row = connection.execute(
-                select(branches.c.head, branches.c.head_depth).where(
+                select(branches.c.head, branches.c.head_depth, branches.c.root).where(
                     branches.c.id == number, branches.c.tenant == self.tenant
                 )
             ).first()
         if row is None:
             raise NotStored(f"there is no branch {number} in {self.database.backend.where}")
+        if depth == 0:
+            return Branch(number, self.chain.root().id if row.root is None else bytes(row.root), 0)
         if depth is None or depth == row.head_depth:
             return Branch(number, bytes(row.head), row.head_depth)
         entry = next((entry for entry in self.entries(Branch(number, b"", depth), depth - 1) if entry.id), None)
@@ -239,9 +270,8 @@ class Store:
         return forget(self, nodes)
 
     def forget_session(self, ident: str) -> Forgotten:
-        """Forget all messages of a session that no other session shows; words that others use too stay there."""
-        nodes = [entry.id for entry in self.sessions.entries(ident) if entry.id is not None]
-        return forget(self, nodes, session=ident)
+        """Forget the conversation that a session is part of, except what others show; words that others use stay."""
+        return forget_conversation(self, ident)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
         """Derive every hash anew and follow every reference; problems are told, nothing is changed."""

@@ -1,7 +1,6 @@
-"""Reading a session bit by bit: its messages without holding them all, how many they are, the newest of the store.
+"""Reading a part of a conversation bit by bit: its messages without holding them all, how many they are.
 
-A message's turn is its place in its session, counted in blocks from the session's beginning, as search hits count it.
-This module reads only.
+Also the newest messages of the store. A whole conversation is read by `everlong.store.conversations`. Reads only.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, func, select
 
 from everlong.store.paths import Entry, message_of, segments_to
-from everlong.store.schema import branch, content, node, session
+from everlong.store.schema import branch, content, node
+from everlong.store.shown_path import Located, Place, locate
 
 if TYPE_CHECKING:
     from everlong.model import Message
@@ -24,7 +24,10 @@ STEP = 256
 
 
 class Newest(NamedTuple):
-    """A message as it was recorded last; ``turn`` counts from its branch's beginning where it is in no session."""
+    """A message as it was recorded last; ``session`` is its conversation, ``turn`` its place in it.
+
+    Where no conversation shows it, ``turn`` counts from its branch's beginning.
+    """
 
     seq: int
     node: bytes
@@ -83,23 +86,12 @@ def newest_messages(store: Store, limit: int, *, after: int | None = None) -> li
         query = query.where(node.c.seq > after).order_by(node.c.seq).limit(limit)
     with store.database.read() as connection:
         rows = sorted(connection.execute(query).all(), key=lambda row: row.seq)
-        spans = _sessions_on(connection, store.tenant, {row.branch for row in rows})
-    return [_newest(row, spans.get(row.branch, ())) for row in rows]
+        places = [Place(row.branch, row.depth, bytes(row.id)) for row in rows]
+        located = locate(connection, store.tenant, places)
+    return [_newest(row, located.get(place)) for row, place in zip(rows, places, strict=True)]
 
 
-def _sessions_on(connection: Connection, tenant: str, numbers: set[int]) -> dict[int, list[Any]]:
-    found: dict[int, list[Any]] = {}
-    query = select(session.c.id, session.c.title, session.c.branch, session.c.from_depth, session.c.to_depth)
-    query = query.where(session.c.tenant == tenant, session.c.branch.in_(sorted(numbers))).order_by(session.c.started)
-    for row in connection.execute(query):
-        found.setdefault(row.branch, []).append(row)
-    return found
-
-
-def _newest(row: Any, spans: Sequence[Any]) -> Newest:
-    over = [one for one in spans if one.from_depth < row.depth and (one.to_depth is None or row.depth <= one.to_depth)]
-    one = over[-1] if over else None
+def _newest(row: Any, where: Located | None) -> Newest:
     message = message_of(row.bytes, row.codec, row.state, row.stub)
-    turn = row.depth - (one.from_depth if one else 0)
-    ident, title = (one.id, one.title) if one else (None, None)
+    ident, title, turn = (None, None, row.depth) if where is None else where[:3]
     return Newest(row.seq, bytes(row.id), ident, title, turn, row.role, row.ts, message)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -63,6 +63,8 @@ class Addition(NamedTuple):
     blocks: list[bytes]
     tokens: int | None
     ts: float
+    mark: bytes | None = None
+    """The id by which stateless requests find it, where that is another one."""
 
 
 class Aside(NamedTuple):
@@ -72,6 +74,8 @@ class Aside(NamedTuple):
     ord: int
     kind: str
     blob: Blob
+    shown: bool = True
+    """False for what is kept beside the conversation and is no part of it."""
 
 
 class Locked(NamedTuple):
@@ -81,6 +85,7 @@ class Locked(NamedTuple):
     view_id: int | None
     preamble: bytes | None
     fork_depth: int
+    root: bytes | None
 
 
 @dataclass(slots=True)
@@ -99,6 +104,14 @@ class Request:
     """What makes of a given message the one that may be stored."""
     known: Trace | None = None
     """The chain over the cleaned messages, where it is known already."""
+    root: bytes | None = None
+    """The node before the first message, where the conversation has one of its own."""
+    marks: Sequence[bytes] | None = None
+    """The ids after each block by which stateless requests find them, where those are others."""
+    base: tuple[int, Match] | None = None
+    """How many of its first blocks lead to which stored message, where they do so by other ids."""
+    beside: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
+    """By the number of a message what its client said with it and takes off later; kept, and not shown."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,13 +122,37 @@ class Request:
         ids = self.trace.ids
         return Branch(number, ids[-1] if ids else self.start.id, self.start.depth + len(ids))
 
+    def rebased(self, count: int, at: Match) -> Request:
+        """Return the request as what goes on from a stored node, up to which its first blocks lead by other ids."""
+        rest = self.chain.rechain(self.messages, self.trace, at.id) if not count else self._rechained(count, at.id)
+        trace = Trace([*self.trace.ids[:count], *rest], self.trace.blocks, self.trace.ends)
+        start = Node(self.start.id if count else at.id, at.depth - count)
+        marks = self.marks if self.marks is not None else self.trace.ids
+        return replace(self, start=start, start_branch=at.branch, known=trace, marks=marks, base=(count, at))
+
+    def last_reply(self, count: int) -> int:
+        """Return how many of its first blocks reach to the last reply among so many of them."""
+        at = bisect_right(self.trace.ends, count) - 1
+        while at >= 0 and self.messages[at].get("role") != "assistant":
+            at -= 1
+        return self.trace.ends[at] if at >= 0 else 0
+
+    def _rechained(self, count: int, start: bytes) -> list[bytes]:
+        first = bisect_right(self.trace.ends, count)
+        ends = [max(end - count, 0) for end in self.trace.ends[first:]]
+        rest = Trace([], self.trace.blocks[count:], ends)
+        return self.chain.rechain(self.messages[first:], rest, start)
+
     def asides_at(self, depth: int) -> list[Aside]:
         """The messages without identity directly after a depth."""
         ends, place = self.trace.ends, depth - self.start.depth
         first = bisect_right(ends, place - 1)  # the first message that ends at or after the place
-        if first < len(ends) and ends[first] == place and place > (ends[first - 1] if first else 0):
-            first += 1  # the message that made the node
         asides: list[Aside] = []
+        if first < len(ends) and ends[first] == place and place > (ends[first - 1] if first else 0):
+            for message in self.beside.get(first, ()):  # of the message that made the node
+                data = blob(self.chain.tenant, encoded(self.clean(message)))
+                asides.append(Aside(depth, len(asides), "addition", data, shown=False))
+            first += 1
         while first < len(ends) and ends[first] == place:
             message = self.clean(self.messages[first])
             data = blob(self.chain.tenant, encoded(message))
@@ -144,8 +181,9 @@ class Request:
                 self.trace.blocks[before:end],
                 self.tokens[index],
                 self.ts[index],
+                self.marks[end - 1] if self.marks is not None and self.marks[end - 1] != ids[end - 1] else None,
             )
-            followed = index + 1 < len(ends) and ends[index + 1] == end
+            followed = index in self.beside or (index + 1 < len(ends) and ends[index + 1] == end)
             yield made, (self.asides_at(made.depth) if followed else [])
             before = end
 
@@ -153,10 +191,11 @@ class Request:
 def find_deepest(connection: Connection, database: Database, request: Request) -> Match:
     """The deepest node of a list that the store knows: asked from the end, in ever larger bites."""
     ids = request.trace.ids
+    low = 0 if request.base is None else request.base[0]
     end, bite = len(ids), 0
-    while end > 0:
+    while end > low:
         size = _PROBES[min(bite, len(_PROBES) - 1)]
-        asked = ids[max(0, end - size) : end]
+        asked = ids[max(low, end - size) : end]
         marks = ",".join([database.mark] * len(asked))
         row = connection.exec_driver_sql(
             f"SELECT branch, id, depth FROM node WHERE id IN ({marks}) ORDER BY depth DESC LIMIT 1",  # noqa: S608
@@ -166,6 +205,8 @@ def find_deepest(connection: Connection, database: Database, request: Request) -
             return Match(row[0], bytes(row[1]), row[2])
         end -= size
         bite += 1
+    if request.base is not None:
+        return request.base[1]
     if not ids and request.start_branch is None:  # nothing said yet: the same silence is not stored twice
         held = None if request.preamble is None else request.preamble.digest
         empty = select(branch.c.id).where(
@@ -188,8 +229,8 @@ class Recorder:
             " ON CONFLICT DO NOTHING"
         )
         self._node = sql(
-            "INSERT INTO node (id, tenant, parent, branch, depth, role, digest, tokens, ts)"
-            " VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
+            "INSERT INTO node (id, tenant, parent, branch, depth, role, digest, tokens, ts, mark)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
         )
         self._annex = sql(
             "INSERT INTO annex (tenant, branch, depth, ord, digest, kind, shown, first_ts) VALUES (?,?,?,?,?,?,?,?)"
@@ -202,10 +243,10 @@ class Recorder:
             "INSERT INTO pending (seq) SELECT seq FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
         )
         self._branch = sql(
-            "INSERT INTO branch (tenant, parent, fork_depth, head, head_depth, view_id, epoch, preamble, ext_id, ts)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
+            "INSERT INTO branch (tenant, parent, fork_depth, root, head, head_depth, view_id, epoch, preamble, ext_id,"
+            " ts) VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
-        seen = "SELECT head, view_id, preamble, fork_depth FROM branch WHERE id = ?"
+        seen = "SELECT head, view_id, preamble, fork_depth, root FROM branch WHERE id = ?"
         self._locked = sql(seen) + database.backend.lock
         self._owner = sql("SELECT branch FROM node WHERE id = ?")
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
@@ -265,7 +306,7 @@ class Recorder:
             rows.append(
                 (
                     *(addition.id, tenant, parent, number, addition.depth),
-                    *(addition.role, addition.blob.digest, addition.tokens, addition.ts),
+                    *(addition.role, addition.blob.digest, addition.tokens, addition.ts, addition.mark),
                 )
             )
             parent = addition.id
@@ -284,8 +325,9 @@ class Recorder:
         row = self._run(connection, self._locked, (match.branch,)).fetchone()
         if row is None:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
-        head, view_id, preamble, fork_depth = row
-        return Locked(bytes(head), view_id, None if preamble is None else bytes(preamble), fork_depth)
+        head, view_id, preamble, fork_depth, root = row
+        known = None if preamble is None else bytes(preamble)
+        return Locked(bytes(head), view_id, known, fork_depth, None if root is None else bytes(root))
 
     def _fork(self, connection: Connection, request: Request, match: Match, at: Locked | None, now: float) -> int:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
@@ -293,8 +335,9 @@ class Recorder:
         if parent is not None and match.depth:  # a place may be named by any branch that leads through it
             owner = self._run(connection, self._owner, (match.id,)).fetchone()
             parent = parent if owner is None else owner[0]
+        root = request.root if at is None else at.root
         values = (
-            *(request.chain.tenant, parent, match.depth, match.id, match.depth),
+            *(request.chain.tenant, parent, match.depth, root, match.id, match.depth),
             *(inherited_view(connection, shown, match.depth), 0, preamble, request.ext_id, now),
         )
         return int(self._run(connection, self._branch, values).fetchone()[0])
@@ -320,7 +363,7 @@ class Recorder:
         self._run(connection, self._content, rows)
 
     def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside], now: float) -> None:
-        rows = [(tenant, number, aside.depth, aside.ord, aside.blob.digest, aside.kind, True, now) for aside in asides]
+        rows = [(tenant, number, one.depth, one.ord, one.blob.digest, one.kind, one.shown, now) for one in asides]
         if rows:
             self._run(connection, self._annex, rows)
 

@@ -1,8 +1,9 @@
 """Turns: each request to a model with the view it was sent under, what became of it, and the reply.
 
-A turn is begun before the request goes out and finished when the reply is there; the reply is stored at once, with its
-turn. One that was begun and never finished stays visible. The message that the client sends back later is another one
-(clients rewrite replies), so the two are linked, by `everlong.store.linking`. Knows no provider.
+A turn is begun before the request goes out and finished when the reply is there; the reply is a message of the
+conversation at once. One that was begun and never finished stays visible. A reply that broke off stands beside the
+conversation; where the client sends it back all the same, the two are linked, by `everlong.store.linking`. Knows no
+provider.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message
+from everlong.model import Message, checked_messages
 from everlong.store.compact import view_for
-from everlong.store.content import Blob
-from everlong.store.past_turns import End, PastTurns, storable
+from everlong.store.past_turns import End, Past, PastTurns, storable
 from everlong.store.paths import Segment, segments_to
+from everlong.store.replies import Answered
 from everlong.store.schema import turn
 from everlong.store.tree import Branch
 
@@ -67,7 +68,7 @@ class Turn:
     cost: float = 0.0
     has_reply: bool = False
     echo_node: bytes | None = None
-    """The reply as a message of the conversation, once the client has sent it back."""
+    """The reply as a message of the conversation."""
     ended: float | None = None
 
 
@@ -85,7 +86,8 @@ class Turns(PastTurns):
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         self._ended = sql(
-            "UPDATE turn SET status = ?, error = ?, usage = ?, cost = ?, reply = ?, ended = ? WHERE id = ?"
+            "UPDATE turn SET session = ?, branch = ?, node = ?, depth = ?, status = ?, error = ?, usage = ?, cost = ?,"
+            " reply = ?, reply_key = ?, echo_node = ?, ended = ? WHERE id = ?"
         )
 
     def begin(
@@ -112,7 +114,7 @@ class Turns(PastTurns):
 
         return self._database.write(work)
 
-    def finish(
+    def finish(  # noqa: PLR0913 - each is one thing that may be said about an end
         self,
         ident: int,
         reply: Message | None = None,
@@ -122,42 +124,56 @@ class Turns(PastTurns):
         status: End = "done",
         error: str | None = None,
         names: Sequence[str] = (),
+        echo_node: bytes | None = None,
     ) -> Turn:
         """Store what became of a turn: its reply, what it used, how it ended; the totals of its session grow by it.
 
-        By one of its ``names`` the turn is found later (`named`).
+        The reply is a message of the conversation from now on. A host that has put it there itself says under which id
+        (``echo_node``). Where another reply stands there already, the turn begins a conversation of its own. By one of
+        its ``names`` the turn is found later (`named`).
 
         Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
         """
         if status not in get_args(End):
             raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(End))}")
-        contents = self._held(reply)
-        held = contents[0][0] if contents else None
+        checked = None if reply is None else checked_messages([reply])[0]
+        digest, key = self._held(checked)
 
         def work(connection: Connection) -> Turn:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
-                _check_same_end(row, held, status)
+                _check_same_end(row, digest, status)
                 return _turn(row)
+            contents = self._store.replies.content(checked)
             self._store.recorder.add_contents(connection, self._store.tenant, contents)
+            at = Branch(row.branch, bytes(row.node), row.depth)
+            past = Past(checked, session=row.session, status=status)
+            answered = Answered(at, echo_node, row.session)
+            if echo_node is None:
+                answered = self._answered(connection, at, past)
             told = None if usage is None else json.dumps(dict(usage), default=str)
+            (number, node, depth), session = (answered.at.id, answered.at.head, answered.at.depth), answered.session
             ended = replace(
                 _turn(row),
+                session=session,
+                branch=number,
+                node=node,
+                depth=depth,
                 status=status,
                 error=storable(error),
                 usage=json.loads(told) if told else None,
                 cost=cost,
-                has_reply=held is not None,
+                has_reply=digest is not None,
+                echo_node=answered.node,
                 ended=time.time(),
             )
-            reply_digest = None if held is None else held.digest
-            values = (status, ended.error, told, cost, reply_digest, ended.ended, ident)
-            self._run(connection, self._ended, values)
+            values = (*(session, number, node, depth, status, ended.error, told, cost), digest, key, answered.node)
+            self._run(connection, self._ended, (*values, ended.ended, ident))
             self._names.add(connection, self._store.tenant, ident, names)
-            self._grow(connection, row.session, usage, cost)
+            self._grow(connection, session, usage, cost)
             return ended
 
-        return self._database.write(work)
+        return self._written(work)
 
     def get(self, ident: int) -> Turn:
         """A turn by its number."""
@@ -224,9 +240,9 @@ class Turns(PastTurns):
         return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
 
 
-def _check_same_end(row: _Row, held: Blob | None, status: str) -> None:
+def _check_same_end(row: _Row, reply: bytes | None, status: str) -> None:
     before = None if row.reply is None else bytes(row.reply)
-    if row.status != status or before != (None if held is None else held.digest):
+    if row.status != status or before != reply:
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
 
 

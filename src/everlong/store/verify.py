@@ -6,6 +6,7 @@ Reads only. Works through the tables in order of their keys, so that it takes li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, and_, exists, func, or_, select
@@ -14,7 +15,9 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.forgotten import read_stub
+from everlong.store.former_tree import KnownBranch, Place, Tree
 from everlong.store.schema import (
+    alias,
     annex,
     branch,
     content,
@@ -33,6 +36,8 @@ from everlong.store.views import Item, problems_of
 if TYPE_CHECKING:
     from everlong.store.store import Store
 
+_MOST_NAMED = 5
+
 MOST = 1_000
 """How many problems are listed at most; a store with more than that needs its backup, not a longer list."""
 
@@ -45,6 +50,8 @@ class Verified(NamedTuple):
     branches: int
     views: int
     problems: list[str]
+    remarks: list[str]
+    """What is worth knowing and is not wrong."""
 
 
 def verify(store: Store, progress: Callable[[int, int], None] | None = None) -> Verified:
@@ -67,7 +74,9 @@ def verify(store: Store, progress: Callable[[int, int], None] | None = None) -> 
         note(_branches(connection, tenant))
         note(_views(connection, tenant))
         note(_references(connection, tenant))
-    return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems)
+        note(_conversations(connection, tenant))
+        remarks = list(islice(_joined(connection, tenant), MOST))
+    return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 
 
 def _contents(connection: Connection, tenant: str) -> Iterator[str]:
@@ -102,14 +111,18 @@ def _nodes(
             content.c.stub,
             content.c.seq.label("held"),
             above.c.depth.label("parent_depth"),
+            branch.c.root,
         )
         .select_from(node)
+        .outerjoin(branch, branch.c.id == node.c.branch)
         .outerjoin(content, content.c.digest == node.c.digest)
         .outerjoin(above, above.c.id == node.c.parent)
         .where(node.c.tenant == tenant)
     )
     for done, row in enumerate(_each(connection, joined), 1):
         yield from _node(chain, row)
+        if row.mark is not None and row.parent is None and row.held is not None:
+            yield from _mark(chain, row)
         if progress is not None and (done % 1_000 == 0 or done == total):
             progress(done, total)
 
@@ -122,7 +135,8 @@ def _node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
     if row.parent is not None and row.parent_depth is None:
         yield f"{name} follows {bytes(row.parent).hex()}, which is not there"
         return
-    start = bytes(row.parent) if row.parent is not None else chain.root().id
+    first = chain.root().id if row.root is None else bytes(row.root)
+    start = bytes(row.parent) if row.parent is not None else first
     depth = row.parent_depth or 0
     try:
         for side, block in _blocks(chain, row):
@@ -135,6 +149,18 @@ def _node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
         yield f"{name} does not follow from its content and {'the beginning' if row.parent is None else 'its parent'}"
     elif depth != row.depth:
         yield f"{name} is at depth {row.depth} and should be at {depth}"
+
+
+def _mark(chain: HashChain, row: Row[Any]) -> Iterator[str]:
+    """The id by which stateless requests find the first message of a conversation follows from its words alone."""
+    found = chain.root().id
+    try:
+        for side, block in _blocks(chain, row):
+            found = chain.step(found, side, block)  # type: ignore[arg-type]
+    except (StoreDamaged, ValueError, KeyError, TypeError):
+        return  # told already
+    if found != bytes(row.mark):
+        yield f"message {bytes(row.id).hex()} has a mark that does not follow from its words"
 
 
 def _blocks(chain: HashChain, row: Row[Any]) -> list[tuple[str, bytes]]:
@@ -153,6 +179,7 @@ def _branches(connection: Connection, tenant: str) -> Iterator[str]:
             branch,
             head.c.depth.label("found_depth"),
             parent.c.head_depth.label("parent_head"),
+            parent.c.root.label("parent_root"),
             deepest.label("deepest"),
         )
         .select_from(branch)
@@ -170,6 +197,8 @@ def _branches(connection: Connection, tenant: str) -> Iterator[str]:
             yield f"{name} forks from branch {row.parent}, which is not there"
         elif row.parent is not None and row.parent_head < row.fork_depth:
             yield f"{name} forks at depth {row.fork_depth}, where branch {row.parent} has already ended"
+        elif row.parent is not None and row.root != row.parent_root:
+            yield f"{name} has another root than branch {row.parent}, from which it forks"
     yield from _gaps(connection, tenant)
 
 
@@ -213,7 +242,7 @@ def _views(connection: Connection, tenant: str) -> Iterator[str]:
 def _references(connection: Connection, tenant: str) -> Iterator[str]:
     """Everything that names a content, node, view or branch names one that is there."""
     items = view_item.join(view, view.c.id == view_item.c.view)
-    chained = view.alias()
+    chained, other = view.alias(), session.alias()
     lost: list[tuple[str, Select[Any]]] = [
         (
             "an item of view {0} has no content",
@@ -244,6 +273,22 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
         (
             "session {0} is on a branch that is not there",
             _dangling(session.c.id, session.c.branch, branch.c.id).where(session.c.tenant == tenant),
+        ),
+        (
+            "session {0} goes on from a session that is not there",
+            _dangling(session.c.id, session.c.parent, other.c.id).where(session.c.tenant == tenant),
+        ),
+        (
+            "turn {0} is in a session that is not there",
+            _dangling(turn.c.id, turn.c.session, session.c.id).where(turn.c.tenant == tenant),
+        ),
+        (
+            "the first system prompt and tools of session {0} are not there",
+            _dangling(session.c.id, session.c.preamble, content.c.digest).where(session.c.tenant == tenant),
+        ),
+        (
+            "a further name is that of message {0}, which is not there",
+            _dangling(alias.c.node, alias.c.node, node.c.id).where(alias.c.tenant == tenant),
         ),
         (
             "the system prompt of session {0} is not there",
@@ -292,6 +337,119 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
     for sentence, query in lost:
         for (name,) in connection.execute(query):
             yield sentence.format(bytes(name).hex() if isinstance(name, bytes | memoryview) else name)
+
+
+def _conversations(connection: Connection, tenant: str) -> Iterator[str]:
+    """The parts of a conversation are one chain: each goes on from another one, and only the first from none."""
+    parent = session.alias()
+    query = (
+        select(session.c.id, session.c.conversation, session.c.parent, parent.c.conversation.label("of_parent"))
+        .select_from(session)
+        .outerjoin(parent, parent.c.id == session.c.parent)
+        .where(session.c.tenant == tenant)
+        .order_by(session.c.started, session.c.id)
+    )
+    rows = connection.execute(query).all()
+    known = {row.id for row in rows}
+    beginnings: dict[str, str] = {}
+    going_on: dict[str, str] = {}
+    for row in rows:
+        name = f"session {row.id}"
+        if row.parent is None:
+            if row.id != row.conversation and (row.conversation in known or row.conversation in beginnings):
+                yield f"{name} is a part of conversation {row.conversation} and goes on from no part of it"
+            beginnings[row.conversation] = row.id
+            continue
+        if row.id == row.conversation:
+            yield f"{name} is the first part of its conversation and goes on from session {row.parent}"
+        elif row.of_parent is not None and row.of_parent != row.conversation:
+            yield f"{name} goes on from session {row.parent}, which is a part of another conversation"
+        if row.parent in going_on:
+            yield f"sessions {going_on[row.parent]} and {row.id} both go on from session {row.parent}"
+        going_on[row.parent] = row.id
+    for row in rows:
+        if row.conversation not in known and row.conversation not in beginnings:
+            yield f"session {row.id} is a part of conversation {row.conversation}, which has no beginning"
+
+
+def _joined(connection: Connection, tenant: str) -> Iterator[str]:
+    """Remarks on conversations without roots of their own, which show the same messages."""
+    tree = Tree(connection, tenant)
+    columns = (session.c.conversation, session.c.branch, session.c.from_depth, session.c.to_depth, session.c.works_for)
+    query = select(*columns)
+    known = query.where(session.c.tenant == tenant, session.c.opened.is_(None), session.c.branch.is_not(None))
+    ends: dict[str, Place] = {}
+    begins: dict[str, int] = {}
+    forked_from: dict[str, str] = {}
+    for row in connection.execute(known.order_by(session.c.started, session.c.id)):
+        begins[row.conversation] = min(row.from_depth, begins.get(row.conversation, row.from_depth))
+        if row.branch in tree.branches and row.to_depth != 0:
+            depth = tree.branches[row.branch].head_depth if row.to_depth is None else row.to_depth
+            ends[row.conversation] = tree.place(row.branch, depth)
+        if row.works_for is not None:
+            forked_from[row.conversation] = row.works_for
+    passing: dict[int, list[tuple[int, str]]] = {}
+    for name, end in ends.items():
+        for number, depth in tree.way(end):
+            if depth > max(tree.branches[number].fork_depth, begins[name]):
+                passing.setdefault(number, []).append((depth, name))
+    for number, some in passing.items():
+        if tree.branches[number].root is None:  # a root of one's own is shared by forks alone
+            yield from _shared(connection, tree.branches[number], some, forked_from)
+
+
+def _shared(
+    connection: Connection, there: KnownBranch, passing: list[tuple[int, str]], forked_from: dict[str, str]
+) -> Iterator[str]:
+    """Remarks on one branch that several conversations lead through, each down to a depth."""
+    deepest: dict[str, int] = {}
+    for depth, name in passing:
+        family = _family(name, forked_from)
+        deepest[family] = max(depth, deepest.get(family, 0))
+    if len(deepest) == 1:
+        return
+    query = (
+        select(node.c.depth, session.c.conversation)
+        .select_from(node)
+        .outerjoin(turn, turn.c.echo_node == node.c.id)
+        .outerjoin(session, session.c.id == turn.c.session)
+        .where(node.c.branch == there.id, node.c.role == "assistant", node.c.depth <= sorted(deepest.values())[-2])
+    )
+    answered: dict[int, set[str]] = {}
+    for row in connection.execute(query):
+        names = answered.setdefault(row.depth, set())
+        if row.conversation is not None:
+            names.add(_family(row.conversation, forked_from))
+    alike = {name for depth, names in answered.items() if len(names) != 1 for name in deepest if deepest[name] >= depth}
+    if len(alike) > 1:
+        yield (
+            f"conversations {_listed(sorted(alike))} said the same and were answered the same; an older version began "
+            "them, or a program that gave them no names, so it is kept once, and each of them shows it"
+        )
+    for name in sorted(deepest):
+        others = {one for depth, names in answered.items() if depth <= deepest[name] for one in names - {name}}
+        if any(name not in names and names for depth, names in answered.items() if depth <= deepest[name]):
+            yield (
+                f"conversation {name} goes on from what conversation {_listed(sorted(others))} was answered; an older "
+                "version took the two for one, so it shows that too"
+            )
+
+
+def _family(name: str, forked_from: dict[str, str]) -> str:
+    """Return the conversation that one was forked from in the end."""
+    seen = {name}
+    while (above := forked_from.get(name)) is not None and above not in seen:
+        seen.add(above)
+        name = above
+    return name
+
+
+def _listed(names: list[str]) -> str:
+    """Return names as people list them, not all of very many."""
+    told = names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], f"{len(names) - _MOST_NAMED} more"]
+    if len(told) == 1:
+        return told[0]
+    return f"{', '.join(told[:-1])} and {told[-1]}"
 
 
 def _dangling(name: Any, reference: Any, target: Any) -> Select[Any]:

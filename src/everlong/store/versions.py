@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = "everlong_version"
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """All revisions, oldest first; a test compares them with the files."""
 
 HEAD = REVISIONS[-1]
+
+CONVERSATIONS = "0007"
+"""Before this revision, conversations that began alike were joined."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -132,26 +132,25 @@ def test_filters_by_role_and_time_hold(said: Said) -> None:
     assert said.texts("lamp", **within(since=100.0, before=200.0)) == ["lamp one"]
 
 
-def test_a_session_and_its_lineage_can_be_searched_alone(store: Store, said: Said) -> None:
+def test_a_conversation_can_be_searched_alone_by_the_id_of_any_part(store: Store, said: Said) -> None:
     first = said.say("first lamp", "ok")
     session = store.sessions.attach(store.sessions.start().id, first)
     child = store.sessions.roll_over(session.id, first)
     later = store.append(first, [{"role": "user", "content": "second lamp"}])
     store.sessions.attach(child.id, later)
     said.say("a lamp elsewhere")
-    assert said.texts("lamp", **within(session=session.id)) == ["first lamp"]
-    assert said.texts("lamp", **within(session=child.id)) == ["second lamp"]
-    assert set(said.texts("lamp", **within(lineage=child.id))) == {"first lamp", "second lamp"}
-    hits = store.search("lamp", **within(session=child.id)).hits
-    assert (hits[0].session, hits[0].turn, hits[0].role) == (child.id, 1, "user")
+    for part in (session, child):
+        assert set(said.texts("lamp", **within(session=part.id))) == {"first lamp", "second lamp"}
+    (hit,) = store.search('"second lamp"', **within(session=child.id)).hits
+    assert (hit.session, hit.turn, hit.role) == (session.id, 3, "user")
 
 
 def test_a_session_that_is_not_there_is_an_error(said: Said) -> None:
     said.say("lamp")
-    with pytest.raises(NotStored, match="no session 'nope'"):
+    with pytest.raises(NotStored, match="no conversation 'nope'"):
         said.store.search("lamp", **within(session="nope"))
     with pytest.raises(QueryError, match="not both"):
-        said.store.search("lamp", **within(session="a", lineage="b"))
+        said.store.search("lamp", **within(session="a", path=(1, 2)))
 
 
 def test_by_time_the_newest_comes_first(said: Said) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from everlong.agent.tools.todo import TodoList
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import ConfigError
-from everlong.store import Store
+from everlong.store import Branch, Store
 
 LEAST_OUTPUT = 1_000
 
@@ -28,6 +28,8 @@ class ToolContext:
     """How long a command may run that does not ask for another time."""
     output_chars: int = 12_000
     """The longest text of a result that goes to the model; of a longer one it gets beginning and end."""
+    upto: Branch | None = None
+    """The place that the conversation has come to, where its session may go on with other words."""
 
     def __post_init__(self) -> None:
         if self.output_chars < LEAST_OUTPUT:

@@ -54,9 +54,13 @@ def recall(query: str, context: ToolContext, page: Page = 1) -> str:
             word for word stands in double quotes.
         page: Which page of the hits.
     """
+    request: bytes | None
     try:
-        request = latest_request(context.store, context.session_id)  # in sight, and full of the query's words
-        found = _hits(context.store, query, Filters(lineage=context.session_id), without=request)
+        if context.upto is not None:
+            request, scope = context.upto.head, Filters(path=(context.upto.id, context.upto.depth))
+        else:
+            request, scope = latest_request(context.store, context.session_id), Filters(session=context.session_id)
+        found = _hits(context.store, query, scope, without=request)  # which is in sight, and full of the query's words
     except NotStored:
         return "[nothing of this conversation is stored yet; all of it is in sight]"
     return _told(context, query, found, page, HITS)
@@ -76,7 +80,7 @@ def search_sessions(
         query: Words of what you look for; what must be there word for word stands in double quotes.
         limit: How many hits a page has.
         page: Which page of the hits.
-        session: Only in the session with this id.
+        session: Only in the conversation with this id.
         role: Only what was said by the user, by the assistant, or what tools gave.
     """
     found = _hits(context.store, query, Filters(session=session, role=role))

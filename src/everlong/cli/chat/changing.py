@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from everlong.cli.chat.commands import ChatError, Command, Desk
@@ -138,11 +139,17 @@ def branch(desk: Desk, words: str) -> None:
     old = conversation.session
     conversation.store.sessions.end(old.id, "branch")
     new = conversation.store.sessions.start(
-        conversation.branch, model=conversation.model, system_prompt=conversation.system_prompt, title=words or None
+        conversation.branch,
+        model=conversation.model,
+        system_prompt=conversation.system_prompt,
+        title=words or old.title,
+        client=old.client,
+        folder=old.folder,
+        from_depth=0,
     )
     conversation.session = conversation.store.sessions.rewind(new.id, conversation.branch.depth)
     desk.agent.tools.context.session_id = new.id
-    desk.show.line(f"this is session {new.id} now; /resume {old.id} goes back to where it was")
+    desk.show.line(f"this is session {new.id} now; /resume {old.conversation} goes back to where it was")
 
 
 def pin(desk: Desk, words: str) -> None:
@@ -176,13 +183,16 @@ def model(desk: Desk, words: str) -> None:
 
 
 def title(desk: Desk, words: str) -> None:
-    """Say or change the session's title."""
+    """Say or change the conversation's title."""
     conversation = desk.agent.conversation
     if conversation.session is None:
         raise ChatError("nothing was said yet")
+    whole = conversation.store.conversations
     if words:
-        conversation.session = conversation.store.sessions.rename(conversation.session.id, words)
-    desk.show.line(f"{conversation.session.title or 'no title'} ({conversation.session.id})")
+        whole.rename(conversation.session.id, words)
+        conversation.session = conversation.store.sessions.get(conversation.session.id)
+    one = whole.get(conversation.session.id)
+    desk.show.line(f"{one.title or 'no title'} ({one.id})")
 
 
 def new(desk: Desk, words: str) -> None:
@@ -193,17 +203,21 @@ def new(desk: Desk, words: str) -> None:
 
 
 def resume(desk: Desk, words: str) -> None:
-    """Go on with another session, or list the newest ones."""
+    """Go on with another conversation, or list the newest ones."""
     store = desk.agent.conversation.store
     if not words:
-        for one in store.sessions.newest(limit=15):
-            desk.show.line(f"{one.id}  {one.title or 'no title'}")
+        for one in store.conversations.newest(15):
+            where = f"  {one.folder}" if one.folder else ""
+            desk.show.line(
+                f"{one.id}  {datetime.fromtimestamp(one.active).astimezone():%Y-%m-%d %H:%M}  "
+                f"{one.title or 'no title'}{where}"
+            )
         return
     if desk.open_agent is None:
         raise ChatError("this chat cannot change its session")
-    found = store.sessions.find(words)
+    found = store.conversations.find(words)
     old = desk.agent
-    desk.state.agent = desk.open_agent(found.id)
+    desk.state.agent = desk.open_agent(found.parts[-1])
     old.close()
     desk.show.where_it_stands(desk.agent.conversation)
 
@@ -224,10 +238,10 @@ CHANGING = [
     Command("branch", "[title]", "Go on in a session of its own.", branch),
     Command("pin", "[N]", "Keep what you said last (or a hit of /search) word for word.", pin),
     Command("model", "[provider:model]", "Which model; or go on with another.", model),
-    Command("title", "[text]", "The session's title.", title),
+    Command("title", "[text]", "The conversation's title.", title),
     Command("new", "", "End this session and begin another.", new),
     Command("reset", "", "The same as /new.", new),
-    Command("resume", "[id or title]", "Go on with another session.", resume),
+    Command("resume", "[id or title]", "Go on with another conversation.", resume),
     Command("quit", "", "Leave; the session can be resumed.", leave),
     Command("exit", "", "The same as /quit.", leave),
 ]

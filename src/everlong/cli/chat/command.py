@@ -24,8 +24,8 @@ __all__ = ["chat_command"]
 @click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
 @click.option("--base-url", metavar="URL", help="The address of an endpoint that serves the model.")
 @local_option()
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest session.")
-@click.option("--resume", metavar="ID|TITLE", help="Go on with this session.")
+@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest conversation of this folder.")
+@click.option("--resume", metavar="ID|TITLE", help="Go on with this conversation.")
 @click.option("-p", "--prompt", help="Answer this one prompt and leave, as everlong run does.")
 @click.option("--title", help="A title for the session.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
@@ -80,7 +80,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
         talk_plainly(state, worker)
     worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
-        click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session_id}", err=True)
+        click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
     return not worker.could_not_begin and not (is_pipe and worker.failures)
 
 

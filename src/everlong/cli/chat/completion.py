@@ -51,7 +51,10 @@ class ChatCompleter(Completer):
             return []
         try:
             if name == "resume":
-                return [one.title or one.id for one in agent.conversation.store.sessions.newest(limit=50)]
+                newest = agent.conversation.store.conversations.newest(50)
+                titles = [one.title for one in newest]
+                # A title that several have would not say which one is meant.
+                return [one.title if one.title and titles.count(one.title) == 1 else one.id for one in newest]
             if name == "model":
                 from everlong.providers.auxiliary import CHEAPER  # noqa: PLC0415 - only when it is asked for
                 from everlong.providers.names import ENDPOINTS  # noqa: PLC0415 - as above

@@ -62,9 +62,9 @@ def _grounds(desk: Desk) -> None:
 
 def history(desk: Desk, words: str) -> None:
     """List the compactions of this conversation, or show one of them."""
-    agent = desk.agent
-    branch = agent.conversation.branch
-    done = agent.conversation.store.compactions(branch=branch.id) if branch is not None else []
+    conversation = desk.agent.conversation
+    session = conversation.session
+    done = [] if session is None else conversation.store.conversations.compactions(session.id)
     if not done:
         desk.show.line("nothing was compacted yet")
         return
@@ -87,7 +87,7 @@ def _one_compaction(desk: Desk, one: Compaction) -> None:
     store = desk.agent.conversation.store
     if one.session is None:
         return
-    desk.show.line(f"covered in session {one.session}:")
+    desk.show.line("it covered:")
     for entry in store.sessions.entries(one.session):
         text = " ".join(str(entry.message.get("content") or entry.message.get("tool_calls") or "").split())
         desk.show.line(f"  {entry.message.get('role'):<9} {text[:100]}", "dim")
@@ -118,7 +118,8 @@ def search(desk: Desk, words: str) -> None:
     desk.found = [hit.node for hit in hits if hit.node is not None]
     for number, hit in enumerate(hits, 1):
         when = datetime.fromtimestamp(hit.at).astimezone()
-        where = hit.title or hit.session or "no session"
+        where = hit.title or hit.session or "in no conversation"
+        where += f" ({hit.status})" if hit.status else ""
         desk.show.line(f"{number}  {when:%Y-%m-%d %H:%M}  {hit.speaker or hit.role}, {where}", "bold")
         desk.show.line(f"   {' '.join(hit.snippet.text.split())}")
     if not hits:
@@ -147,7 +148,7 @@ def usage(desk: Desk, words: str) -> None:
     conversation = desk.agent.conversation
     if conversation.session is None:
         raise ChatError("nothing was said yet")
-    first = None if words else conversation.store.sessions.lineage(conversation.session.id)[0].id
+    first = None if words else conversation.store.conversations.get(conversation.session.id).parts[0]
     print_books(account(conversation.store, desk.settings, by="model", session=first), desk.show.console)
 
 

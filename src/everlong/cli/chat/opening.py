@@ -79,14 +79,16 @@ class Opening:
             self._state.agent.close()
 
     def _resumed(self, store: Store, show: Show) -> str | None:
-        """The session to go on with."""
+        """Return the conversation to go on with; None for a new one."""
+        from everlong.cli.sessions_common import to_go_on_with  # noqa: PLC0415 - as above
+
         name: str | None = self._given["resume"]
         if not self._given["goes_on"]:
             return name
-        newest = store.sessions.newest(limit=1)
-        if not newest:
-            show.quiet("there is no session to go on with yet; this is the first")
-        return newest[0].id if newest else None
+        newest, instead = to_go_on_with(store, self._given["cwd"] or Path.cwd(), "everlong chat")
+        if newest is None:
+            show.quiet(f"{instead}; this is a new one")
+        return newest
 
     def _approver(self, worker: Worker) -> Approver:
         from everlong.agent.approval import approve_everything, refuse_everything  # noqa: PLC0415 - as above

@@ -162,9 +162,11 @@ class Show:
     def where_it_stands(self, conversation: Conversation) -> None:
         """What a session is about that is gone on with: its last exchange."""
         messages = [message for message in conversation.messages if message.get("role") != "system"]
-        title = conversation.session.title if conversation.session is not None else None
+        session = conversation.session
+        whole = None if session is None else conversation.store.conversations.get(session.id)
+        ident, title = (conversation.session_id, None) if whole is None else (whole.id, whole.title)
         count = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
-        self.quiet(f"session {conversation.session_id}{f' ({title})' if title else ''}: {count}")
+        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {count}")
         at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
         if at is None or self.plain:
             return

@@ -1,4 +1,4 @@
-"""Reading what the index points at: messages and summaries by their number, their neighbours, their sessions.
+"""Reading what the index points at: messages and summaries by their number, and their neighbours.
 
 Knows the store's tables and no search. A document's number is a node's ``seq``, or minus the ``seq`` of a view's item.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -61,16 +61,6 @@ class Loaded:
     def speaker(self) -> str:
         """Who said it, where that is known."""
         return speaker_of(self.message, self.text)
-
-
-class SessionRow(NamedTuple):
-    """A session as a hit names it."""
-
-    id: str
-    title: str | None
-    branch: int
-    from_depth: int
-    to_depth: int | None
 
 
 class Corpus:
@@ -148,17 +138,6 @@ class Corpus:
     def newest(self, connection: Connection) -> int:
         """The number of the newest message."""
         return int(connection.exec_driver_sql("SELECT coalesce(max(seq), 0) FROM node").scalar_one())
-
-    def sessions(self, connection: Connection, tenant: str, branches: Iterable[int]) -> list[SessionRow]:
-        """The sessions on some branches."""
-        wanted = sorted(set(branches))
-        if not wanted:
-            return []
-        sql = self._sql(
-            "SELECT id, title, branch, from_depth, to_depth FROM session "  # noqa: S608 - only marks are put in
-            f"WHERE tenant = ? AND branch IN ({','.join('?' * len(wanted))}) ORDER BY from_depth, started"
-        )
-        return [SessionRow(*row) for row in connection.exec_driver_sql(sql, (tenant, *wanted))]
 
 
 def in_scope(document: Loaded, scope: Scope) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection
 
-from everlong.store.search.corpus import Corpus, Loaded, SessionRow
+from everlong.store.search.corpus import Loaded
 from everlong.store.search.query import Query
 from everlong.store.search.snippets import Snippet, snippet
+from everlong.store.shown_path import Place, locate
 
 
 class Shown(NamedTuple):
@@ -29,10 +30,11 @@ class Hit:
     node: bytes | None
     """The message's id; None for a summary."""
     session: str | None
+    """The conversation that shows it, by its id; None where none does, as for what was taken back."""
     title: str | None
     branch: int
     turn: int
-    """Its place in the session, in blocks from the session's beginning; without a session, in its branch."""
+    """Its place in the conversation, in blocks from its first word; in its branch where no conversation shows it."""
     role: str
     speaker: str
     at: float
@@ -40,6 +42,8 @@ class Hit:
     snippet: Snippet
     is_match: bool
     """False where it was found for what stands right before or after it."""
+    status: Literal["cancelled", "failed"] | None = None
+    """How a reply ended that broke off; its turn is that of its request."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -54,6 +58,7 @@ class Hit:
             "snippet": self.snippet.text,
             "marks": [list(mark) for mark in self.snippet.marks],
             "is_match": self.is_match,
+            "status": self.status,
         }
 
 
@@ -67,41 +72,28 @@ class Page:
 
 
 def hits_of(
-    connection: Connection,
-    corpus: Corpus,
-    tenant: str,
-    shown: Sequence[Shown],
-    query: Query,
-    weights: dict[str, float],
+    connection: Connection, tenant: str, shown: Sequence[Shown], query: Query, weights: dict[str, float]
 ) -> list[Hit]:
-    """Hits for the documents of a page."""
-    sessions = corpus.sessions(connection, tenant, {item.document.branch for item in shown})
+    """Return hits for the documents of a page."""
+    places = [Place(item.document.branch, item.document.depth, item.document.id) for item in shown]
+    located = locate(connection, tenant, places)
     hits: list[Hit] = []
-    for document, is_match in shown:
-        session = _session_of(document, sessions)
+    for (document, is_match), place in zip(shown, places, strict=True):
+        where = located.get(place)
         hits.append(
             Hit(
                 seq=document.seq,
                 node=document.id,
-                session=session.id if session else None,
-                title=session.title if session else None,
+                session=where.conversation if where else None,
+                title=where.title if where else None,
                 branch=document.branch,
-                turn=document.depth - (session.from_depth if session else 0),
+                turn=where.turn if where else document.depth,
                 role=document.role,
                 speaker=document.speaker,
                 at=document.ts,
                 snippet=snippet(document.text, query, weights),
                 is_match=is_match,
+                status=where.status if where else None,
             )
         )
     return hits
-
-
-def _session_of(document: Loaded, sessions: Sequence[SessionRow]) -> SessionRow | None:
-    """The session that a message was said in: the last on its branch that reaches over it."""
-    found = None
-    for session in sessions:
-        is_before_end = session.to_depth is None or document.depth <= session.to_depth
-        if session.branch == document.branch and session.from_depth < document.depth and is_before_end:
-            found = session
-    return found

@@ -67,7 +67,7 @@ class Searcher:
             text: What to look for; in mode ``auto`` any words, with what must be there in double quotes.
             mode: ``auto``, ``phrase`` or ``substring`` (as it stands, whatever the case), or ``regex``.
             order: ``relevance``, or ``time`` for the newest first.
-            filters: Session or lineage, role, tool, times.
+            filters: Conversation, role, tool, times.
             limit: Hits on a page, up to 1,000.
             cursor: The cursor of the page before.
             seconds: After this long a search through texts stops, and the page says that it is partial.
@@ -91,7 +91,7 @@ class Searcher:
             elif state.is_fragment:
                 _look_for_fragment(walk)
             shown, state = _taken(walk, state, limit)
-            hits = hits_of(connection, self.corpus, self.tenant, shown, walk.query, walk.weights)
+            hits = hits_of(connection, self.tenant, shown, walk.query, walk.weights)
         more = bool(state.waiting or state.has_tail)
         return Page(tuple(hits), state.packed(identity) if more else None, is_partial=walk.is_partial)
 

@@ -1,4 +1,4 @@
-"""Sessions as files for people and programs: JSONL, the JSON log, Markdown and HTML, written message by message."""
+"""Conversations as files: JSONL, the JSON log, Markdown and HTML, for people and programs, message by message."""
 
 from everlong.store.transcripts.clean import one_line, plain
 from everlong.store.transcripts.pieces import Piece, pieces_of

@@ -1,4 +1,4 @@
-"""A session as one HTML page that needs nothing else: no script, no font, no picture from anywhere.
+"""A conversation as one HTML page that needs nothing else: no script, no font, no picture from anywhere.
 
 Every text is escaped, and the page tells the browser to load and run nothing, whatever a message says. Pictures are
 shown only where the message carries their data.
@@ -11,11 +11,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from everlong.store.transcripts.clean import one_line, plain
-from everlong.store.transcripts.facts import facts_of, moment, name_of
+from everlong.store.transcripts.facts import broken_words, compaction_line, facts_of, moment, name_of
 from everlong.store.transcripts.pieces import Piece, pieces_of
 
 if TYPE_CHECKING:
-    from everlong.store.paths import Entry
+    from everlong.store.conversations import Conversation, Line, Mark
     from everlong.store.session import Session
 
 OPEN_UP_TO = 1_500
@@ -36,6 +36,8 @@ header { font-size: .85rem; opacity: .75; } header b { text-transform: uppercase
 pre { font: .85rem/1.45 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; margin: .4rem 0;
   padding: .6rem; background: #8881; border-radius: 4px; unicode-bidi: plaintext; }
 pre.text { font: inherit; background: none; padding: 0; }
+p.compaction { text-align: center; font-size: .85rem; opacity: .75; border-top: 1px dashed var(--line);
+  border-bottom: 1px dashed var(--line); padding: .3rem; }
 summary { cursor: pointer; font-size: .9rem; } img { max-width: 100%; }
 """
 
@@ -55,29 +57,37 @@ def page_foot() -> Iterator[str]:
     yield "</body>\n</html>\n"
 
 
-def heading(session: Session, prompt: str | None) -> Iterator[str]:
-    """The beginning of a session."""
-    yield f'<section id="{_safe(session.id)}">\n<h1>{_safe(name_of(session))}</h1>\n<dl>\n'
-    for name, value in facts_of(session):
+def heading(one: Conversation | Session, prompt: str | None) -> Iterator[str]:
+    """Yield the beginning of a conversation, or of a part."""
+    yield f'<section id="{_safe(one.id)}">\n<h1>{_safe(name_of(one))}</h1>\n<dl>\n'
+    for name, value in facts_of(one):
         yield f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>\n"
     yield "</dl>\n"
     if prompt:
         yield f"<details><summary>system prompt</summary>{_pre(prompt)}</details>\n"
 
 
-def message(entry: Entry, turn: int | None, tools: Mapping[str, str]) -> Iterator[str]:
-    """One message; ``tools`` names the tool of each call so far."""
+def message(line: Line, tools: Mapping[str, str]) -> Iterator[str]:
+    """Yield one message; ``tools`` names the tool of each call so far."""
+    entry = line.entry
     role = one_line(str(entry.message.get("role")))
     known = role if role in _ROLES else "other"
-    number = "" if turn is None else f" · {turn}"
-    yield f'<article class="{known}">\n<header><b>{_safe(role)}</b>{number} · {_safe(moment(entry.ts))}</header>\n'
+    number = "" if line.turn is None else f" · {line.turn}"
+    broken = f" · <i>{_safe(broken_words(line))}</i>" if line.status else ""
+    when = _safe(moment(entry.ts))
+    yield f'<article class="{known}">\n<header><b>{_safe(role)}</b>{number} · {when}{broken}</header>\n'
     for piece in pieces_of(entry.message, tools):
         yield _piece(piece)
     yield "</article>\n"
 
 
+def compaction(mark: Mark) -> Iterator[str]:
+    """Yield the place where a compaction was."""
+    yield f'<p class="compaction">{_safe(compaction_line(mark))}</p>\n'
+
+
 def ending() -> Iterator[str]:
-    """The end of a session."""
+    """Yield the end of a conversation."""
     yield "</section>\n"
 
 

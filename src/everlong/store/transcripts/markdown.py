@@ -1,4 +1,4 @@
-"""A session as Markdown.
+"""A conversation as Markdown.
 
 Words are quoted, so that no heading, list or unclosed fence of theirs reaches beyond them. What could be markup of a
 page or fetch a picture, and all tool traffic, stands in fences that are longer than any inside.
@@ -11,37 +11,44 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from everlong.store.transcripts.clean import one_line, plain
-from everlong.store.transcripts.facts import facts_of, moment, name_of
+from everlong.store.transcripts.facts import broken_words, compaction_line, facts_of, moment, name_of
 from everlong.store.transcripts.pieces import Piece, pieces_of
 
 if TYPE_CHECKING:
-    from everlong.store.paths import Entry
+    from everlong.store.conversations import Conversation, Line, Mark
     from everlong.store.session import Session
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!<>|&~])")
 _TICKS = re.compile(r"`+")
 
 
-def heading(session: Session, prompt: str | None) -> Iterator[str]:
-    """The beginning of a session."""
-    yield f"# {escaped(name_of(session))}\n\n"
-    for name, value in facts_of(session):
+def heading(one: Conversation | Session, prompt: str | None) -> Iterator[str]:
+    """Yield the beginning of a conversation, or of a part."""
+    yield f"# {escaped(name_of(one))}\n\n"
+    for name, value in facts_of(one):
         yield f"- {name}: {escaped(value)}\n"
     if prompt:
         yield f"\n## system\n\n{fenced(prompt)}\n"
 
 
-def message(entry: Entry, turn: int | None, tools: Mapping[str, str]) -> Iterator[str]:
-    """One message; ``tools`` names the tool of each call so far."""
+def message(line: Line, tools: Mapping[str, str]) -> Iterator[str]:
+    """Yield one message; ``tools`` names the tool of each call so far."""
+    entry = line.entry
     role = escaped(one_line(str(entry.message.get("role"))))
-    number = "" if turn is None else f"{turn} · "
-    yield f"\n## {number}{role} · {moment(entry.ts)}\n"
+    number = "" if line.turn is None else f"{line.turn} · "
+    broken = f" · {escaped(broken_words(line))}" if line.status else ""
+    yield f"\n## {number}{role} · {moment(entry.ts)}{broken}\n"
     for piece in pieces_of(entry.message, tools):
         yield f"\n{_piece(piece)}\n"
 
 
+def compaction(mark: Mark) -> Iterator[str]:
+    """Yield the place where a compaction was."""
+    yield f"\n---\n\n*{escaped(compaction_line(mark))}*\n\n---\n"
+
+
 def ending() -> Iterator[str]:
-    """The end of a session."""
+    """Yield the end of a conversation."""
     yield "\n"
 
 

@@ -1,7 +1,8 @@
-"""Writing sessions out, message by message, so that a long session takes no more memory than a short one.
+"""Writing conversations out, message by message, so that a long one takes no more memory than a short one.
 
-JSONL has an object for each session: its facts, its messages as they came, and when each was said; `everlong sessions
-import` reads it back. The JSON log is that of `everlong.store.logs`.
+JSONL has an object for each conversation: its facts, its messages as they came, when each was said, and where it was
+compacted; `everlong sessions import` reads it back. The JSON log is that of `everlong.store.logs`. A part alone, a
+session, is written in the same way.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from everlong.store.conversations import Conversation, Line, Mark
 from everlong.store.search.document import called_tools
 from everlong.store.stretch import entries_of
 from everlong.store.transcripts import html, markdown
@@ -22,9 +24,22 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
-KIND = "everlong-session/1"
-"""Marks an object as a session that was exported."""
+KIND = "everlong-conversation/1"
+"""Marks an object as a conversation that was exported."""
 
+PART_KIND = "everlong-session/1"
+"""Marks an object as a part of a conversation, a session, that was exported."""
+
+STATUS = "_status"
+"""Says in an exported message how a reply ended that broke off."""
+
+ERROR = "_error"
+"""Says beside it why."""
+
+_WHOLE_FACTS = (
+    *("title", "source", "platform", "client", "client_session", "folder", "user", "model", "works_for", "started"),
+    *("active", "ended", "end_reason", "origin", "parts"),
+)
 _FACTS = ("parent", "title", "source", "platform", "user", "model", "started", "ended", "end_reason", "origin")
 _SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": ".md", "html": ".html"}
 
@@ -35,13 +50,21 @@ def suffix_of(form: Format) -> str:
 
 
 def write_transcript(
-    store: Store, sessions: Sequence[Session], form: Format, write: Callable[[str], Any], *, title: str | None = None
+    store: Store,
+    chosen: Sequence[Conversation | Session],
+    form: Format,
+    write: Callable[[str], Any],
+    *,
+    title: str | None = None,
 ) -> int:
-    """Write sessions in order; how many messages they had. Every text can be encoded as UTF-8."""
+    """Write conversations, or parts, in order; return how many messages they had.
+
+    Every text can be encoded as UTF-8.
+    """
     count = 0
     if form == "html":
-        _all(write, html.page_head(title or (name_of(sessions[0]) if sessions else "sessions")))
-    for one in sessions:
+        _all(write, html.page_head(title or (name_of(chosen[0]) if chosen else "conversations")))
+    for one in chosen:
         if form == "jsonl":
             count += _jsonl(store, one, write)
         elif form == "json":
@@ -58,37 +81,73 @@ def _all(write: Callable[[str], Any], texts: Iterator[str]) -> None:
         write(text)
 
 
-def _readable(store: Store, one: Session, look: Any, write: Callable[[str], Any]) -> int:
-    _all(write, look.heading(one, store.sessions.system_prompt(one.id)))
+def lines_of(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
+    """Yield what a conversation, or a part of one, says; of a part, turns count from its own beginning."""
+    if isinstance(one, Conversation):
+        yield from store.conversations.entries(one.id)
+        return
+    for entry in entries_of(store, one):
+        yield Line(None if entry.id is None else entry.depth - one.from_depth, entry)
+
+
+def prompt_of(store: Store, one: Conversation | Session) -> str | None:
+    """Return the system prompt that a conversation, or a part, began with."""
+    if isinstance(one, Conversation):
+        return store.conversations.system_prompt(one.id)
+    return store.sessions.system_prompt(one.id)
+
+
+def _readable(store: Store, one: Conversation | Session, look: Any, write: Callable[[str], Any]) -> int:
+    _all(write, look.heading(one, prompt_of(store, one)))
     count = 0
     tools: dict[str, str] = {}
-    for entry in entries_of(store, one):
-        tools |= called_tools(entry.message)
-        _all(write, look.message(entry, None if entry.id is None else entry.depth - one.from_depth, tools))
+    for line in lines_of(store, one):
+        if isinstance(line, Mark):
+            _all(write, look.compaction(line))
+            continue
+        tools |= called_tools(line.entry.message)
+        _all(write, look.message(line, tools))
         count += 1
     _all(write, look.ending())
     return count
 
 
-def _jsonl(store: Store, one: Session, write: Callable[[str], Any]) -> int:
-    facts = {"kind": KIND, "id": one.id, **{name: getattr(one, name) for name in _FACTS}}
+def _jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
+    is_whole = isinstance(one, Conversation)
+    names = _WHOLE_FACTS if is_whole else _FACTS
+    facts = {"kind": KIND if is_whole else PART_KIND, "id": one.id, **{name: getattr(one, name) for name in names}}
+    if isinstance(one, Conversation):
+        facts |= {"type": one.kind, "own_root": store.conversations.has_own_root(one.id)}
     write(json_text(facts)[:-1] + ', "messages": [')
     times: list[float] = []
-    prompt = store.sessions.system_prompt(one.id)
+    compactions: list[dict[str, Any]] = []
+    prompt = prompt_of(store, one)
     if prompt is not None:
         write(json_text({"role": "system", "content": prompt}))
         times.append(one.started)
-    for entry in entries_of(store, one):
-        write((", " if times else "") + json_text(entry.message))
-        times.append(entry.ts)
-    write(f'], "times": {json_text(times)}}}\n')
+    for line in lines_of(store, one):
+        if isinstance(line, Mark):
+            compactions.append({"before_message": len(times), **line.to_dict()})
+            continue
+        write((", " if times else "") + json_text(exported(line)))
+        times.append(line.entry.ts)
+    rest = f'], "times": {json_text(times)}'
+    write(f'{rest}, "compactions": {json_text(compactions)}}}\n' if is_whole else f"{rest}}}\n")
     return len(times) - (prompt is not None)
 
 
-def _log(store: Store, one: Session, write: Callable[[str], Any]) -> int:
-    from everlong.store.logs import session_log  # noqa: PLC0415 - only where a log is asked for
+def exported(line: Line) -> dict[str, Any]:
+    """Return a message as it is exported: one that broke off says so."""
+    if line.status is None:
+        return line.entry.message
+    why = {} if line.error is None else {ERROR: line.error}
+    return {**line.entry.message, STATUS: line.status, **why}
 
-    log = session_log(store, one.id)
+
+def _log(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
+    from everlong.store.logs import conversation_log, session_log  # noqa: PLC0415 - only where a log is asked for
+
+    log = conversation_log(store, one) if isinstance(one, Conversation) else session_log(store, one.id)
     write(json_text(log, indent=2) + "\n")
     return len(log["messages"])
 

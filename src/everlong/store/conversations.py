@@ -1,0 +1,511 @@
+"""Conversations: what people see of sessions. All parts of a lineage are one conversation, with one id and one title.
+
+A conversation has the id of its first part, and any part's id names it. Its transcript runs from the first word to the
+newest, with a mark where each compaction was; `everlong.store.shown_path` says which messages that are. Its figures are
+the sums over its parts, with the calls on their side. This module reads sessions; only `rename`, `delete` and `forget`
+change something.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Row, func, or_, select, update
+
+from everlong.errors import AmbiguousName, NotStored, StoreError
+from everlong.store.forget import Forgotten, forget
+from everlong.store.history import Compaction, compaction_of
+from everlong.store.naming import clean_title
+from everlong.store.paths import Entry, segments_to
+from everlong.store.schema import branch, compaction, receipt, session
+from everlong.store.session import TOTALS, Session, usage_totals
+from everlong.store.shown_path import Broken, Run, ShownPath, in_bites, parts_of, shown_paths, title_of
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+
+Kind = Literal["main", "side", "agent"]
+
+STEP = 256
+"""Blocks that are read at a time."""
+
+_BITE = 50
+"""Conversations that are put together at a time."""
+_MOST_NAMED = 5
+"""Of conversations that have one name, so many are listed."""
+COMPRESSION = "compression"
+"""Why a part ends that a compaction ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation as people know it; its figures are the sums over its parts."""
+
+    id: str
+    title: str | None
+    kind: Kind
+    source: str
+    platform: str | None
+    client: str | None
+    client_session: str | None
+    """What its client calls it."""
+    folder: str | None
+    """The folder that it works in now."""
+    user: str | None
+    model: str | None
+    works_for: str | None
+    """The conversation that had it begun, or that it was forked from."""
+    origin: dict[str, Any] | None
+    started: float
+    active: float
+    """When something was last said in it."""
+    ended: float | None
+    end_reason: str | None
+    parts: tuple[str, ...]
+    """The ids of its sessions, oldest first."""
+    messages: int
+    compactions: int
+    agents: int
+    """How many sub-agents worked for it."""
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    api_calls: int
+    cost: float
+    """US dollars, as they were reckoned when the calls were made."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its newest part has not ended."""
+        return self.ended is None
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it was taken over from a file."""
+        return bool(self.origin and "import" in self.origin)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the conversation as JSON-ready data."""
+        return {**asdict(self), "parts": list(self.parts), "is_open": self.is_open}
+
+
+class Line(NamedTuple):
+    """A message of a conversation's transcript."""
+
+    turn: int | None
+    """Its number; None for what has no identity, such as reminders. A broken reply has that of its request."""
+    entry: Entry
+    status: Literal["cancelled", "failed"] | None = None
+    """How a reply ended that broke off; None for whole messages."""
+    error: str | None = None
+
+
+class Mark(NamedTuple):
+    """The place in a transcript where a compaction was, after a turn."""
+
+    turn: int
+    part: str
+    """The session that begins there."""
+    at: float
+    compaction: Compaction | None
+    """Its entry of the history; None where that is gone."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the mark as JSON-ready data, without the engine's report."""
+        done = self.compaction
+        figures = ("reason", "engine", "model", "summarizer", "tokens_before", "tokens_after", "messages_before")
+        told = {name: getattr(done, name) for name in (*figures, "messages_after", "cost")} if done else {}
+        return {"part": self.part, "at": self.at, **told}
+
+
+class Conversations:
+    """The conversations of one tenant."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database = store.database
+
+    # -- looking up ----------------------------------------------------------------------------------------------------
+
+    def get(self, ident: str) -> Conversation:
+        """Return the conversation that a session is part of, by the id of any of its parts."""
+        with self._database.read() as connection:
+            name = self._name_of(connection, ident)
+            return self._made(connection, [name])[0]
+
+    def find(self, name: str) -> Conversation:
+        """Return a conversation by the id of any of its parts, its title, or the beginning of an id.
+
+        Raises:
+            AmbiguousName: several conversations have that name; the error lists them.
+            NotStored: none has it.
+        """
+        title = clean_title(name)
+        conditions = [or_(session.c.id == name, session.c.conversation == name), session.c.title == title]
+        if name:
+            conditions.append(session.c.id.startswith(name, autoescape=True))
+        query = select(session.c.conversation, session.c.kind, func.max(session.c.active).label("last")).where(
+            session.c.tenant == self._store.tenant
+        )
+        query = query.group_by(session.c.conversation, session.c.kind)
+        with self._database.read() as connection:
+            for condition in conditions:
+                rows = connection.execute(query.where(condition)).all()
+                rows = [row for row in rows if row.kind == "main"] or rows  # whom people talk with comes first
+                if len(rows) == 1:
+                    return self._made(connection, [rows[0].conversation])[0]
+                if rows:
+                    newest = sorted(rows, key=lambda row: (row.last, row.conversation), reverse=True)
+                    listed = self._made(connection, [row.conversation for row in newest[:_MOST_NAMED]])
+                    raise AmbiguousName(_several(name, listed, len(newest)))
+        raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
+
+    def newest(  # noqa: PLR0913 - each is one thing to choose by
+        self,
+        limit: int | None = None,
+        *,
+        source: str | None = None,
+        since: float | None = None,
+        before: float | None = None,
+        title: str | None = None,
+        folder: str | None = None,
+        kinds: Sequence[Kind] = ("main",),
+        where: Callable[[Conversation], bool] = lambda _: True,
+    ) -> list[Conversation]:
+        """Return conversations, the one that something was last said in first.
+
+        Args:
+            limit: at most so many.
+            source: only from this source.
+            since: only those in which something was said at or after this moment.
+            before: only those that began before this moment.
+            title: only those with this text in their title, in whatever case.
+            folder: only those that work in this folder.
+            kinds: which kinds.
+            where: only those for which this is true.
+        """
+        query = select(session.c.conversation).where(
+            session.c.tenant == self._store.tenant, session.c.kind.in_(list(kinds))
+        )
+        if source is not None:
+            query = query.where(session.c.source == source)
+        if folder is not None:
+            named = select(session.c.conversation).where(session.c.folder == folder)
+            query = query.where(session.c.conversation.in_(named))
+        last = func.max(session.c.active)
+        query = query.group_by(session.c.conversation)
+        if since is not None:
+            query = query.having(last >= since)
+        if before is not None:
+            query = query.having(func.min(session.c.started) < before)
+        found: list[Conversation] = []
+        with self._database.read() as connection:
+            names = connection.execute(query.order_by(last.desc(), session.c.conversation.desc())).scalars().all()
+            size = _BITE if limit is None else max(1, min(_BITE, limit))
+            for some in in_bites(names, size):
+                for one in self._made(connection, some, title):
+                    is_there = folder is None or one.folder == folder
+                    if is_there and where(one):
+                        found.append(one)
+                if limit is not None and len(found) >= limit:
+                    return found[:limit]
+        return found
+
+    def count(self, kinds: Sequence[Kind] = ("main", "side", "agent")) -> int:
+        """Return how many conversations there are."""
+        query = select(func.count(session.c.conversation.distinct())).where(
+            session.c.tenant == self._store.tenant, session.c.kind.in_(list(kinds))
+        )
+        with self._database.read() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def parts(self, ident: str) -> list[Session]:
+        """Return all parts of a conversation, oldest first."""
+        with self._database.read() as connection:
+            name = self._name_of(connection, ident)
+            return [Session.of(row) for row in parts_of(connection, self._store.tenant, [name])[name]]
+
+    def path(self, ident: str) -> ShownPath:
+        """Return the path through the tree that a conversation shows."""
+        with self._database.read() as connection:
+            name = self._name_of(connection, ident)
+            parts = parts_of(connection, self._store.tenant, [name])
+            return shown_paths(connection, self._store.tenant, parts)[name]
+
+    def compactions(self, ident: str) -> list[Compaction]:
+        """Return the compaction history of a conversation, oldest first."""
+        with self._database.read() as connection:
+            name = self._name_of(connection, ident)
+            rows = parts_of(connection, self._store.tenant, [name])[name]
+            return self._history(connection, [row.id for row in rows])
+
+    def system_prompt(self, ident: str) -> str | None:
+        """Return the system prompt that a conversation began with."""
+        return self._store.sessions.system_prompt(self.parts(ident)[0].id)
+
+    def has_own_root(self, ident: str) -> bool:
+        """Return whether a conversation's messages have ids of their own, not those that their words would give."""
+        numbers = [part.branch for part in self.parts(ident) if part.branch is not None]
+        with self._database.read() as connection:
+            query = select(branch.c.root).where(branch.c.id.in_(numbers), branch.c.root.is_not(None))
+            return connection.execute(query.limit(1)).first() is not None
+
+    # -- the transcript ------------------------------------------------------------------------------------------------
+
+    def entries(self, ident: str) -> Iterator[Line | Mark]:
+        """Yield a conversation from its first word on, with a mark for each compaction; read bit by bit."""
+        with self._database.read() as connection:
+            name = self._name_of(connection, ident)
+            parts = parts_of(connection, self._store.tenant, [name])
+            shown = shown_paths(connection, self._store.tenant, parts)[name]
+            marks = self._marks(connection, parts[name], shown)
+        beside: dict[tuple[int, int], list[Broken]] = {}
+        for one in shown.broken:
+            beside.setdefault((one.branch, one.depth), []).append(one)
+        for run in shown.runs:
+            yield from self._run(run, [mark for mark in marks if mark[0] is run], beside)
+
+    def lines(self, ident: str) -> Iterator[Line]:
+        """Yield the messages of a conversation alone."""
+        return (line for line in self.entries(ident) if isinstance(line, Line))
+
+    def node_at(self, ident: str, turn: int) -> bytes | None:
+        """Return the id of the message that ends at a turn; None where none does."""
+        for run in self.path(ident).runs:
+            depth = turn - run.before + run.low
+            if run.low < depth <= run.high:
+                with self._database.read() as connection:
+                    for entry in self._store.reader.entries(connection, run.path, depth - 1, depth):
+                        if entry.id is not None:
+                            return entry.id
+        return None
+
+    def _run(
+        self, run: Run, marks: Sequence[tuple[Run, int, Mark]], beside: dict[tuple[int, int], list[Broken]]
+    ) -> Iterator[Line | Mark]:
+        waiting = sorted(marks, key=lambda mark: mark[1])
+        answers = {depth: some for (number, depth), some in beside.items() if run.holds(number, depth)}
+        behind: list[tuple[str, Line]] = []  # replies to the last message that broke off, each with its part
+        for entry in self._read(run):
+            if entry.id is not None:
+                due = [mark for _, depth, mark in waiting if depth < entry.depth]
+                waiting = waiting[len(due) :]
+                yield from _in_order(due, behind)
+                behind = []
+            turn = None if entry.id is None else run.before + entry.depth - run.low
+            yield Line(turn, entry)
+            if entry.id is not None:
+                behind = [
+                    (one.session, line) for one in answers.get(entry.depth, ()) for line in self._broken(one, turn)
+                ]
+        yield from _in_order([mark for _, _, mark in waiting], behind)
+
+    def _read(self, run: Run) -> Iterator[Entry]:
+        start = run.low if run.low > 0 else -1  # what precedes the first message belongs to it
+        while start < run.high:
+            stop = min(max(start, 0) + STEP, run.high)
+            with self._database.read() as connection:
+                found = self._store.reader.entries(connection, run.path, start, stop)
+            yield from found
+            start = stop
+
+    def _broken(self, one: Broken, turn: int | None) -> Iterator[Line]:
+        at = self._store.branch(one.echo_branch)
+        for entry in self._store.entries(at, one.fork_depth, one.echo_depth):
+            if entry.id is not None:
+                yield Line(turn, entry, one.status, one.error)
+
+    def _marks(
+        self, connection: Connection, parts: Sequence[Row[Any]], shown: ShownPath
+    ) -> list[tuple[Run, int, Mark]]:
+        """Return the compactions on the shown path: in which run, after which depth."""
+        history = {one.child: one for one in self._history(connection, [row.id for row in parts]) if one.child}
+        by_id = {row.id: row for row in parts}
+        found: list[tuple[Run, int, Mark]] = []
+        for row in parts:
+            done, parent = history.get(row.id), by_id.get(row.parent)
+            ended = parent if parent is not None and parent.end_reason == COMPRESSION else None
+            if row.branch is None or (done is None and ended is None):
+                continue
+            # Where the part before ended; this one may have gone back behind it since.
+            number, depth = (row.branch, row.from_depth) if ended is None else (ended.branch, ended.to_depth)
+            for run in shown.runs:
+                if _leads_through(connection, run, done.branch if done else number, depth):
+                    mark = Mark(run.before + depth - run.low, row.id, done.at if done else row.started, done)
+                    found.append((run, depth, mark))
+                    break
+        return found
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def rename(self, ident: str, title: str) -> Conversation:
+        """Give a conversation a title; its later parts get the same one with their number."""
+        wanted = clean_title(title)
+        if wanted is None:
+            raise StoreError("a title needs at least one character that shows")
+
+        def work(connection: Connection) -> None:
+            name = self._name_of(connection, ident)
+            for number, row in enumerate(parts_of(connection, self._store.tenant, [name])[name], start=1):
+                own = wanted if number == 1 else f"{wanted} #{number}"
+                connection.execute(update(session).where(session.c.id == row.id).values(title=own))
+
+        self._database.write(work)
+        return self.get(ident)
+
+    def delete(self, ident: str) -> None:
+        """Remove all parts; their messages go with the next `vacuum` unless another conversation needs them."""
+        for part in self.parts(ident):
+            self._store.sessions.delete(part.id)
+
+    def forget(self, ident: str) -> Forgotten:
+        """Forget all messages of a conversation that no other shows; words that others use too stay there."""
+        store, parts, shown = self._store, self.parts(ident), self.path(ident)
+        own = {part.id: [e.id for e in store.sessions.entries(part.id) if e.id is not None] for part in parts}
+        known = {node for nodes in own.values() for node in nodes}
+        for one in shown.broken:
+            own[one.session].append(one.echo_node)
+        # What was said after a compaction was taken back is in no part's own stretch.
+        for line in self.lines(ident):
+            if line.entry.id is not None and line.status is None and line.entry.id not in known:
+                own[parts[-1].id].append(line.entry.id)
+        done = [forget(store, nodes, session=part) for part, nodes in own.items()]
+        return Forgotten(*(sum(figures) for figures in zip(*done, strict=True)))
+
+    # -- inside a transaction ------------------------------------------------------------------------------------------
+
+    def _name_of(self, connection: Connection, ident: str) -> str:
+        """Return the id of the conversation that a part belongs to; a part that is gone may still have named it."""
+        mine = select(session.c.conversation).where(session.c.tenant == self._store.tenant)
+        for condition in (session.c.id == ident, session.c.conversation == ident):
+            name = connection.execute(mine.where(condition).limit(1)).scalar()
+            if name is not None:
+                return str(name)
+        raise NotStored(f"there is no conversation {ident!r}; `everlong sessions list` shows all")
+
+    def _history(self, connection: Connection, parts: Sequence[str]) -> list[Compaction]:
+        found: dict[int, Compaction] = {}
+        for some in in_bites(parts):
+            query = select(compaction).where(compaction.c.tenant == self._store.tenant, compaction.c.session.in_(some))
+            found |= {row.id: compaction_of(row) for row in connection.execute(query)}
+        return sorted(found.values(), key=lambda one: (one.at, one.id))
+
+    def _made(self, connection: Connection, names: Sequence[str], title: str | None = None) -> list[Conversation]:
+        """Return conversations by their ids, in that order; with a title, those that have it in theirs."""
+        tenant = self._store.tenant
+        parts = parts_of(connection, tenant, names)
+        if title is not None:
+            parts = {name: rows for name, rows in parts.items() if title.lower() in (title_of(rows) or "").lower()}
+        shown = shown_paths(connection, tenant, parts)
+        paid = self._side_calls(connection, {row.id: name for name, rows in parts.items() for row in rows})
+        agents = self._agents(connection, list(parts))
+        done = self._compacted(connection, parts)
+        return [
+            _conversation(parts[name], shown[name].count(connection), done[name], agents.get(name, 0), paid.get(name))
+            for name in names
+            if name in parts
+        ]
+
+    def _side_calls(self, connection: Connection, conversation_of: dict[str, str]) -> dict[str, dict[str, Any]]:
+        """Return what calls on the side of conversations used and cost: summaries, memory, pings."""
+        found: dict[str, dict[str, Any]] = {}
+        for some in in_bites(list(conversation_of)):
+            for row in connection.execute(select(receipt).where(receipt.c.session.in_(some))):
+                sums = found.setdefault(conversation_of[row.session], dict.fromkeys((*TOTALS, "cost"), 0))
+                used = usage_totals(json.loads(row.usage)) | {"api_calls": 1, "cost": row.cost or 0.0}
+                for name, amount in used.items():
+                    sums[name] += amount
+        return found
+
+    def _compacted(self, connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[str, int]:
+        """Return how often conversations were compacted, also where the history of it is gone."""
+        children: dict[str | None, list[str | None]] = {}
+        for some in in_bites([row.id for rows in parts.values() for row in rows]):
+            query = select(compaction.c.session, compaction.c.child).where(compaction.c.session.in_(some))
+            for ident, child in connection.execute(query):
+                children.setdefault(ident, []).append(child)
+        counts: dict[str, int] = {}
+        for name, rows in parts.items():
+            told = [child for row in rows for child in children.get(row.id, ())]
+            ends = {row.id: row.end_reason for row in rows}
+            untold = sum(ends.get(row.parent) == COMPRESSION and row.id not in told for row in rows)
+            counts[name] = len(told) + untold
+        return counts
+
+    def _agents(self, connection: Connection, names: Sequence[str]) -> dict[str, int]:
+        """Return how many sub-agents worked for conversations, where any did."""
+        found: dict[str, int] = {}
+        for some in in_bites(names):
+            query = select(session.c.works_for, func.count(session.c.conversation.distinct())).where(
+                session.c.tenant == self._store.tenant, session.c.kind == "agent", session.c.works_for.in_(some)
+            )
+            found |= {row[0]: int(row[1]) for row in connection.execute(query.group_by(session.c.works_for))}
+        return found
+
+
+def _conversation(
+    rows: Sequence[Row[Any]], messages: int, compactions: int, agents: int, paid: dict[str, Any] | None
+) -> Conversation:
+    first, last = Session.of(rows[0]), rows[-1]
+    aside = paid or {}
+    totals = {name: sum(getattr(row, name) for row in rows) + aside.get(name, 0) for name in (*TOTALS, "cost")}
+    return Conversation(
+        id=first.conversation,
+        title=title_of(rows),
+        kind=first.kind,
+        source=first.source,
+        platform=first.platform,
+        client=last.client,
+        client_session=last.client_session,
+        folder=last.folder,
+        user=first.user,
+        model=last.model,
+        works_for=first.works_for,
+        origin=first.origin,
+        started=first.started,
+        active=max(row.active for row in rows),
+        ended=last.ended,
+        end_reason=last.end_reason,
+        parts=tuple(row.id for row in rows),
+        messages=messages,
+        compactions=compactions,
+        agents=agents,
+        **totals,
+    )
+
+
+def _in_order(marks: Sequence[Mark], broken: Sequence[tuple[str, Line]]) -> Iterator[Line | Mark]:
+    """Yield what stands between two messages: a reply that broke off after a compaction stands behind its mark."""
+    begun = {mark.part for mark in marks}
+    yield from (line for part, line in broken if part not in begun)
+    for mark in marks:
+        yield mark
+        yield from (line for part, line in broken if part == mark.part)
+
+
+def _leads_through(connection: Connection, run: Run, number: int, depth: int) -> bool:
+    """Return whether a place of a branch is on a run."""
+    if not run.low < depth <= run.high:
+        return False
+    return any(
+        part.low < depth <= part.high and run.holds(part.branch, depth)
+        for part in segments_to(connection, number, depth)
+    )
+
+
+def _several(name: str, listed: Sequence[Conversation], count: int) -> str:
+    """Say which conversations have a name, one on a line."""
+    lines = [f"several conversations are called {name!r}; name one by its id:"]
+    for one in listed:
+        where = ", ".join(text for text in (one.client or one.source, one.folder) if text)
+        when = f"{datetime.fromtimestamp(one.active).astimezone():%Y-%m-%d %H:%M}"
+        lines.append(f"  {one.id}  {when}  {where}  {one.title or ''}".rstrip())
+    if count > len(listed):
+        lines.append(f"  … and {count - len(listed)} more")
+    return "\n".join(lines)

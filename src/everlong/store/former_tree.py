@@ -1,0 +1,170 @@
+"""The tree of a store from before conversations, in memory: branches, turns and where they stand.
+
+Reads only; `everlong.store.separation` decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
+
+from everlong.store.schema import branch, node, turn
+
+_AT_ONCE = 500
+
+
+class Place(NamedTuple):
+    """A message, by the branch that it is stored on."""
+
+    branch: int
+    depth: int
+
+
+@dataclass(slots=True)
+class KnownBranch:
+    """A branch, as far as it is needed here."""
+
+    id: int
+    parent: int | None
+    fork_depth: int
+    head: bytes
+    head_depth: int
+    view_id: int | None
+    preamble: bytes | None
+    ext_id: str | None
+    root: bytes | None
+
+
+class Tree:
+    """The branches of a tenant."""
+
+    def __init__(self, connection: Connection, tenant: str) -> None:
+        names = [field.name for field in fields(KnownBranch)]
+        query = select(*(branch.c[name] for name in names)).where(branch.c.tenant == tenant).order_by(branch.c.id)
+        self.branches = {row.id: KnownBranch(*row) for row in connection.execute(query)}
+        self.forks: dict[Place, list[int]] = {}
+        for one in self.branches.values():
+            if one.parent is not None:
+                self.forks.setdefault(Place(one.parent, one.fork_depth), []).append(one.id)
+
+    def place(self, number: int, depth: int) -> Place:
+        """Return the place at a depth on the way to the end of a branch."""
+        while (one := self.branches.get(number)) is not None and one.parent is not None and depth <= one.fork_depth:
+            number = one.parent
+        return Place(number, depth)
+
+    def end_of(self, number: int) -> Place:
+        """Return the end of a branch."""
+        return self.place(number, self.branches[number].head_depth)
+
+    def is_on(self, place: Place, end: Place) -> bool:
+        """Return whether a place is on the way to another one."""
+        number, depth = end
+        while True:
+            if number == place.branch:
+                return place.depth <= depth
+            one = self.branches[number]
+            depth = min(depth, one.fork_depth)
+            if one.parent is None or depth < place.depth:
+                return False
+            number = one.parent
+
+    def common(self, one: Place, other: Place) -> Place:
+        """Return the last place that is on the way to both of two."""
+        depths = dict(self.way(one))
+        for number, depth in self.way(other):
+            if number in depths:
+                return self.place(number, min(depth, depths[number]))
+        return Place(one.branch, 0)
+
+    def way(self, end: Place) -> Iterator[tuple[int, int]]:
+        """Yield the branches that lead to a place, nearest first, each with the depth up to which it does."""
+        number: int | None = end.branch
+        depth = end.depth
+        while number is not None:
+            yield number, depth
+            one = self.branches[number]
+            number, depth = one.parent, min(depth, one.fork_depth)
+
+    def after(self, place: Place, end: Place) -> int:
+        """Return the branch that the message after a place is on, on the way to an end behind it."""
+        found = end.branch
+        for number, depth in self.way(end):
+            if depth <= place.depth:
+                break
+            found = number
+        return found
+
+    def root_of(self, number: int) -> int:
+        """Return the branch that a branch comes from in the end."""
+        while (parent := self.branches[number].parent) is not None:
+            number = parent
+        return number
+
+
+@dataclass(slots=True)
+class KnownTurn:
+    """A turn, and where it stands."""
+
+    id: int
+    session: str | None
+    place: Place
+    node: bytes
+    status: str
+    reply: bytes | None
+    echo: bytes | None
+    said: Place | None
+    """Where the reply stands."""
+    model: str | None
+    preamble: bytes | None
+    ts: float
+    ended: float | None
+
+    @property
+    def end(self) -> Place:
+        """The last message that it accounts for."""
+        return self.place if self.said is None else self.said
+
+
+def turns_of(connection: Connection, tenant: str, tree: Tree) -> list[KnownTurn]:
+    """Return the turns of a tenant, oldest first."""
+    query = (
+        select(turn, node.c.branch.label("echo_branch"), node.c.depth.label("echo_depth"))
+        .outerjoin(node, node.c.id == turn.c.echo_node)
+        .where(turn.c.tenant == tenant)
+        .order_by(turn.c.id)
+    )
+    found: list[KnownTurn] = []
+    for row in connection.execute(query):
+        said = None if row.echo_branch is None else Place(row.echo_branch, row.echo_depth)
+        place = tree.place(row.branch, row.depth)
+        found.append(
+            KnownTurn(
+                id=row.id,
+                session=row.session,
+                place=place,
+                node=bytes(row.node),
+                status=row.status,
+                reply=_bytes(row.reply),
+                echo=None if said is None else bytes(row.echo_node),
+                said=said,
+                model=row.model,
+                preamble=_bytes(row.preamble),
+                ts=row.ts,
+                ended=row.ended,
+            )
+        )
+    return found
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def in_parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield values some at a time."""
+    for start in range(0, len(values), _AT_ONCE):
+        yield values[start : start + _AT_ONCE]

@@ -1,0 +1,448 @@
+"""Separation: what a store from before conversations joined, as conversations of their own.
+
+Earlier versions joined conversations that began with the same words, kept a reply only as what became of its request
+until somebody sent it back, and began the session of a gateway's conversation with its second request. This brings such
+a store to what a new one holds, once, when it is opened:
+
+- Replies become messages, and the first requests of a conversation get its session, or one of their own.
+- Each conversation gets a branch of its own, which ends where its own turns say; what other conversations said after
+  the same words stays with those. Ids of sessions and messages stay as they are.
+- Sessions that only went on where another one had left off become parts of one conversation, with its title.
+- The totals of sessions are those of their turns.
+
+Runs inside of the transaction that changes the schema, so all of it is done or nothing. Where turns do not tell who
+said something, it stays where it is, and `everlong.store.verify` remarks on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, select, union, update
+
+from everlong.model import title_from
+from everlong.store.content import blob, encoded
+from everlong.store.former_replies import FormerReplies
+from everlong.store.former_tree import KnownTurn, Place, Tree, turns_of
+from everlong.store.naming import clean_title, title_base
+from everlong.store.paths import segments_to
+from everlong.store.schema import branch, compaction, node, session, turn, view
+from everlong.store.session import TOTALS, usage_totals
+
+if TYPE_CHECKING:
+    from everlong.store.database import Database
+    from everlong.store.store import Store
+
+CONTINUED = "continued"
+"""Why a part of a conversation ended that went on in a session of its own without a compaction."""
+
+_SAME_MOMENT = 5.0
+"""Seconds within which one step of an earlier version has written all of its rows."""
+_TITLE_BLOCKS = 64
+
+
+def has_words(connection: Connection) -> bool:
+    """Return whether a database of any version holds a message."""
+    return connection.execute(select(node.c.seq).limit(1)).first() is not None
+
+
+def separate(database: Database, connection: Connection) -> None:
+    """Separate what is joined, for every tenant."""
+    from everlong.store.store import Store  # noqa: PLC0415 - which needs a database that is open
+
+    for tenant in connection.execute(union(select(branch.c.tenant), select(session.c.tenant))).scalars().all():
+        store = Store(database, tenant)
+        FormerReplies(store, connection).place()
+        _Conversations(store, connection).part()
+        _finish_sessions(store, connection)
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session, as far as it may change here."""
+
+    id: str
+    parent: str | None
+    conversation: str
+    branch: int | None
+    from_depth: int
+    to_depth: int | None
+    works_for: str | None
+    opened: int | None
+    system_prompt: bytes | None
+    started: float
+    ended: float | None
+    end_reason: str | None
+    origin: str | None
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it was taken over from a file."""
+        return "import" in json.loads(self.origin or "{}")
+
+
+class _Claims:
+    """How deep conversations are known to reach on each branch; of each branch the two deepest ones."""
+
+    def __init__(self) -> None:
+        self._on: dict[int, list[tuple[int, str]]] = {}
+
+    def add(self, place: Place, conversation: str) -> None:
+        """Note that a conversation reaches a place."""
+        here = [one for one in self._on.get(place.branch, []) if one[1] != conversation or one[0] > place.depth]
+        if not any(one[1] == conversation for one in here):
+            here.append((place.depth, conversation))
+        self._on[place.branch] = sorted(here, reverse=True)[:2]
+
+    def spread(self, tree: Tree) -> None:
+        """Let what is claimed on a fork claim what leads to it."""
+        for number in sorted(tree.branches, reverse=True):  # forks come before what they come from
+            one = tree.branches[number]
+            if one.parent is not None:
+                for _, conversation in self._on.get(number, []):
+                    place = tree.place(one.parent, one.fork_depth)
+                    self.add(place, conversation)
+
+    def are_others_beyond(self, number: int, depth: int, conversation: str) -> bool:
+        """Return whether another conversation goes on after a depth of a branch."""
+        return any(deep > depth and other != conversation for deep, other in self._on.get(number, []))
+
+
+class _Conversations:
+    """Gives each conversation of one tenant its own sessions, branch, view and system prompt."""
+
+    def __init__(self, store: Store, connection: Connection) -> None:
+        self.store = store
+        self.connection = connection
+        self.tree = Tree(connection, store.tenant)
+        self.turns = turns_of(connection, store.tenant, self.tree)
+        names = [field.name for field in fields(_Session)]
+        query = select(*(session.c[name] for name in names)).where(session.c.tenant == store.tenant)
+        rows = connection.execute(query.order_by(session.c.started, session.c.id)).all()
+        self.sessions = {row.id: _Session(*row) for row in rows}
+        self.before = {row.id: row._mapping for row in rows}  # noqa: SLF001 - the documented way to a row's names
+        self.of_session: dict[str, list[KnownTurn]] = {}
+        for told in self.turns:
+            if told.session is not None:
+                self.of_session.setdefault(told.session, []).append(told)
+        self.claims = _Claims()
+        self.parts: dict[str, list[_Session]] = {}
+        """The sessions of each conversation."""
+        for one in self.sessions.values():
+            self.parts.setdefault(one.conversation, []).append(one)
+
+    def part(self) -> None:
+        """Separate the conversations."""
+        self._merge_continued()
+        self._merge_resumed()
+        for conversation, line in self.parts.items():
+            for one in line:
+                self._claim(one, conversation)
+        self.claims.spread(self.tree)
+        ends = {name: end for name, line in self.parts.items() if (end := self._end_of(name, line)) is not None}
+        self._give_branches(ends)
+        self._write()
+
+    # -- sessions that only go on where another one left off -----------------------------------------------------------
+
+    def _merge_continued(self) -> None:
+        """Make parts of those that began in mid-conversation, because the place was taken by another one."""
+        said: dict[Place, list[KnownTurn]] = {}
+        for told in self.turns:
+            if told.session in self.sessions:
+                said.setdefault(told.end, []).append(told)
+        parents = {one.parent for one in self.sessions.values()}
+        left = [one for one in self.sessions.values() if one.end_reason == "branch"]
+        for one in self.sessions.values():
+            is_begun = one.parent is None and one.opened is None and one.from_depth > 0
+            if not is_begun or one.branch is None or one.branch not in self.tree.branches:
+                continue
+            first = self.tree.place(one.branch, one.from_depth)
+            old = self._forked_from(left, one, first)
+            if old is not None:
+                one.works_for, one.from_depth = old.conversation, 0
+                continue
+            last = self._last_before(one, said.get(first, [])) or self._last_before(one, self._said_before(first, said))
+            if last is None or last.session is None:
+                continue
+            old = self.sessions[last.session]
+            if self.of_session[old.id][-1] is last and old.id not in parents:
+                self._continue(old, one, one.from_depth)
+                old.branch = one.branch
+                parents.add(old.id)
+            else:  # two went on from the same place
+                one.works_for, one.from_depth = old.conversation, 0
+
+    def _forked_from(self, left: Sequence[_Session], one: _Session, first: Place) -> _Session | None:
+        """Return the session that a person left for this one, so that it would stay as it was."""
+        for old in left:
+            if old.ended is None or old.branch is None or old.branch not in self.tree.branches:
+                continue
+            if abs(old.ended - one.started) < _SAME_MOMENT and self.tree.place(old.branch, old.to_depth or 0) == first:
+                return old
+        return None
+
+    def _last_before(self, one: _Session, turns: Sequence[KnownTurn]) -> KnownTurn | None:
+        """Return the turn of the same host that a session goes on from."""
+        candidates = [
+            last
+            for last in turns
+            if last.session is not None
+            and last.session != one.id
+            and self.sessions[last.session].system_prompt == one.system_prompt
+            and self.sessions[last.session].opened is None
+            and (last.ts if last.ended is None else last.ended) <= one.started + _SAME_MOMENT
+        ]
+        return max(candidates, key=lambda last: last.id, default=None)
+
+    def _said_before(self, place: Place, said: dict[Place, list[KnownTurn]]) -> list[KnownTurn]:
+        """Return the turns that end with the message before a place."""
+        above = node.alias()
+        query = select(above.c.branch, above.c.depth).join(node, node.c.parent == above.c.id)
+        row = self.connection.execute(query.where(node.c.branch == place.branch, node.c.depth == place.depth)).first()
+        return [] if row is None else said.get(Place(row.branch, row.depth), [])
+
+    def _merge_resumed(self) -> None:
+        """Make parts of those that a client went on with under another name, after all that was said before."""
+        together: dict[int, list[_Session]] = {}
+        for one in self.sessions.values():
+            if one.opened is not None and one.branch is not None and not one.is_imported:
+                together.setdefault(one.branch, []).append(one)
+        for some in together.values():
+            for old, one in pairwise(some):
+                mine, its = self.of_session.get(one.id, []), self.of_session.get(old.id, [])
+                if one.parent is not None or one.from_depth or old.ended is not None or not mine or not its:
+                    continue
+                if max(last.id for last in its) < mine[0].id and self._deepest(its) <= mine[0].place.depth:
+                    self._continue(old, one, self._deepest(its))
+                    one.from_depth = self._deepest(its)
+
+    def _deepest(self, turns: Sequence[KnownTurn]) -> int:
+        return max(one.end.depth for one in turns)
+
+    def _continue(self, old: _Session, one: _Session, depth: int) -> None:
+        """Make a session the next part of another one's conversation."""
+        moved = self.parts.pop(one.conversation)
+        for part in moved:
+            part.conversation = old.conversation
+        self.parts[old.conversation] += moved
+        one.parent = old.id
+        old.to_depth = depth
+        old.ended = one.started if old.ended is None else old.ended
+        old.end_reason = old.end_reason or CONTINUED
+
+    # -- where conversations end ---------------------------------------------------------------------------------------
+
+    def _claim(self, one: _Session, conversation: str) -> None:
+        turns = self.of_session.get(one.id, [])
+        for last in turns:
+            self.claims.add(last.place, conversation)
+            if last.said is not None and last.status == "done":
+                self.claims.add(last.said, conversation)
+        if not turns and one.to_depth and one.branch is not None and one.branch in self.tree.branches:
+            self.claims.add(self.tree.place(one.branch, one.to_depth), conversation)
+
+    def _end_of(self, conversation: str, parts: Sequence[_Session]) -> tuple[_Session, Place] | None:
+        """Return the last part of a conversation and where it ends, by its own turns; None where that is open."""
+        parents = {one.parent for one in parts}
+        open_ends = [one for one in parts if one.id not in parents and one.branch in self.tree.branches]
+        if not open_ends or open_ends[-1].to_depth == 0:
+            return None
+        last = open_ends[-1]
+        assert last.branch is not None  # noqa: S101 - it is among the branches
+        shown = self.tree.end_of(last.branch)
+        if last.to_depth is not None:
+            shown = self.tree.place(last.branch, last.to_depth)
+        turns = [told for part in parts for told in self.of_session.get(part.id, [])]
+        if not turns:
+            return (last, shown) if last.to_depth is not None else None
+        newest = max(turns, key=lambda told: told.id)
+        told = newest.end if newest.status == "done" else newest.place
+        if self.tree.is_on(told, shown):
+            behind = self.tree.after(told, shown)
+            is_others = shown != told and self.claims.are_others_beyond(behind, told.depth, conversation)
+            return last, told if is_others else shown
+        if self.tree.is_on(shown, told):  # it was taken back
+            return last, shown if last.to_depth is not None else told
+        parted = self.tree.common(told, shown)
+        is_others = self.claims.are_others_beyond(self.tree.after(parted, shown), parted.depth, conversation)
+        return last, told if is_others else shown
+
+    # -- branches ------------------------------------------------------------------------------------------------------
+
+    def _give_branches(self, ends: dict[str, tuple[_Session, Place]]) -> None:
+        """Let each conversation end on a branch that nobody else's does."""
+        owners = self._owners_of_views()
+        prompts = _Prompts(self.store, self.connection, self.tree, [one for one, _ in ends.values()])
+        by_branch: dict[int, list[tuple[str, _Session, Place]]] = {}
+        for conversation, (last, end) in ends.items():
+            by_branch.setdefault(end.branch, []).append((conversation, last, end))
+        for number, some in by_branch.items():
+            there = self.tree.branches[number]
+            some.sort(key=lambda one: (-one[2].depth, one[1].started))
+            is_free = True
+            for conversation, last, end in some:
+                is_others = self.claims.are_others_beyond(number, end.depth, conversation)
+                shown = self._own_view(conversation, there.view_id, end.depth, owners)
+                if is_free and not is_others:
+                    is_free = False
+                    last.branch = number
+                    self._show(number, there.view_id, shown, prompts.own(last, there.preamble), there.preamble)
+                    at_end = there.head_depth == end.depth and last.ended is None
+                    last.to_depth = None if at_end else end.depth
+                else:
+                    self._branch_off(last, end, shown, prompts)
+
+    def _branch_off(self, last: _Session, end: Place, shown: int | None, prompts: _Prompts) -> None:
+        """Put the end of a conversation on a branch of its own, to which nothing was said yet."""
+        there = self.tree.branches[end.branch]
+        head = self.connection.execute(
+            select(node.c.id).where(node.c.branch == end.branch, node.c.depth == end.depth)
+        ).scalar()
+        if head is None:  # a place in the middle of a message, which no turn names
+            return
+        values = {
+            "tenant": self.store.tenant,
+            "parent": end.branch,
+            "fork_depth": end.depth,
+            "head": bytes(head),
+            "head_depth": end.depth,
+            "view_id": shown,
+            "epoch": 0,
+            "preamble": prompts.own(last, there.preamble),
+            "ts": last.started,
+        }
+        key = self.connection.execute(branch.insert().values(values)).inserted_primary_key
+        assert key is not None  # noqa: S101 - an insert gives one
+        last.branch = int(key[0])
+        last.to_depth = None if last.ended is None else end.depth
+
+    def _show(self, number: int, view_id: int | None, shown: int | None, own: bytes | None, held: bytes | None) -> None:
+        values: dict[str, Any] = {}
+        if shown != view_id:
+            values |= {"view_id": shown, "epoch": branch.c.epoch + 1}
+        if own != held:
+            values["preamble"] = own
+        if values:
+            self.connection.execute(update(branch).where(branch.c.id == number).values(values))
+
+    def _owners_of_views(self) -> dict[int, str]:
+        """Return which conversation each view was made in."""
+        made = select(compaction.c.view_id, compaction.c.session).where(
+            compaction.c.tenant == self.store.tenant,
+            compaction.c.view_id.is_not(None),
+            compaction.c.session.is_not(None),
+        )
+        rows = self.connection.execute(made)
+        return {row.view_id: self.sessions[row.session].conversation for row in rows if row.session in self.sessions}
+
+    def _own_view(self, conversation: str, view_id: int | None, depth: int, owners: dict[int, str]) -> int | None:
+        """Return the newest view of a chain that is no other conversation's."""
+        while view_id is not None:
+            row = self.connection.execute(select(view).where(view.c.id == view_id)).first()
+            if row is None:
+                return None
+            is_usable = row.saw_depth <= depth and row.state != "void"
+            if is_usable and owners.get(view_id, conversation) == conversation:
+                return view_id
+            view_id = row.prev
+        return None
+
+    def _write(self) -> None:
+        """Write the sessions that have changed."""
+        for one in self.sessions.values():
+            before = self.before[one.id]
+            changed = {name: getattr(one, name) for name in before if getattr(one, name) != before[name]}
+            if changed:
+                self.connection.execute(update(session).where(session.c.id == one.id).values(changed))
+
+
+class _Prompts:
+    """The system prompts of conversations that were sent with one another's."""
+
+    def __init__(self, store: Store, connection: Connection, tree: Tree, sessions: Iterable[_Session]) -> None:
+        self._store = store
+        self._connection = connection
+        self._tree = tree
+        own = [
+            one for one in sessions if one.opened is None and one.system_prompt is not None and one.branch is not None
+        ]
+        self._values: dict[bytes, Any] = {}
+        self._load({bytes(one.system_prompt or b"") for one in own})
+        self._together: dict[int, set[str]] = {}
+        """Their words, by the branch that they all come from."""
+        for one in own:
+            words = self._values.get(bytes(one.system_prompt or b""))
+            if isinstance(words, str):
+                self._together.setdefault(tree.root_of(one.branch or 0), set()).add(words)
+
+    def _load(self, digests: Iterable[bytes]) -> None:
+        self._values |= self._store.reader.values(self._connection, set(digests) - self._values.keys())
+
+    def own(self, one: _Session, preamble: bytes | None) -> bytes | None:
+        """Return what a session's branch is to be sent with, where it has the system prompt of another one."""
+        if preamble is None or one.opened is not None or one.system_prompt is None or one.branch is None:
+            return preamble
+        there = self._together.get(self._tree.root_of(one.branch), set())
+        mine = self._values.get(bytes(one.system_prompt))
+        if len(there) == 1 or not isinstance(mine, str):
+            return preamble
+        self._load([preamble])
+        sent = self._values.get(preamble)
+        system = sent.get("system") if isinstance(sent, dict) else None
+        if sent is None or not system or len(system) != 1:
+            return preamble
+        words = system[0].get("content")
+        if words == mine or words not in there:
+            return preamble
+        changed = {"system": [{**system[0], "content": mine}], "tools": sent.get("tools")}
+        made = blob(self._store.tenant, encoded(changed))
+        self._store.recorder.add_contents(self._connection, self._store.tenant, [(made, [])])
+        return made.digest
+
+
+# -- titles and totals -------------------------------------------------------------------------------------------------
+
+
+def _finish_sessions(store: Store, connection: Connection) -> None:
+    """Give conversations without a title one, and sessions the totals of their turns."""
+    totals: dict[str, dict[str, Any]] = {}
+    query = select(turn.c.session, turn.c.usage, turn.c.cost, turn.c.status)
+    for row in connection.execute(query.where(turn.c.tenant == store.tenant, turn.c.session.is_not(None))):
+        used = totals.setdefault(row.session, dict.fromkeys((*TOTALS, "cost"), 0))
+        if row.status == "open":  # it has not ended, and counts when it has
+            continue
+        added = usage_totals(json.loads(row.usage) if row.usage else {}) | {"api_calls": 1, "cost": row.cost}
+        for name in used:
+            used[name] += added[name]
+    names = (*TOTALS, "cost")
+    statement = f"UPDATE session SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?"  # noqa: S608 - our own
+    rows = [(*(used[name] for name in names), ident) for ident, used in totals.items()]
+    if rows:
+        store.database.backend.run(connection, store.database.sql(statement), rows)
+    parts = select(session).where(session.c.tenant == store.tenant).order_by(session.c.started, session.c.id)
+    lines: dict[str, list[Any]] = {}
+    for row in connection.execute(parts).all():
+        lines.setdefault(row.conversation, []).append(row)
+    for line in lines.values():
+        _give_titles(store, connection, line)
+
+
+def _give_titles(store: Store, connection: Connection, line: Sequence[Any]) -> None:
+    if all(row.title is not None for row in line):
+        return
+    base = next((title_base(row.title) for row in line if row.title is not None), None)
+    if base is None and line[0].branch is not None:
+        path = segments_to(connection, line[0].branch, _TITLE_BLOCKS)
+        entries = store.reader.entries(connection, path, -1, _TITLE_BLOCKS)
+        said = [entry.message for entry in entries if entry.id is not None and not entry.forgotten]
+        first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
+        base = clean_title(title_from(said[:first]))
+    for number, row in enumerate(line, 1):
+        if row.title is None and base is not None:
+            title = base if number == 1 else f"{base} #{number}"
+            connection.execute(update(session).where(session.c.id == row.id).values(title=title))

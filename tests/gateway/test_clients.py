@@ -1,0 +1,305 @@
+"""What clients tell about themselves is read, and their side requests are told from conversations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.gateway.clients import client_of, folder_in, looks_aside
+from everlong.model import Message, text_of
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ("claude-cli/2.1.0 (external, cli)", "claude-code"),
+        ("codex_exec/0.1.0 (Debian 12; x86_64) xterm", "codex"),
+        ("codex_cli_rs/0.1.0", "codex"),
+        ("Codex Desktop/1.0", "codex"),
+        ("opencode/1.2.3 ai-sdk/provider-utils/4.0.1 runtime/bun/1.3.0", "opencode"),
+        ("pi/0.7.0 (linux; node/v20; x64)", "pi"),
+        ("aider/0.86", "aider"),
+        ("Cline/3.0.1", "cline"),
+        ("RooCode/3.1.0", "roo"),
+        ("OpenAI/Python 3.1.0", "openai-sdk"),
+        ("AsyncOpenAI/Python 3.1.0", "openai-sdk"),
+        ("AsyncAzureOpenAI/Python 3.1.0", "openai-sdk"),
+        ("OpenAI/JS 6.1.0", "openai-sdk"),
+        ("Anthropic/JS 0.9.0", "anthropic-sdk"),
+        ("AsyncAnthropic/Python 2.1.0", "anthropic-sdk"),
+        ("AnthropicBedrock/Python 2.1.0", "anthropic-sdk"),
+        ("Agents/Python 0.2.0", "openai-agents"),
+        ("ai-sdk/openai-compatible/3.0.1 runtime/bun/1.3.0", "ai-sdk"),
+        ("litellm/1.8.0", "litellm"),
+        ("curl/7.88.1", "curl"),
+        ("python-httpx/0.28.0", "python-httpx"),
+        ("Python/3.12 aiohttp/3.14.0", "aiohttp"),
+        ("Mozilla/5.0 (X11; Linux x86_64)", "browser"),
+        ("MyAgent/1.0 (a note)", "MyAgent"),
+        ("my-agent", "my-agent"),
+        ("codexify/2.0", "codexify"),
+        ("A" * 200, "A" * 40),
+        ("a\x00b\x7f\udcffc/1", "abc"),
+        ("\x00/1", None),
+        ("  ", None),
+        ("/1.0", None),
+        ("(only a comment)", None),
+    ],
+)
+def test_the_user_agent_names_the_program(agent: str, name: str | None) -> None:
+    assert client_of({"user-agent": agent}) == name
+
+
+def test_without_headers_nobody_is_named() -> None:
+    assert client_of({}) is None
+
+
+SDK = "OpenAI/JS 6.1.0"
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({"User-Agent": "curl/8"}, "curl"),
+        ({"X-Claude-Code-Session-Id": "1", "User-Agent": "axios/1"}, "claude-code"),
+        ({"originator": "codex_vscode", "user-agent": SDK}, "codex"),
+        ({"originator": "pi", "user-agent": "Mozilla/5.0"}, "pi"),
+        ({"originator": "somebody", "user-agent": SDK}, "openai-sdk"),
+        ({"x-title": "Aider", "user-agent": "litellm/1"}, "aider"),
+        ({"x-title": "Cline", "user-agent": SDK}, "cline"),
+        ({"x-title": "Roo Code"}, "roo"),
+        ({"http-referer": "https://opencode.ai/", "user-agent": "ai-sdk/openai"}, "opencode"),
+        ({"x-title": "My Shop", "http-referer": "https://shop.example", "user-agent": SDK}, "openai-sdk"),
+        ({"x-title": "Cline", "user-agent": "my-agent/1"}, "my-agent"),
+    ],
+)
+def test_other_headers_name_a_program_that_hides_behind_its_library(headers: dict[str, str], name: str) -> None:
+    assert client_of(headers) == name
+
+
+@given(st.text())
+def test_a_name_is_short_and_printable(agent: str) -> None:
+    name = client_of({"user-agent": agent})
+    assert name is None or (name.isprintable() and 0 < len(name) <= 40)
+
+
+# -- its folder --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "Be kind.\nWorking directory: /home/ada/shop\nPlatform: linux",
+        " - Primary working directory: /home/ada/shop\n - Git: yes",
+        "<env>\n  Working directory: /home/ada/shop\n</env>",
+        "Current working directory: /home/ada/shop",
+        "1. Platform: linux\n4. Working Directory: /home/ada/shop\n",
+        "* **Working directory**: `/home/ada/shop`",
+        "Workspace Path: /home/ada/shop",
+        "# Current Working Directory (/home/ada/shop) Files\na.py",
+        "Working directory: unknown\nWorking directory: /home/ada/shop",
+        "Working directory: /home/ada/shop\r\nPlatform: linux",
+    ],
+)
+def test_the_system_prompt_tells_the_folder(system: str) -> None:
+    assert folder_in(system, []) == "/home/ada/shop"
+    assert folder_in("", [{"role": "system", "content": system}, user("Hello.")]) == "/home/ada/shop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<environment_context>\n  <cwd>/home/ada/shop</cwd>\n</environment_context>",
+        "<environment_context><cwd>/home/ada/shop</cwd><shell>fish</shell></environment_context>",
+        "<environment_details>\n# Current Working Directory (/home/ada/shop) Files\na.py\n</environment_details>",
+        "<environment_details>\n# Current Workspace Directory (/home/ada/shop) Files\n</environment_details>",
+        "<system-reminder>\nWorking directory: /home/ada/shop\n</system-reminder>",
+    ],
+)
+def test_the_first_messages_tell_the_folder(text: str) -> None:
+    assert folder_in("Be kind.", [user(text), user("Fix the login.")]) == "/home/ada/shop"
+    assert folder_in("Be kind.", [user("Fix the login."), {"role": "assistant", "content": "Yes."}, user(text)]) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/srv/my (old) shop",
+        "C:\\Users\\Ada\\shop",
+        "d:/shop",
+        "\\\\server\\share",
+        "/home/žaneta/π",
+        "/" + "a" * 299,
+    ],
+)
+def test_a_folder_is_an_absolute_path_of_any_system(path: str) -> None:
+    assert folder_in(f"Working directory: {path}\n", []) == path
+    assert folder_in("", [user(f"<environment_context><cwd>{path}</cwd></environment_context>")]) == path
+    assert folder_in(f"# Current Working Directory ({path}) Files\n", []) == path
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "",
+        "Working directory: shop",
+        "Working directory: ~/shop",
+        "Working directory:",
+        "Working directory: /home/\x07ada",
+        "Working directory: /" + "a" * 300,
+        "Working directory: /" + "a" * 3_000,
+        "Commands run in the working directory: /home/ada is an example.",
+        "The working directory persists between calls.",
+        "x" * 100 + "Working directory: /home/ada",
+        "x" * 200_000 + "\nWorking directory: /home/ada",
+    ],
+)
+def test_anything_else_is_no_folder(system: str) -> None:
+    assert folder_in(system, []) is None
+
+
+def test_a_line_that_a_person_typed_tells_no_folder() -> None:
+    assert folder_in("", [user("The log says:\nWorking directory: /srv/other\nWhy?")]) is None
+    assert folder_in("", [user("What does <cwd>/srv/other</cwd> mean?")]) is None
+
+
+def test_only_the_beginning_of_a_long_request_is_read() -> None:
+    context = user("<environment_context><cwd>/home/ada</cwd></environment_context>")
+    assert folder_in("x" * 100_000, [context]) == "/home/ada"
+    assert folder_in("x" * 200_000, [context]) is None
+    assert folder_in("x" * 100_000, [user("y" * 100_000), context]) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["irectory ", "<cwd>", "<cwd>/", "\nWorking directory: ", "Working directory: /a\n", " "]
+)
+def test_hostile_text_comes_to_an_end(text: str) -> None:
+    hostile = text * (200_000 // len(text))
+    for found in (folder_in(hostile, []), folder_in("", [user(hostile)])):
+        assert found in (None, "/a")
+
+
+FRAGMENTS = [
+    "Working directory: ",
+    "/srv",
+    "\n",
+    "<cwd>",
+    "</cwd>",
+    "C:\\",
+    "# Current Working Directory (",
+    ") Files",
+    "x",
+]
+TEXTS = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=5)), max_size=12).map("".join)
+ROLES = st.sampled_from(["user", "system", "assistant", "tool"])
+MESSAGES = st.lists(st.builds(lambda role, text: {"role": role, "content": text}, ROLES, TEXTS), max_size=4)
+
+
+@given(TEXTS, MESSAGES)
+def test_a_folder_is_one_line_that_the_request_says(system: str, messages: list[Any]) -> None:
+    folder = folder_in(system, messages)
+    if folder is not None:
+        assert folder in "\n".join([system, *map(text_of, messages)])
+        assert folder.isprintable()
+        assert len(folder) <= 300
+
+
+# -- what it asks on the side ------------------------------------------------------------------------------------------
+
+
+def is_aside(*messages: Message | str, system: str = "", tools: bool = False, max_tokens: int = 0) -> bool:
+    said = [user(one) if isinstance(one, str) else one for one in messages]
+    return looks_aside(has_tools=tools, max_tokens=max_tokens, system_text=system, messages=said)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "You are a title generator. Say one line only.",
+        "You are the best title writer of all.",
+        "Be a helper.\n\nCreate a short title (two words) which captures the goal of this coding session.",
+        "You will write a title based on the first thing somebody says in a conversation.",
+        "Suggest a name for this chat.",
+        "Based on the conversation, produce a topic.",
+        "Extract the topic of the current conversation.",
+        "Summarise the conversation in 5 words or less.",
+        "Describe this session in under 40 characters.",
+        "Tell whether this message indicates a new topic. If so, extract a title.",
+    ],
+)
+def test_a_request_for_the_name_of_a_conversation_is_aside(system: str) -> None:
+    assert is_aside("Fix the login.", system=system)
+    assert is_aside({"role": "system", "content": system}, "Fix the login.")
+    assert not is_aside("Fix the login.", system=system, tools=True)
+    assert not is_aside("Fix the login.", {"role": "assistant", "content": "Done."}, "Thanks.", system=system)
+    assert not is_aside("Fix the login.", system="x" * 1_000 + system)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Generate a title for this conversation:\nFix the login.",
+        "### Task:\nCreate a 4 word title with a colour for the chat history.\n<chat>Fix the login.</chat>",
+        "Give the following conversation a name. Then generate a title for the following conversation.",
+        "Write a headline for the conversation below:\nFix the login.",
+    ],
+)
+def test_a_user_message_that_begins_with_such_a_request_is_aside(asked: str) -> None:
+    assert is_aside(asked)
+    assert is_aside("Fix the login.", asked, system="Be kind.")
+    assert not is_aside("Fix the login. " * 40 + asked)
+    assert not is_aside(asked, tools=True)
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "aside"), [(0, False), (1, True), (16, True), (17, False), (-1, False), (4_096, False)]
+)
+def test_a_request_for_a_word_or_two_is_aside(max_tokens: int, aside: bool) -> None:
+    assert is_aside("quota", max_tokens=max_tokens) is aside
+    assert not is_aside("quota", max_tokens=max_tokens, tools=True)
+    assert not is_aside("Hi.", {"role": "assistant", "content": "Hi."}, "quota", max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize(
+    ("system", "asked"),
+    [
+        ("", "Hello."),
+        ("", "Write a title for my blog post about cats"),
+        ("", "Write a title for the conversation between Anna and Ben in my play."),
+        ("", "What is the title of this song?"),
+        ("", "Summarize the following text in 5 words: it rains."),
+        ("", "Name three topics for a chat with my grandmother."),
+        ("You are a helpful assistant.", "Suggest a name for my cat."),
+        ("You help authors to find titles for their novels.", "It is about cats."),
+        ("You are a support agent. Keep the conversation on topic and give short answers.", "Hello."),
+        ("Summarize the conversation that you are given in 200 words.", "Anna: Hi. Ben: Hi."),
+        ("Give each speaker in the conversation a name.", "A: Hi. B: Hi."),
+        ("You help to build a title generator in Python.", "Start."),
+    ],
+)
+def test_a_conversation_of_one_turn_is_no_side_request(system: str, asked: str) -> None:
+    assert not is_aside(asked, system=system)
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "system", "content": "You are a title generator."}]])
+def test_nothing_asked_is_no_side_request(messages: list[Message]) -> None:
+    assert not is_aside(*messages, max_tokens=1)
+
+
+@given(st.booleans(), st.integers(), TEXTS, MESSAGES)
+def test_what_has_tools_or_an_answer_is_never_aside(
+    tools: bool, max_tokens: int, system: str, messages: list[Any]
+) -> None:
+    aside = looks_aside(has_tools=tools, max_tokens=max_tokens, system_text=system, messages=messages)
+    assert not aside or not (tools or any(message["role"] == "assistant" for message in messages))

@@ -1,0 +1,371 @@
+"""Conversations: all parts of a lineage as one, from the first word to the newest, by any of their ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong.errors import AmbiguousName, NotStored
+from everlong.model import Message
+from everlong.store import Branch, Session, Store
+from everlong.store.conversations import Line, Mark
+from everlong.store.lookup import find_message
+from everlong.store.search import Filters
+from everlong.store.stretch import newest_messages
+from tests.context.builders import assistant, user
+from tests.store.engines import ScriptedEngine, summarizing
+
+
+class Talk:
+    """A conversation that a host has: it says something, compacts, goes back and is answered."""
+
+    def __init__(self, store: Store, name: str, *, title: str | None = None, folder: str | None = None) -> None:
+        self.store = store
+        self.session: Session = store.sessions.start(title=title, folder=folder)
+        self.first = self.session.id
+        self.name = name
+        self.at: Branch | None = None
+
+    def say(self, *words: str) -> None:
+        for text in words:
+            role = assistant if text.endswith(".") else user
+            if self.at is None:
+                self._go(self.store.record([role(text)], conversation=self.session.id))
+            else:
+                self._go(self.store.append(self.at, [role(text)]))
+
+    def _go(self, at: Branch) -> None:
+        if self.at is None or at.id != self.at.id:
+            self.session = self.store.sessions.attach(self.session.id, at)
+        elif self.session.to_depth is not None:
+            self.session = self.store.sessions.rewind(self.session.id, at.depth)
+        self.at = at
+
+    def compact(self) -> None:
+        assert self.at is not None
+        engine = ScriptedEngine(summarizing(0, 2, "what was said"))
+        done = self.store.compact(self.at, engine, roll_over=self.session.id)
+        assert done.child is not None
+        self.session = self.store.sessions.get(done.child)
+
+    def go_back(self, depth: int) -> None:
+        assert self.at is not None
+        self.session = self.store.sessions.rewind(self.session.id, depth)
+        self.at = self.store.branch(self.at.id, depth)
+
+    def break_off(self, words: str, status: str = "cancelled") -> None:
+        assert self.at is not None
+        turn = self.store.turns.begin(self.at, model="m", session=self.session.id)
+        self.store.turns.finish(turn.id, assistant(words), status=status, usage={"output_tokens": 7}, cost=0.5)  # type: ignore[arg-type]
+
+    def texts(self) -> list[str]:
+        return transcript(self.store, self.first)
+
+
+def transcript(store: Store, ident: str) -> list[str]:
+    """Return a conversation as short texts: words, words with their status, and --- for a compaction."""
+    told = []
+    for one in store.conversations.entries(ident):
+        if isinstance(one, Mark):
+            told.append("---")
+        else:
+            status = "" if one.status is None else f" ({one.status})"
+            told.append(f"{one.entry.message['content']}{status}")
+    return told
+
+
+def turns(store: Store, ident: str) -> list[int | None]:
+    return [one.turn for one in store.conversations.entries(ident) if isinstance(one, Line)]
+
+
+@pytest.fixture
+def ferry(store: Store) -> Talk:
+    """Four words, a compaction, two words, a compaction, two words."""
+    talk = Talk(store, "ferry", title="Ferry", folder="/home/ada/ferry")
+    talk.say("one?", "one.", "two?", "two.")
+    talk.compact()
+    talk.say("three?", "three.")
+    talk.compact()
+    talk.say("four?", "four.")
+    return talk
+
+
+WHOLE = ["one?", "one.", "two?", "two.", "---", "three?", "three.", "---", "four?", "four."]
+
+
+# -- one conversation ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("7.10")
+def test_a_lineage_is_one_conversation_from_the_first_word_by_any_of_its_ids(store: Store, ferry: Talk) -> None:
+    (one,) = store.conversations.newest()
+    assert (one.id, one.title, len(one.parts), one.messages, one.compactions) == (ferry.first, "Ferry", 3, 8, 2)
+    for part in one.parts:
+        assert store.conversations.get(part) == store.conversations.find(part) == one
+        assert transcript(store, part) == WHOLE
+    assert turns(store, ferry.first) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_mark_has_the_compactions_entry_of_the_history(store: Store, ferry: Talk) -> None:
+    marks = [one for one in store.conversations.entries(ferry.first) if isinstance(one, Mark)]
+    history = store.conversations.compactions(ferry.session.id)
+    assert [mark.compaction for mark in marks] == history
+    assert [mark.turn for mark in marks] == [4, 6]
+    assert [mark.part for mark in marks] == list(store.conversations.get(ferry.first).parts[1:])
+    assert marks[0].to_dict()["engine"] == "scripted"
+
+
+def test_a_compaction_after_the_last_word_is_marked_at_the_end(store: Store, ferry: Talk) -> None:
+    ferry.compact()
+    assert ferry.texts() == [*WHOLE, "---"]
+    assert store.conversations.get(ferry.first).compactions == 3
+
+
+def test_a_long_conversation_is_read_bit_by_bit_and_all_of_it(store: Store) -> None:
+    said = [user(f"{n}") if n % 2 else assistant(f"{n}") for n in range(700)]
+    at = store.record(said, conversation="long")
+    made = store.sessions.start(at, from_depth=0)
+    assert transcript(store, made.id) == [str(n) for n in range(700)]
+    assert turns(store, made.id) == list(range(1, 701))
+
+
+def test_what_precedes_the_first_message_is_shown_without_a_number(store: Store) -> None:
+    reminder: Message = {"role": "user", "content": []}
+    at = store.record([user("hello"), reminder, assistant("hi")], conversation="empty")
+    made = store.sessions.start(at, from_depth=0)
+    assert [one.turn for one in store.conversations.lines(made.id)] == [1, None, 2]
+    assert store.conversations.get(made.id).messages == 2
+
+
+def test_the_figures_are_those_of_all_parts_and_of_the_calls_on_their_side(store: Store, ferry: Talk) -> None:
+    for part in store.conversations.get(ferry.first).parts:
+        store.sessions.add_usage(part, {"input_tokens": 10, "output_tokens": 1}, 0.25)
+    store.receipts.add(ferry.first, "summary", usage={"input_tokens": 5, "output_tokens": 2}, cost=0.125)
+    one = store.conversations.get(ferry.session.id)
+    assert (one.input_tokens, one.output_tokens, one.api_calls, one.cost) == (35, 5, 4, 0.875)
+    assert one.to_dict()["parts"] == list(one.parts)
+    assert one.to_dict()["is_open"] is one.is_open is True
+
+
+# -- going back ----------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_went_back_shows_the_way_it_is_on_now(store: Store, ferry: Talk) -> None:
+    ferry.go_back(6)
+    assert ferry.texts() == WHOLE[:8]
+    ferry.say("five?", "five.")
+    assert ferry.texts() == [*WHOLE[:8], "five?", "five."]
+    assert [one.messages for one in store.conversations.newest()] == [8]
+
+
+def test_one_that_went_back_over_a_compaction_shows_no_mark_of_it(store: Store, ferry: Talk) -> None:
+    ferry.go_back(3)
+    assert ferry.texts() == WHOLE[:3]
+    ferry.say("2.", "3?", "3.", "4?", "4.")
+    assert ferry.texts() == ["one?", "one.", "two?", "2.", "3?", "3.", "4?", "4."]
+    assert turns(store, ferry.first) == [1, 2, 3, 4, 5, 6, 7, 8]
+    ferry.compact()
+    ferry.say("5?")
+    assert ferry.texts()[-3:] == ["4.", "---", "5?"]
+
+
+def test_a_conversation_of_which_all_was_taken_back_is_empty(store: Store, ferry: Talk) -> None:
+    ferry.session = store.sessions.rewind(ferry.session.id, 0)
+    assert ferry.texts() == []
+    assert store.conversations.get(ferry.first).messages == 0
+
+
+# -- clients that leave out old results ----------------------------------------------------------------------------
+
+
+def test_a_client_that_leaves_out_old_results_goes_on_in_the_same_conversation(store: Store) -> None:
+    call: Message = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "ls"}}]}
+    long: Message = {"role": "tool", "tool_call_id": "c", "content": "a very long listing"}
+    short: Message = {"role": "tool", "tool_call_id": "c", "content": "[cleared]"}
+    first = store.record([user("look"), call, long, assistant("seen")], conversation="cleared")
+    made = store.sessions.start(first, from_depth=0, title="Look")
+    other = store.append(store.branch(first.id, 2), [short, assistant("seen"), user("more?"), assistant("more")])
+
+    def work(connection: object) -> str:
+        store.sessions.end_in(connection, made.id, "cleared", first.depth)  # type: ignore[arg-type]
+        return store.sessions.continue_in(connection, made.id, other, 4)  # type: ignore[arg-type]
+
+    store.database.write(work)
+    assert [text for text in transcript(store, made.id) if text != "None"] == [
+        "look", "a very long listing", "seen", "more?", "more",
+    ]  # fmt: skip
+    assert turns(store, made.id) == [1, 2, 3, 4, 5, 6]
+    assert store.conversations.get(made.id).messages == 6
+    (hit,) = store.search("more?", mode="substring").hits
+    assert (hit.session, hit.turn) == (made.id, 5)
+
+
+# -- replies that broke off ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("7.9")
+def test_a_broken_reply_stands_after_its_request_and_is_marked(store: Store, ferry: Talk) -> None:
+    ferry.say("five?")
+    ferry.break_off("I was about")
+    ferry.break_off("I was", "failed")
+    ferry.say("five.")
+    assert ferry.texts()[-4:] == ["five?", "I was about (cancelled)", "I was (failed)", "five."]
+    assert turns(store, ferry.first)[-4:] == [9, 9, 9, 10]
+    one = store.conversations.get(ferry.first)
+    assert (one.messages, one.api_calls, one.cost) == (12, 2, 1.0)
+
+
+def test_a_reply_that_broke_off_after_a_compaction_stands_behind_its_mark(store: Store, ferry: Talk) -> None:
+    ferry.say("five?")
+    ferry.break_off("before")
+    ferry.compact()
+    ferry.break_off("after")
+    assert ferry.texts()[-4:] == ["five?", "before (cancelled)", "---", "after (cancelled)"]
+    ferry.say("five.")
+    assert ferry.texts()[-3:] == ["---", "after (cancelled)", "five."]
+    assert store.conversations.get(ferry.first).messages == 12
+
+
+def test_a_broken_reply_at_the_end_is_shown_and_one_to_a_request_that_was_taken_back_is_not(
+    store: Store, ferry: Talk
+) -> None:
+    ferry.say("five?")
+    ferry.break_off("I was about")
+    assert ferry.texts()[-2:] == ["five?", "I was about (cancelled)"]
+    ferry.go_back(8)
+    assert ferry.texts() == WHOLE
+    (hit,) = store.search("about", mode="substring").hits
+    assert hit.session is None
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_is_found_by_the_beginning_of_an_id_and_by_any_title_of_its_parts(
+    store: Store, ferry: Talk
+) -> None:
+    for name in (ferry.first[:-1], "Ferry", "Ferry #3", " Ferry  #3 "):
+        assert store.conversations.find(name).id == ferry.first
+    with pytest.raises(NotStored, match="'Gull'"):
+        store.conversations.find("Gull")
+    with pytest.raises(NotStored):
+        store.conversations.find("")
+
+
+def test_a_title_that_several_have_lists_them_with_folder_and_time(store: Store, ferry: Talk) -> None:
+    other = store.sessions.start(title="Ferry", client="claude-code", folder="/srv/ferry")
+    with pytest.raises(AmbiguousName) as raised:
+        store.conversations.find("Ferry")
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 3
+    assert {other.id, ferry.first} == {line.split()[0] for line in lines[1:]}
+    assert "/home/ada/ferry" in str(raised.value)
+    assert "claude-code, /srv/ferry" in str(raised.value)
+
+
+def test_another_title_is_that_of_the_whole_conversation(store: Store, ferry: Talk) -> None:
+    assert store.conversations.rename(ferry.session.id, "Harbour #7").title == "Harbour #7"
+    ferry.compact()
+    ferry.say("five?")
+    assert store.conversations.get(ferry.first).title == "Harbour #7"
+    assert store.conversations.find("Harbour #7").id == ferry.first
+    store.sessions.rename(ferry.session.id, "Tide")  # by a program that knows parts only
+    assert store.conversations.get(ferry.first).title == "Tide"
+
+
+def test_a_conversation_whose_first_part_was_deleted_still_has_its_id(store: Store, ferry: Talk) -> None:
+    store.sessions.delete(ferry.first)
+    assert store.conversations.find(ferry.first).id == ferry.first
+    assert [text for text in ferry.texts() if text != "---"] == ["three?", "three.", "four?", "four."]
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_spoken_in_last_comes_first(store: Store, ferry: Talk) -> None:
+    later = Talk(store, "later", title="Later")
+    later.say("hello?")
+    store.sessions.add_usage(ferry.first, {}, 0.0)
+    assert [one.id for one in store.conversations.newest()] == [ferry.first, later.first]
+    assert [one.id for one in store.conversations.newest(1)] == [ferry.first]
+
+
+def test_a_list_can_be_filtered_by_source_time_title_and_folder(store: Store) -> None:
+    old = store.sessions.start(title="Old Harbour", started=1_000.0, platform="telegram")
+    new = store.sessions.start(title="New", started=2_000.0, folder="/srv")
+
+    def found(**options: object) -> list[str]:
+        return [one.id for one in store.conversations.newest(**options)]  # type: ignore[arg-type]
+
+    assert found() == [new.id, old.id]
+    assert found(source="telegram") == found(before=1_500.0) == found(title="harb") == [old.id]
+    assert found(since=1_500.0) == found(folder="/srv") == [new.id]
+    assert found(kinds=("side", "agent")) == []
+    assert store.conversations.count() == 2
+
+
+# -- finding what was said -----------------------------------------------------------------------------------------
+
+
+def test_hits_name_the_conversation_and_count_over_all_parts(store: Store, ferry: Talk) -> None:
+    (hit,) = store.search("four.", mode="substring").hits
+    assert (hit.session, hit.title, hit.turn) == (ferry.first, "Ferry", 8)
+    for part in store.conversations.get(ferry.first).parts:
+        found = store.search("one", filters=Filters(session=part, role="user")).hits
+        assert [one.turn for one in found] == [1]
+    summaries = store.search("what was said", filters=Filters(session=ferry.session.id, role="summary")).hits
+    assert {hit.session for hit in summaries} == {ferry.first}
+
+
+def test_a_hit_on_a_broken_reply_belongs_to_the_conversation_of_its_turn(store: Store, ferry: Talk) -> None:
+    ferry.say("five?")
+    ferry.break_off("the lighthouse is")
+    ferry.say("five.")
+    (hit,) = store.search("lighthouse", filters=Filters(session=ferry.first)).hits
+    assert (hit.session, hit.turn, hit.status) == (ferry.first, 9, "cancelled")
+
+
+def test_a_hit_before_the_place_where_a_conversation_went_back_is_still_in_it(store: Store, ferry: Talk) -> None:
+    ferry.go_back(6)
+    ferry.say("five?")
+    assert [hit.session for hit in store.search("one?", mode="substring").hits] == [ferry.first]
+    assert [hit.session for hit in store.search("four?", mode="substring").hits] == [None]
+    assert store.search("four?", mode="substring", filters=Filters(session=ferry.first)).hits == ()
+
+
+def test_words_that_two_conversations_show_are_those_of_the_older_one(store: Store) -> None:
+    at = store.record([user("where?"), assistant("there.")], conversation="stem")
+    old = store.sessions.start(at, from_depth=0, started=1_000.0)
+    fork = store.append(store.branch(at.id, 1), [assistant("elsewhere.")])
+    new = store.sessions.start(fork, from_depth=0, started=2_000.0)
+    assert [hit.session for hit in store.search("where?", mode="substring").hits] == [old.id]
+    assert [hit.session for hit in store.search("elsewhere", mode="substring").hits] == [new.id]
+
+
+def test_messages_are_found_by_the_beginning_of_their_id_and_listed_with_their_turn(store: Store, ferry: Talk) -> None:
+    node = store.conversations.node_at(ferry.first, 6)
+    assert node is not None
+    found = find_message(store, node.hex()[:12])
+    assert (found.session, found.turn, found.role) == (ferry.first, 6, "assistant")
+    assert [(one.session, one.turn) for one in newest_messages(store, 2)] == [(ferry.first, 7), (ferry.first, 8)]
+    assert store.conversations.node_at(ferry.first, 99) is None
+
+
+# -- taking out ----------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_is_deleted_with_all_its_parts(store: Store, ferry: Talk) -> None:
+    store.conversations.delete(ferry.session.id)
+    assert store.conversations.newest() == []
+    assert store.sessions.newest() == []
+
+
+def test_forgetting_a_conversation_takes_all_its_words_and_its_broken_replies(store: Store, ferry: Talk) -> None:
+    ferry.go_back(3)
+    ferry.say("other.", "other?")
+    ferry.break_off("half of it")
+    gone = store.conversations.forget(ferry.first)
+    assert gone.spared == 0
+    assert not any("?" in text or "half" in text or "." in text[:-1] for text in ferry.texts())
+    for words in ("one?", "half of it", "other."):
+        assert store.search(words, mode="substring").hits == ()
+    assert store.verify().problems == []

@@ -1,0 +1,155 @@
+"""One conversation is one conversation: agents and stateless clients in one store, each as if it were alone there."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+
+import pytest
+
+from everlong.model import Message
+from everlong.store import Store
+from everlong.store.content import Blob, blob, encoded
+from everlong.store.past_turns import Past
+from everlong.store.stateless import Asked, Placed, Sender
+from tests.store.shared_store import Step, World
+
+STEPS = 60
+
+
+def happen(url: str, steps: Sequence[Step]) -> list[str]:
+    """Let these things happen, and return what is wrong after any of them."""
+    world = World(lambda tenant: Store.open(url, tenant), uuid.uuid4().hex)
+    problems: list[str] = []
+    try:
+        for step in steps:
+            world.do(step)
+            problems += world.problems()
+    finally:
+        world.close()
+    return problems
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_conversation_is_the_same_as_alone_in_a_store(url: str, seed: int) -> None:
+    world = World(lambda tenant: Store.open(url, tenant), uuid.uuid4().hex)
+    try:
+        problems = world.go_on(random.Random(seed), STEPS)
+        assert problems == [], "\n".join([*problems, *map(repr, world.steps)])
+    finally:
+        world.close()
+
+
+# -- found by longer runs ----------------------------------------------------------------------------------------------
+
+
+def test_two_that_a_prompt_tells_apart_stay_so_when_they_are_answered_alike(url: str) -> None:
+    one, other = "prompted 11 0", "prompted 12 0"
+    steps = [
+        *(Step(one, "say", (0, "")), Step(one, "answer", (0, 0))),
+        *(Step(other, "say", (0, "")), Step(other, "answer", (0, 0))),
+        *(Step(one, "say", (1, "")), Step(one, "answer", (0, 0))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_two_that_are_told_apart_stay_so_when_they_go_on_with_the_same_words(url: str) -> None:
+    one, other = "prompted 11 0", "named 10 0"
+    steps = [
+        *(Step(one, "say", (0, "")), Step(other, "say", (0, ""))),
+        *(Step(other, "answer", (3, 0)), Step(one, "answer", (3, 1))),
+        *(Step(other, "say", (2, "")), Step(one, "say", (2, ""))),
+    ]
+    assert happen(url, steps) == []
+
+
+@pytest.mark.parametrize("other", ["prompted 11 0", "named 10 0", "agent 2 0"])
+@pytest.mark.parametrize("extra", ["listing", "reminder"])
+def test_an_addition_is_taken_off_the_right_conversation(url: str, extra: str, other: str) -> None:
+    one = "adding 14 0"
+    steps = [
+        *(Step(one, "say", (0, extra)), Step(other, "say", (0,))),
+        *(Step(one, "answer", (0, 1)), Step(other, "answer", (0, 0)[: 1 if other.startswith("agent") else 2])),
+        *(Step(one, "say", (3, "")), Step(one, "answer", (1, 0))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_an_addition_is_taken_off_while_another_waits_for_its_first_answer(url: str) -> None:
+    one, other = "adding 16 0", "prompted 11 0"
+    steps = [
+        *(Step(one, "say", (0, "listing")), Step(other, "say", (0, ""))),
+        *(Step(one, "answer", (1, 1)), Step(one, "say", (3, ""))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_two_that_are_told_apart_by_a_later_reply_have_their_own_turns_before_it(url: str) -> None:
+    one, other = "plain 5 0", "plain 3 0"
+    steps = [
+        *(Step(one, "say", (0, "")), Step(one, "answer", (0, 1))),
+        *(Step(other, "say", (0, "")), Step(other, "answer", (0, 1))),
+        *(Step(one, "say", (2, "")), Step(one, "answer", (4, 2))),
+        *(Step(other, "say", (2, "")), Step(other, "answer", (0, 2))),
+    ]
+    assert happen(url, steps) == []
+
+
+# -- many that begin alike ---------------------------------------------------------------------------------------------
+
+PROMPT = "You are one of many. " * 1_000
+
+
+def preamble_of(store: Store, prompt: str) -> Blob:
+    return blob(store.tenant, encoded({"system": [{"role": "system", "content": prompt}], "tools": None}))
+
+
+def placed(store: Store, messages: list[Message], prompt: str = PROMPT) -> Placed:
+    trace = store.chain.trace(messages)
+    return store.stateless.place(Asked(messages, trace, Sender("gateway"), preamble_of(store, prompt)))
+
+
+def answered(store: Store, at: Placed, words: str) -> str:
+    reply: Message = {"role": "assistant", "content": words}
+    turn = store.turns.whole(at.at, Past(reply, session=at.session, cost=0.5))
+    found = store.turns.get(turn).session
+    assert found is not None
+    return found
+
+
+def words_of(store: Store, ident: str) -> list[str]:
+    return [str(line.entry.message["content"]) for line in store.conversations.lines(ident)]
+
+
+def said(*words: str) -> list[Message]:
+    return [{"role": "assistant" if at % 2 else "user", "content": text} for at, text in enumerate(words)]
+
+
+def test_64_clients_that_begin_alike_and_get_different_replies_are_64_conversations(store: Store) -> None:
+    asked = [placed(store, said("hi")) for _ in range(64)]
+    first = [answered(store, at, f"Reply {number}.") for number, at in enumerate(asked)]
+    assert len({store.sessions.get(ident).conversation for ident in first}) == 64
+    assert [words_of(store, ident) for ident in first] == [["hi", f"Reply {number}."] for number in range(64)]
+    again = []
+    for number in range(64):
+        at = placed(store, said("hi", f"Reply {number}.", "go on"))
+        again.append(answered(store, at, "Yes."))
+    assert again == first
+    for number, ident in enumerate(again):
+        assert words_of(store, ident) == ["hi", f"Reply {number}.", "go on", "Yes."]
+        found = store.conversations.get(ident)
+        assert (found.title, found.api_calls, found.cost) == ("hi", 2, 1.0)
+    assert store.conversations.count() == 64
+    assert store.verify().problems == []
+
+
+def test_64_clients_with_prompts_of_their_own_that_are_answered_alike_are_64_conversations(store: Store) -> None:
+    first = [answered(store, placed(store, said("hi"), f"I am {number}."), "Hello.") for number in range(64)]
+    again = []
+    for number in range(64):
+        at = placed(store, said("hi", "Hello.", "go on"), f"I am {number}.")
+        again.append(answered(store, at, "Yes."))
+    assert again == first
+    assert all(words_of(store, ident) == ["hi", "Hello.", "go on", "Yes."] for ident in again)
+    assert store.conversations.count() == 64
