@@ -394,6 +394,8 @@ class Client:
     trails: dict[Opening, set[tuple[Told, ...]]] = field(default_factory=lambda: defaultdict(set))
     """What it had said and heard at each moment."""
     is_asking: bool = False
+    extra: str = ""
+    """What it says with its newest question; again, where it asks again."""
     mixed: list[str] = field(default_factory=list)
 
     @property
@@ -412,6 +414,8 @@ class Client:
         """Choose what to do next."""
         chance, last = rng.random(), self.history[-1] if self.history else None
         if self.is_asking:
+            if self.kind != "plain" and self.how == "whole" and chance < 0.05:
+                return Step(self.name, "compact", (rng.randrange(4), rng.randrange(6)))
             if self.kind != "plain" and chance < 0.2:
                 return Step(self.name, "fail", (rng.choice(("cancelled", "failed")), rng.randrange(len(REPLIES) + 1)))
             return Step(self.name, "answer", (rng.choice((0, 0, 0, 1, 2, 3, 4)), rng.randrange(3)))
@@ -427,11 +431,10 @@ class Client:
             return Step(self.name, "look", (rng.randrange(2),))
         if self.kind == "plain":
             return Step(self.name, "say", (word, extra))
-        verbs = ("rewind", "edit", "repeat", "clear", "compact", "rename", "reprompt")
+        verbs = ("rewind", "edit", "repeat", "clear", "rename", "reprompt")
         if chance < 0.05 * len(verbs):
             verb = verbs[int(chance / 0.05)]
-            values = {"compact": (rng.randrange(4), rng.randrange(6)), "repeat": ()}
-            return Step(self.name, verb, values.get(verb, (rng.randrange(9), word)))
+            return Step(self.name, verb, () if verb == "repeat" else (rng.randrange(9), word))
         return Step(self.name, "say", (word, extra))
 
     def do(self, step: Step) -> None:
@@ -447,11 +450,13 @@ class Client:
             return
         if not self.history or self.history[-1]["role"] == "assistant":  # else there was no answer, and it asks again
             self.history.append(user(WORDS[number]))
-        self._ask(extra)
+            self.extra = extra
+        self._ask()
 
     def _look(self, number: int) -> None:
         if not self.is_asking and self.history and calls_of(self.history[-1]):
             self.history.append({"role": "tool", "tool_call_id": CALL["id"], "content": RESULTS[number]})
+            self.extra = ""
             self._ask()
 
     def _retry(self) -> None:
@@ -497,13 +502,13 @@ class Client:
             self._say(number)
 
     def _compact(self, first: int, count: int) -> None:
-        if not self.is_asking:
+        if self.is_asking:
             for server in self.servers:
                 server.compact(first, count)
 
-    def _ask(self, extra: str = "") -> None:
+    def _ask(self) -> None:
         self._open()
-        sent = list(self.history)
+        sent, extra = list(self.history), self.extra
         if extra == "reminder" and sent[-1]["role"] == "user":
             sent[-1] = user(sent[-1]["content"] + REMINDER)
         if extra == "listing":
@@ -585,6 +590,9 @@ class Client:
             if rivals and not all(one.kind == "plain" for one in (self, *rivals)):
                 # Who of them broke off, asked again or went back in what they shared cannot be known.
                 shared, alone = ({"whole": _whole(one["export"]), "title": one["title"]} for one in (shared, alone))
+            elif len(rivals) > 1:  # nor who of two that go on together was the third one, which came later
+                for one in (shared, alone):
+                    one.update(cost=0, api_calls=0, tokens=0)
             yield from _differences(self.name, shared, alone)
         else:
             words = _whole(shared["export"])
@@ -644,9 +652,11 @@ KINDS: tuple[tuple[str, str, str, str | None, str], ...] = (
     ("prompted", "wild", "own", None, "whole"),
     ("prompted", "wild", "own", None, "begin"),
     ("prompted", "wild", "own", None, "follow"),
-    ("adding", "adding", PROMPTS[0], None, "whole"),
+    ("adding", "adding", "own", None, "whole"),
     ("adding", "adding", "own", None, "begin"),
     ("adding", "adding", "own", None, "follow"),
+    ("two", "plain", "two", None, "whole"),
+    ("two", "plain", "two", None, "follow"),
 )
 """Who lives here: a name, what it does, its system prompt, its session, and how its turns are stored."""
 
@@ -682,7 +692,8 @@ class World:
             if kind[0] == "agent":
                 self.actors[name] = Agent(name, kind[2], [_Host(shared), _Host(alone)])
             else:
-                prompt, session = (f"I am {name}." if one == "own" else one for one in kind[2:4])
+                own = {"own": f"I am {name}.", "two": f"We are two, {name.split()[2]}."}
+                prompt, session = (own.get(one or "", one) for one in kind[2:4])
                 servers = [_Server(shared, known=self._known), _Server(alone)]
                 self.actors[name] = Client(name, kind[1], str(prompt), session, servers, kind[4])
         return self.actors[name]

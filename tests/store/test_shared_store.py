@@ -86,12 +86,65 @@ def test_an_addition_is_taken_off_while_another_waits_for_its_first_answer(url: 
 
 
 def test_two_that_are_told_apart_by_a_later_reply_have_their_own_turns_before_it(url: str) -> None:
-    one, other = "plain 5 0", "plain 3 0"
+    one, other = "two 18 0", "two 17 0"
     steps = [
         *(Step(one, "say", (0, "")), Step(one, "answer", (0, 1))),
         *(Step(other, "say", (0, "")), Step(other, "answer", (0, 1))),
         *(Step(one, "say", (2, "")), Step(one, "answer", (4, 2))),
         *(Step(other, "say", (2, "")), Step(other, "answer", (0, 2))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_what_another_was_answered_is_no_addition(url: str) -> None:
+    one, other = "adding 14 0", "prompted 11 0"
+    steps = [
+        *(Step(other, "say", (0, "")), Step(one, "say", (0, "listing"))),
+        *(Step(one, "answer", (0, 1)), Step(other, "answer", (1, 1))),
+        *(Step(other, "say", (1, "")), Step(other, "answer", (0, 1)), Step(one, "say", (1, ""))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_a_reply_that_broke_off_and_came_whole_later_leaves_its_request_in_the_conversation(url: str) -> None:
+    one, same, other = "wild 8 0", "wild 7 0", "prompted 12 0"
+    steps = [
+        *(Step(one, "say", (0, "")), Step(one, "fail", ("cancelled", 2))),
+        *(Step(same, "say", (0, "")), Step(same, "answer", (2, 1))),
+        *(Step(one, "retry"), Step(other, "say", (0, ""))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_a_whole_reply_goes_before_one_of_another_client_that_broke_off_there(url: str) -> None:
+    one, other = "prompted 12 0", "wild 7 0"
+    steps = [
+        *(Step(one, "say", (0, "")), Step(other, "say", (0, "")), Step(other, "fail", ("cancelled", 2))),
+        *(Step(one, "answer", (2, 1)), Step(one, "reprompt", (1, 3))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_another_result_of_the_newest_call_is_not_a_cleared_one(url: str) -> None:
+    one, other = "two 17 0", "two 18 0"
+    steps = [
+        *(Step(one, "say", (0, "")), Step(one, "answer", (4, 0))),
+        *(Step(other, "say", (0, "")), Step(other, "answer", (4, 0))),
+        *(
+            Step(one, "look", (0,)),
+            Step(other, "look", (1,)),
+            Step(one, "answer", (0, 0)),
+            Step(other, "answer", (0, 0)),
+        ),
+    ]
+    assert happen(url, steps) == []
+
+
+# Fails until `Conversation._store_waiting` knows that it is on the same branch after all was taken back.
+def test_an_agent_that_takes_everything_back_and_says_it_again_stays_in_its_conversation(url: str) -> None:
+    steps = [
+        *(Step("agent 0 0", "say", (0,)), Step("agent 0 0", "answer", (2,)), Step("agent 0 0", "rewind")),
+        *(Step("agent 0 0", "say", (0,)), Step("agent 0 0", "answer", (4,))),
     ]
     assert happen(url, steps) == []
 

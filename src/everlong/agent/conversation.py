@@ -196,6 +196,7 @@ class Conversation:
             system_prompt=self.system_prompt,
             client=session.client,
             folder=session.folder,
+            works_for=session.conversation,
             from_depth=0,
         )
         self.warn(f"this conversation was continued elsewhere too; here it goes on as session {other.id}")

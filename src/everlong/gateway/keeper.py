@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import NotStored
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Store
     from everlong.store.past_turns import End
 
-__all__ = ["Added", "Ended", "Keeper"]
+__all__ = ["Added", "Ended", "Keeper", "rest_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class Keeper:
         sender = self._described(read, line, new, sender or Sender())
         placed = self.store.stateless.place(Asked(new.messages, new.trace, sender, self._preamble(read, line)))
         self.put(line, new, placed)
-        line.hint, line.sender = sender.session, sender
+        line.hint, line.sender, line.rest = sender.session, sender, rest_of(read)
         if self.view_in_force(placed.at) is not None:
             line.view = applied_view(self.store, self.dialect, line)
         return line, self.places(line, new, placed, line.lead)
@@ -249,6 +250,12 @@ class Keeper:
         """Store a request that is over already; the number of its turn."""
         return self.store.turns.whole(line.branch, past)
 
+    def reply_of(self, line: Line, turn: int) -> bytes | None:
+        """Return the id of a turn's reply, where it has its place in the conversation that it was asked in."""
+        found = self.store.turns.get(turn)
+        is_here = (found.branch, found.node, found.session) == (line.branch.id, line.branch.head, line.session)
+        return found.echo_node if found.status == "done" and is_here else None
+
     def followed(self, line: Line, at: Branch, new: Added, past: Past) -> tuple[Branch, int] | None:
         """Store what a conversation has gone on by, with its turn; None where it has gone on in another way as well."""
         view = line.view.view_id if line.view is not None else None
@@ -331,6 +338,13 @@ class Keeper:
         with database.read() as connection:
             rows: Sequence[Any] = database.backend.run(connection, database.sql(statement), values).fetchall()
         return rows
+
+
+def rest_of(read: Read) -> bytes:
+    """Return a digest of the system prompt and tools that stand behind the list of a body."""
+    places = (read.after.get(name) for name in ("system", "tools"))
+    told = b"\0".join(b"" if place is None else read.body[slice(*place)] for place in places)
+    return sha256(told).digest()
 
 
 def _leading_places(read: Read, line: Line) -> list[Stretch]:

@@ -79,6 +79,10 @@ class Line:
     """Bytes of the last body that was sent, and the tokens that the API counted in it."""
     opened: int = 0
     """How deep its first request reached; before that, other conversations may begin alike."""
+    reply: bytes | None = None
+    """The id of the reply to its newest body, where that is stored and its own."""
+    rest: bytes = b""
+    """A digest of the system prompt and tools that stood behind the list in its newest body."""
     mark: bytes = b""
     """The id by which its client finds its end."""
     hint: str | None = None

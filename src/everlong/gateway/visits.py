@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from everlong.errors import NotStored
 from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.hints import hint_in
-from everlong.gateway.keeper import Added, Ended
+from everlong.gateway.keeper import Added, Ended, rest_of
 from everlong.gateway.lines import Applied, Found, Line, Lines, Place, Shelf
 from everlong.gateway.raw import Broken, Read, meant, read_body, read_more
 from everlong.gateway.spool import Spool, Spooled
@@ -96,7 +96,8 @@ class Visits(Storing[Visit, Applied | None]):
     def _gone_on(self, body: bytes, sender: Sender, found: Found) -> Visit | None:
         """Go on with a conversation in memory; None where only the store can tell whether it is this one."""
         place = found.place
-        if place.branch.depth <= place.line.opened:  # other conversations may have begun with the same words
+        is_opening = place.branch.depth <= place.line.opened  # other conversations may have begun with the same words
+        if is_opening and (place.line.reply is None or place.number != len(place.line.ends)):
             return None
         read = read_more(body, place.line.read, place.line.ends[place.number - 1])
         hint = sender.session or hint_in(read.field("metadata"))
@@ -104,7 +105,7 @@ class Visits(Storing[Visit, Applied | None]):
             return None
         line = place.line.cut(place.number, place.branch, place.mark)
         added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line), place.mark)
-        if added.is_moving:
+        if added.is_moving or (is_opening and not _repeats_reply(place.line, read, added)):
             return None
         line.ends.extend(entry.end for entry in read.entries)
         line.depths.extend(at.depth for at in added.branches)
@@ -212,7 +213,10 @@ class Visits(Storing[Visit, Applied | None]):
                 view = applied_view(keeper.store, keeper.dialect, line)
         if ended is None:
             return Stored(keeper.begun(line, model, visit.began), view)
-        return Stored(keeper.recorded(line, ended.past(line.session, model, visit.began)), view)
+        turn = keeper.recorded(line, ended.past(line.session, model, visit.began))
+        if line.branch.depth <= line.opened:  # so that the next request need not be looked up
+            line.reply = keeper.reply_of(line, turn)
+        return Stored(turn, view)
 
     def _settled(self, visit: Visit, stored: Stored[Applied | None] | None, *, is_away: bool) -> None:
         new, visit.about_to = visit.about_to, None
@@ -223,3 +227,9 @@ class Visits(Storing[Visit, Applied | None]):
                 self.lines.forget(visit.line)  # the next request finds out where it stands
         elif new is not None:
             visit.line.view = stored.also
+
+
+def _repeats_reply(line: Line, read: Read, added: Added) -> bool:
+    """Return whether a request goes on with the very reply that a first request got, and is sent with the same."""
+    ends = added.trace.ends
+    return bool(ends and ends[0]) and added.trace.ids[ends[0] - 1] == line.reply and rest_of(read) == line.rest

@@ -60,14 +60,21 @@ class Replies:
             return known
         match = Match(place.id, place.head, place.depth)
         locked = store.recorder.locked(connection, match)
-        if session is not None and locked is not None and locked.head != place.head:
-            place, session = store.stateless.split(connection, place, session)
-            request = self._request(place, mark, reply)
-            match = Match(place.id, place.head, place.depth)
-            locked = store.recorder.locked(connection, match)
+        # A host that knows its conversation decides itself where it goes on; others are told apart by their replies.
+        is_told_apart = session is not None and store.stateless.is_recognised(connection, session)
+        if is_told_apart and session is not None and locked is not None:
+            has_left = store.stateless.has_left(connection, session, place.id)
+            if has_left or locked.head != place.head:
+                before = place.id
+                place, session = store.stateless.split(connection, place, session)
+                request = self._request(place, mark, reply)
+                match = Match(place.id, place.head, place.depth)
+                locked = store.recorder.locked(connection, match)
+                if has_left and place.id == before and locked is not None:
+                    locked = locked._replace(head=b"")  # what stands here is not where the conversation ends
         additions = list(request.additions(place.depth))
         done = store.recorder.add_at(locked, request, match, additions, time.time(), connection)
-        if session is not None and done.id != place.id:
+        if is_told_apart and session is not None and done.id != place.id:
             session = store.stateless.begin_fork(connection, session, done, place.depth)
             place = Branch(done.id, place.head, place.depth)
         return Answered(place, done.head, session)

@@ -53,6 +53,7 @@ class About(TypedDict, total=False):
     origin: Mapping[str, Any] | None
     client: str | None
     folder: str | None
+    works_for: str | None
     started: float
     from_depth: int
 
@@ -89,8 +90,8 @@ class Sessions:
 
         What may be said about it: ``ident`` (one of `new_session_id`, where it was chosen before), ``title``,
         ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again), the
-        ``client`` that it comes from, the ``folder`` that it is about, ``started``, and ``from_depth`` where it begins
-        before the place.
+        ``client`` that it comes from, the ``folder`` that it is about, the conversation that it ``works_for`` or was
+        forked from, ``started``, and ``from_depth`` where it begins before the place.
         """
         return self.get(self.started(at, **about))
 
@@ -112,6 +113,7 @@ class Sessions:
             "origin": json.dumps(dict(origin)) if origin is not None else None,
             "client": about.get("client"),
             "folder": about.get("folder"),
+            "works_for": about.get("works_for"),
         }
 
         def work(connection: Connection, ident: str) -> None:

@@ -107,9 +107,10 @@ class _Part(NamedTuple):
 class _Chosen(NamedTuple):
     """A stored message that a request may go on from."""
 
-    rank: tuple[int, bool, bool, int, bool, float]
+    rank: tuple[int, bool, bool, bool, int, bool, float]
     """How many blocks up to the last reply that it repeats; whether the conversation has its name and its system
-    prompt; how many blocks in all; whether the branch ends there; when the conversation began."""
+    prompt; whether it is no reply that broke off; how many blocks in all; whether the branch ends there; when the
+    conversation began."""
     found: Found
     part: _Part | None
 
@@ -141,6 +142,11 @@ class Stateless:
             "SELECT t.session FROM node n JOIN branch b ON b.id = n.branch JOIN turn t ON t.branch = b.parent"
             " AND t.depth = b.fork_depth WHERE n.tenant = ? AND n.id = ? AND t.echo_node = n.id"
             " AND t.session IS NOT NULL ORDER BY t.id LIMIT 1"
+        )
+        self._ahead = sql(
+            "WITH RECURSIVE ahead(id, depth) AS (SELECT id, fork_depth FROM branch WHERE tenant = ? AND parent = ?"
+            " AND fork_depth >= ? UNION ALL SELECT b.id, b.fork_depth FROM branch b JOIN ahead a ON b.parent = a.id)"
+            " SELECT s.id FROM ahead a JOIN session s ON s.branch = a.id ORDER BY s.started, s.id LIMIT 1"
         )
         self._named = sql(
             "SELECT conversation FROM session WHERE tenant = ? AND client_session = ? ORDER BY started LIMIT 1"
@@ -183,6 +189,8 @@ class Stateless:
         is_end = bytes(head) == found.id
         if part is None:
             part = self._adopted(connection, found, asked)
+        elif is_end and self._is_ahead(connection, part, found):
+            is_end = False
         if is_end or not has_more:
             at = self._added(connection, rest, found.match)
             ident = self._gone_on(connection, part, at, asked.sender) if is_end else part.id
@@ -314,7 +322,7 @@ class Stateless:
         ranked: list[_Chosen] = []
         preamble = None if asked.preamble is None else asked.preamble.digest
         for one in candidates:
-            part = self._part_at(connection, one)
+            part, is_on_it = self._part_at(connection, one)
             head, _, newest = self._run(connection, self._head, (one.branch,)).fetchone()
             is_end = bytes(head) == one.id
             if part is not None and not self._is_same(request, asked, one, part, is_end):
@@ -323,7 +331,7 @@ class Stateless:
             # Two that were told apart by their system prompts stay so, even where they were answered alike.
             is_prompted = preamble in (None if newest is None else bytes(newest), part.preamble if part else None)
             began = part.started if part is not None else 0.0
-            rank = (request.last_reply(one.blocks), is_named, is_prompted, one.blocks, is_end, began)
+            rank = (request.last_reply(one.blocks), is_named, is_prompted, is_on_it, one.blocks, is_end, began)
             ranked.append(_Chosen(rank, one, part))
         return max(ranked, key=lambda one: one.rank, default=None)
 
@@ -337,15 +345,27 @@ class Stateless:
         is_same = part.client_session == asked.sender.session and part.preamble == preamble
         return is_same and (is_end or (found.blocks == len(request.trace.ids) and found.depth == part.opened))
 
-    def _part_at(self, connection: Connection, found: Found) -> _Part | None:
-        row = self._run(connection, self._on_branch, (self._store.tenant, found.branch, found.depth)).fetchone()
-        if row is None:  # a reply that broke off stands on a branch of its own
-            answering = self._run(connection, self._answering, (self._store.tenant, found.id)).fetchone()
-            row = None if answering is None else self._row(connection, answering[0])
-        return None if row is None else _part(row)
+    def _part_at(self, connection: Connection, found: Found) -> tuple[_Part | None, bool]:
+        """Return the newest session at a message, and whether the message is on its way rather than beside it."""
+        tenant = self._store.tenant
+        row = self._run(connection, self._on_branch, (tenant, found.branch, found.depth)).fetchone()
+        if row is not None:
+            return _part(row), True
+        beside = self._run(connection, self._answering, (tenant, found.id)).fetchone()
+        if beside is not None:  # a reply that broke off stands on a branch of its own
+            return _part(self._row(connection, beside[0])), False
+        ahead = self._run(connection, self._ahead, (tenant, found.branch, found.depth)).fetchone()
+        if ahead is not None:  # its conversation goes on with such a reply
+            return _part(self._row(connection, ahead[0])), True
+        return None, True
 
     def _row(self, connection: Connection, ident: str) -> Any:
         return self._run(connection, self._by_id, (ident, self._store.tenant)).fetchone()
+
+    def is_recognised(self, connection: Connection, ident: str) -> bool:
+        """Return whether a session is recognised by its words, rather than known to its host."""
+        row = self._row(connection, ident)
+        return row is not None and _part(row).opened is not None
 
     def mark_of(self, at: Branch) -> bytes:
         """Return the id by which stateless requests find a place."""
@@ -357,6 +377,11 @@ class Stateless:
         """Return the newest session on a branch that began before a depth."""
         row = self._run(connection, self._on_branch, (self._store.tenant, number, depth)).fetchone()
         return None if row is None else str(row[0])
+
+    def has_left(self, connection: Connection, ident: str, number: int) -> bool:
+        """Return whether a session has gone on on another branch than this one."""
+        found = connection.execute(select(session.c.branch).where(session.c.id == ident)).scalar()
+        return found is not None and found != number
 
     def are_alike(self, connection: Connection, one: str, other: str) -> bool:
         """Return whether two conversations began with the same system prompt and tools, under the same name."""
@@ -407,6 +432,8 @@ class Stateless:
             works_for = works_for or forked_from.conversation
         said = opening.messages if opening is not None else self._opening(connection, at, forked_from)
         preamble = None if opening is None or opening.preamble is None else opening.preamble.digest
+        if forked_from is not None:
+            preamble = forked_from.preamble
         return self._store.sessions.open_in(
             connection,
             at,
@@ -460,6 +487,15 @@ class Stateless:
             connection.execute(update(session).where(session.c.id == ident).values(values))
         return ident
 
+    def _is_ahead(self, connection: Connection, part: _Part, found: Found) -> bool:
+        """Return whether a conversation goes on behind a message, on the branch of a reply that broke off."""
+        number = connection.execute(select(session.c.branch).where(session.c.id == part.id)).scalar()
+        if number is None or number == found.branch:
+            return False
+        head = select(branch.c.head_depth).where(branch.c.id == number)
+        depth = connection.execute(head).scalar() or 0
+        return depth > found.depth and _leads_through(segments_to(connection, number, depth), found)
+
     def _cleared_until(self, connection: Connection, request: Request, found: Found, head_depth: int) -> int | None:
         """Return where the conversation that a request leaves out old results of ends in it; None for other forks."""
         new = len(request.trace.ids) - found.blocks
@@ -469,6 +505,8 @@ class Stateless:
         entries = self._store.reader.entries(connection, path, found.depth, head_depth)
         stored = [told for entry in entries if entry.id for told in told_by(request.chain, entry.message)]
         sent = [told for one in request.messages for told in told_by(request.chain, request.clean(one))]
+        if stored and stored[-1].kind == "result" and stored[-1].hash not in {told.hash for told in sent}:
+            return None  # the newest result is another one; old ones are cleared
         shift = shift_of(stored, sent[found.blocks :], found.depth, found.depth, head_depth)
         return None if shift is None else shift(head_depth)
 

@@ -145,6 +145,7 @@ def branch(desk: Desk, words: str) -> None:
         title=words or old.title,
         client=old.client,
         folder=old.folder,
+        works_for=old.conversation,
         from_depth=0,
     )
     conversation.session = conversation.store.sessions.rewind(new.id, conversation.branch.depth)
