@@ -351,13 +351,13 @@ class _Server:
                 self.line = self.line._replace(session=done.child)
                 self.session = done.child
 
-    def note(self, opening: Opening) -> str | None:
-        """Note which opening the present conversation has; what is wrong where it had another one."""
+    def note(self, opening: Opening, own: set[Opening]) -> str | None:
+        """Note which opening the present conversation has; what is wrong where it had one that is not the client's."""
         if self.session is None:
             return None
         ident = self.store.sessions.get(self.session).conversation
         before = self.known.setdefault(ident, opening)
-        return None if before == opening else f"{ident} began as {before} and is used as {opening}"
+        return None if before in own else f"{ident} began as {before} and is used as {opening}"
 
 
 def _view_at(store: Store, at: Branch) -> int | None:
@@ -529,7 +529,7 @@ class Client:
     def _note(self) -> None:
         assert self.opening is not None
         for server in self.servers:
-            wrong = server.note(self.opening)
+            wrong = server.note(self.opening, self.openings)
             if wrong is not None:
                 self.mixed.append(wrong)
 

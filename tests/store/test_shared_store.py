@@ -140,7 +140,6 @@ def test_another_result_of_the_newest_call_is_not_a_cleared_one(url: str) -> Non
     assert happen(url, steps) == []
 
 
-# Fails until `Conversation._store_waiting` knows that it is on the same branch after all was taken back.
 def test_an_agent_that_takes_everything_back_and_says_it_again_stays_in_its_conversation(url: str) -> None:
     steps = [
         *(Step("agent 0 0", "say", (0,)), Step("agent 0 0", "answer", (2,)), Step("agent 0 0", "rewind")),

@@ -157,7 +157,8 @@ class Conversation:
 
     def _store_waiting(self, then: Callable[[list[bytes]], None]) -> list[bytes]:
         nodes: list[bytes] = []
-        session, at = self.session, self._branch or self._beginning
+        session, before = self.session, self._branch or self._beginning
+        at = before
         with self.store.batch():
             if session is None:
                 session = self._open_session()
@@ -170,7 +171,7 @@ class Conversation:
                 nodes.append(at.head)
                 if said.whole is not None:
                     self.store.outputs.keep(at.head, said.whole)
-            if at is not None and (self._branch is None or at.id != self._branch.id):
+            if at is not None and (before is None or at.id != before.id):
                 session = self._attached(session, at)
             elif at is not None and session.to_depth is not None:  # what stands behind it was said once more
                 session = self.store.sessions.rewind(session.id, at.depth)
@@ -186,7 +187,7 @@ class Conversation:
         return self.store.sessions.start(**about)
 
     def _attached(self, session: Session, at: Branch) -> Session:
-        if self._branch is None or session.to_depth is not None:  # it was rewound
+        if session.branch is None or session.to_depth is not None:  # it has just begun, or was rewound
             return self.store.sessions.attach(session.id, at)
         # Another process went on from the same place: from here on these are two conversations.
         other = self.store.sessions.start(

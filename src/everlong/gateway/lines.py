@@ -109,6 +109,7 @@ class Line:
             cache=self.cache if is_whole else None,
             reported=self.reported if is_whole else None,
             opened=self.opened,
+            rest=self.rest,
             mark=mark,
             hint=self.hint,
             sender=self.sender,

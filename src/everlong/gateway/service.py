@@ -158,6 +158,8 @@ class Gateway:
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
+        finally:
+            passing.answering = None  # the two name each other, and garbage is looked for seldom
 
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
         """Pass on a request of the Responses API."""

@@ -20,6 +20,7 @@ from everlong.gateway.raw import Broken, Read, meant, read_body, read_more
 from everlong.gateway.spool import Spool, Spooled
 from everlong.gateway.storing import Stored, Storing, Underway
 from everlong.gateway.views import applied_view, moved_view, with_view
+from everlong.store.stateless import LONG_STEM
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
@@ -97,7 +98,8 @@ class Visits(Storing[Visit, Applied | None]):
         """Go on with a conversation in memory; None where only the store can tell whether it is this one."""
         place = found.place
         is_opening = place.branch.depth <= place.line.opened  # other conversations may have begun with the same words
-        if is_opening and (place.line.reply is None or place.number != len(place.line.ends)):
+        is_long = place.branch.depth > LONG_STEM
+        if is_opening and not is_long and (place.line.reply is None or place.number != len(place.line.ends)):
             return None
         read = read_more(body, place.line.read, place.line.ends[place.number - 1])
         hint = sender.session or hint_in(read.field("metadata"))
@@ -105,7 +107,9 @@ class Visits(Storing[Visit, Applied | None]):
             return None
         line = place.line.cut(place.number, place.branch, place.mark)
         added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line), place.mark)
-        if added.is_moving or (is_opening and not _repeats_reply(place.line, read, added)):
+        if added.is_moving or (is_opening and rest_of(read) != place.line.rest):
+            return None
+        if is_opening and not is_long and not _repeats_reply(place.line, added):
             return None
         line.ends.extend(entry.end for entry in read.entries)
         line.depths.extend(at.depth for at in added.branches)
@@ -229,7 +233,7 @@ class Visits(Storing[Visit, Applied | None]):
             visit.line.view = stored.also
 
 
-def _repeats_reply(line: Line, read: Read, added: Added) -> bool:
-    """Return whether a request goes on with the very reply that a first request got, and is sent with the same."""
+def _repeats_reply(line: Line, added: Added) -> bool:
+    """Return whether a request goes on with the very reply that the first request of a conversation got."""
     ends = added.trace.ends
-    return bool(ends and ends[0]) and added.trace.ids[ends[0] - 1] == line.reply and rest_of(read) == line.rest
+    return bool(ends and ends[0]) and added.trace.ids[ends[0] - 1] == line.reply

@@ -89,7 +89,8 @@ class Recognizer:
         )
         self._role = self._sql("SELECT role FROM node WHERE branch = ? AND depth = ?")
         self._on_part = self._sql(
-            "SELECT depth FROM node WHERE branch = ? AND depth > ? AND depth <= ? AND (id = ? OR mark = ?)"
+            "SELECT depth FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
+            " AND (id = ? OR mark = ? OR id IN (SELECT node FROM alias WHERE id = ?))"
         )
         named = "EXISTS (SELECT 1 FROM session s WHERE s.id = t.session AND COALESCE(s.client_session, '') = ?)"
         self._by_sender = self._sql(f"{turn}t.reply_key = ? AND t.preamble = ? AND {named}{end}")
@@ -278,7 +279,7 @@ class Recognizer:
         ends = [end for end in request.trace.ends if found.blocks - _MOST_BETWEEN < end <= found.blocks]
         for end in sorted({end for end in ends if end}, reverse=True):
             for part in path:
-                values = (part.branch, part.low, part.high, ids[end - 1], ids[end - 1])
+                values = (part.branch, part.low, part.high, ids[end - 1], ids[end - 1], ids[end - 1])
                 row = self._run(connection, self._on_part, values).fetchone()
                 if row is not None:
                     return end, int(row[0])

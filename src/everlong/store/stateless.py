@@ -3,7 +3,8 @@
 A stateless client sends its whole history with every request, so its conversation is known by what it says:
 
 - Before the first repeated reply, a request is the same conversation only if its words, its system prompt, its tools
-  and the client's own name for it are the same. Every other one begins a conversation with a root of its own.
+  and the client's own name for it are the same. Every other one begins a conversation with a root of its own; only
+  where one client begins with the same long examples is it a fork.
 - After that, words tell alone. System prompts and tools change in mid-conversation, and another name is a resume.
 - Where a conversation has gone on differently, a request that leaves it is a conversation of its own, a fork. One that
   only leaves out old tool results is not.
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _CLEARED = "cleared"
 """Why a session ends whose client goes on without old tool results."""
+LONG_STEM = 16
+"""First requests of one client that share more blocks than these share them in the store: they are not copied."""
 _THINNED = 32
 """Of so many blocks a client that clears leaves one, at least; a shorter list is another conversation."""
 _TITLE_BLOCKS = 64
@@ -220,6 +223,8 @@ class Stateless:
         lasting = known.without(last) if last is not None and known else last
         if last is None or lasting is None or lasting is last:
             return request
+        if asked.trace.ids and store.recognizer.known(connection, [asked.trace.ids[-1]]):
+            return request  # stored with the addition, before that was known for one
         messages = [*asked.messages[:-1], lasting]
         first = asked.trace.ends[-2] if count > 1 else 0
         before = Node(asked.trace.ids[first - 1] if first else start.id, first)
@@ -343,7 +348,8 @@ class Stateless:
             return True
         preamble = None if asked.preamble is None else asked.preamble.digest
         is_same = part.client_session == asked.sender.session and part.preamble == preamble
-        return is_same and (is_end or (found.blocks == len(request.trace.ids) and found.depth == part.opened))
+        is_repeat = found.blocks == len(request.trace.ids) and found.depth == part.opened
+        return is_same and (is_end or is_repeat or found.depth > LONG_STEM)
 
     def _part_at(self, connection: Connection, found: Found) -> tuple[_Part | None, bool]:
         """Return the newest session at a message, and whether the message is on its way rather than beside it."""
@@ -446,7 +452,7 @@ class Stateless:
             folder=sender.folder,
             client_session=sender.session,
             works_for=works_for,
-            opened=at.depth if opening is not None else 0,
+            opened=at.depth if opening is not None else (forked_from.opened or 0) if forked_from is not None else 0,
             preamble=preamble,
         )
 
@@ -470,14 +476,18 @@ class Stateless:
     def _gone_on(self, connection: Connection, part: _Part, at: Branch, sender: Sender) -> str:
         """Go on with a conversation at its end; in a new part where the last one was ended."""
         ident = part.id
-        row = connection.execute(select(session.c.branch, session.c.ended).where(session.c.id == ident)).one()
-        if row.ended is not None:
-            child = connection.execute(select(session.c.id).where(session.c.parent == ident).limit(1)).first()
-            if self.session_at(connection, row.branch, at.depth) != ident:
-                raise TryAgain(f"session {ident} was continued at the same moment")
-            if child is not None:  # it has gone on elsewhere
+        columns = (session.c.id, session.c.branch, session.c.ended, session.c.to_depth)
+        row = connection.execute(select(*columns).where(session.c.id == ident)).one()
+        while row.ended is not None:
+            children = select(*columns).where(session.c.parent == ident)
+            child = connection.execute(children.order_by(session.c.started.desc()).limit(1)).first()
+            if child is None:
+                break
+            if child.branch != row.branch:  # it has gone on elsewhere
                 return self._open(connection, at, sender, forked_from=part)
-            ident = self._store.sessions.continue_in(connection, ident, at, part.to_depth or 0)
+            ident, row = child.id, child  # which a compaction has opened at this very place
+        if row.ended is not None:
+            ident = self._store.sessions.continue_in(connection, ident, at, row.to_depth or 0)
         values: dict[str, Any] = {}
         if row.branch != at.id:  # on the branch of a reply that broke off, which the client goes on with
             values |= {"branch": at.id, "to_depth": None}
@@ -531,11 +541,11 @@ class Stateless:
     def split(self, connection: Connection, at: Branch, ident: str) -> tuple[Branch, str]:
         """Give a request whose reply differs from the stored one a conversation of its own.
 
-        A repeated opening gets a root of its own, with the same words. What leaves a conversation later is a fork,
-        which begins when its reply is stored.
+        A repeated opening gets a root of its own with the same words, unless it is long. What leaves a conversation
+        later is a fork, which begins when its reply is stored.
         """
         part = _part(self._row(connection, ident))
-        if at.depth > (part.opened or 0):
+        if at.depth > min(part.opened or 0, LONG_STEM):
             return at, ident
         store, sender = self._store, self._sender(connection, ident)
         path = segments_to(connection, at.id, at.depth)
