@@ -38,7 +38,7 @@ __all__ = ["Step", "World", "shrunk"]
 PROMPTS = ("You help in project A.", "You help in project B.")
 WORDS = ("hi", "go on", "and then?", "why?")
 REPLIES = ("Hello.", "Hello. What can I do for you today?\n", "Yes.", "Let me think about that for a while.")
-CALL = {"id": "call-1", "type": "function", "function": {"name": "look", "arguments": '{"at": "the harbour"}'}}
+CALL: dict[str, Any] = {"type": "function", "function": {"name": "look", "arguments": '{"at": "the harbour"}'}}
 RESULTS = ("Two ferries, one of them late; the quay is empty otherwise.", "Nothing to see.")
 CLEARED = "[cleared]"
 REMINDER = "\n\nREMINDER: answer in full sentences."
@@ -93,11 +93,16 @@ def price_of(said: Sequence[Told], reply: Told | None) -> int:
     return 1 + zlib.crc32(repr((list(said), reply)).encode()) % 999
 
 
-def reply_of(number: int) -> Message:
+def reply_of(number: int, call: str) -> Message:
     """Return one of the few replies that this world has; the last one calls a tool."""
     if number == len(REPLIES):
-        return {"role": "assistant", "content": "I look.", "tool_calls": [CALL]}
+        return {"role": "assistant", "content": "I look.", "tool_calls": [{"id": call, **CALL}]}
     return {"role": "assistant", "content": REPLIES[number]}
+
+
+def result_of(number: int, reply: Message) -> Message:
+    """Return what came of the call in a reply."""
+    return {"role": "tool", "tool_call_id": calls_of(reply)[0].id, "content": RESULTS[number]}
 
 
 def figures(store: Store, ident: str) -> dict[str, Any]:
@@ -180,7 +185,7 @@ class Agent:
     def _answer(self, host: _Host, said: Conversation, number: int) -> None:
         if host.turn is None:
             return
-        message = reply_of(number)
+        message = reply_of(number, "call-1")
         cost = price_of(all_told(said.messages), told(message))
         reply = Reply(message, Usage(input_tokens=cost % 7, output_tokens=1), "end", "m", "p")
         said.finish_turn(host.turn, reply, cost / 1e6)
@@ -193,7 +198,7 @@ class Agent:
 
     def _look(self, host: _Host, said: Conversation, number: int) -> None:
         if host.turn is None and said.messages and calls_of(said.messages[-1]):
-            said.add(Said({"role": "tool", "tool_call_id": CALL["id"], "content": RESULTS[number]}))
+            said.add(Said(result_of(number, said.messages[-1])))
             host.turn = said.begin_turn("m")
 
     def _rewind(self, host: _Host, said: Conversation) -> None:
@@ -455,7 +460,7 @@ class Client:
 
     def _look(self, number: int) -> None:
         if not self.is_asking and self.history and calls_of(self.history[-1]):
-            self.history.append({"role": "tool", "tool_call_id": CALL["id"], "content": RESULTS[number]})
+            self.history.append(result_of(number, self.history[-1]))
             self.extra = ""
             self._ask()
 
@@ -535,7 +540,8 @@ class Client:
 
     def _answer(self, number: int, shape: int) -> None:
         if self.is_asking:
-            reply = reply_of(number)
+            assert self.opening is not None
+            reply = reply_of(number, f"call-{zlib.crc32(self.opening.prompt.encode())}")  # no provider uses one twice
             self._end(reply, "done")
             self.history.append(_echo(reply, shape))
 

@@ -148,6 +148,15 @@ def test_an_agent_that_takes_everything_back_and_says_it_again_stays_in_its_conv
     assert happen(url, steps) == []
 
 
+def test_an_agent_that_says_once_more_what_it_took_back_before_a_restart_stays_in_its_conversation(url: str) -> None:
+    steps = [
+        *(Step("agent 1 0", "say", (0,)), Step("agent 1 0", "answer", (0,)), Step("agent 1 0", "compact", (3, 1))),
+        *(Step("agent 1 0", "rewind"), Step("agent 1 0", "say", (3,)), Step("", "restart")),
+        *(Step("agent 1 0", "rewind"), Step("agent 1 0", "say", (0,)), Step("agent 1 0", "answer", (3,))),
+    ]
+    assert happen(url, steps) == []
+
+
 # -- many that begin alike ---------------------------------------------------------------------------------------------
 
 PROMPT = "You are one of many. " * 1_000

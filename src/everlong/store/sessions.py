@@ -265,7 +265,8 @@ class Sessions:
             row = self._row(connection, ident)
             forked = connection.execute(select(branch.c.fork_depth).where(branch.c.id == at.id)).scalar() or 0
             low = row.from_depth if row.branch is None else min(row.from_depth, forked)  # it was rewound to there
-            values = {"branch": at.id, "to_depth": None, "from_depth": low}
+            is_end = at.depth == self._head_depth(connection, at.id)  # else it says once more what was taken back
+            values = {"branch": at.id, "to_depth": None if is_end else at.depth, "from_depth": low}
             connection.execute(update(session).where(session.c.id == ident).values(values))
 
         self._database.write(work)

@@ -180,6 +180,8 @@ class Stateless:
         self._store.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
         found, part = self._found(connection, request, asked)
         request, kept = self._without_moving(request, found)
+        if len(kept) < len(asked.messages):  # what is left may be stored already, as when it is asked again
+            found, part = self._found(connection, request, asked)
         if found is None and asked.after is not None:
             raise NotStored("a request cannot be placed by what it adds alone; its first words are needed")
         if found is None:
