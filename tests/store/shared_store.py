@@ -429,14 +429,15 @@ class Client:
         if last is None:
             return Step(self.name, "say", (word, extra))
         if last["role"] != "assistant":  # there was no answer
-            if chance < 0.7 or self.kind == "plain":
+            if chance < 0.7 or self.kind != "wild":
                 return Step(self.name, "retry")
             return Step(self.name, "edit", (rng.randrange(9), word))
         if calls_of(last):
             return Step(self.name, "look", (rng.randrange(2),))
         if self.kind == "plain":
             return Step(self.name, "say", (word, extra))
-        verbs = ("rewind", "edit", "repeat", "clear", "rename", "reprompt")
+        # An edit that only takes off an addition is one or is none, which depends on what others have taught the store.
+        verbs = ("clear", "rename", "reprompt", "rewind", "edit", "repeat")[: 6 if self.kind == "wild" else 3]
         if chance < 0.05 * len(verbs):
             verb = verbs[int(chance / 0.05)]
             return Step(self.name, verb, () if verb == "repeat" else (rng.randrange(9), word))
@@ -572,6 +573,11 @@ class Client:
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     @property
+    def has_changed(self) -> bool:
+        """Whether it has another name or system prompt than it began with."""
+        return self.opening is not None and (self.session, self.prompt) != self.opening[:2]
+
+    @property
     def said(self) -> tuple[Told, ...]:
         """What it has said and heard."""
         return tuple(all_told(self.history))
@@ -592,6 +598,8 @@ class Client:
             return
         rivals = [one for one in others if one is not self and self.opening in one.openings]
         shared, alone = (self._state(server) for server in self.servers)
+        if rivals and self._has_cleared:
+            return  # of a fork that clears what stands before it, the store does not know that it goes on
         if all(self.is_told_apart_from(one) for one in rivals):
             if rivals and not all(one.kind == "plain" for one in (self, *rivals)):
                 # Who of them broke off, asked again or went back in what they shared cannot be known.
@@ -602,7 +610,7 @@ class Client:
             yield from _differences(self.name, shared, alone)
         else:
             words = _whole(shared["export"])
-            if tuple(words[: len(self.said)]) != self.said and not self._has_cleared:
+            if tuple(words[: len(self.said)]) != self.said:
                 yield f"{self.name}: said {self.said!r}, and its conversation is {words!r}"
 
     @property
@@ -611,6 +619,11 @@ class Client:
         return any(server.waiting is not None for server in self.servers) or (
             not self.is_asking and bool(self.history) and self.history[-1]["role"] != "assistant"
         )
+
+    @property
+    def has_ever_cleared(self) -> bool:
+        """Whether it has cleared old results."""
+        return any(step.verb == "clear" for step in self.log)
 
     @property
     def _has_cleared(self) -> bool:
@@ -734,9 +747,15 @@ class World:
                 actor.restart(self._stores(name))
         else:
             actor = self.actor(step.actor)
-            if isinstance(actor, Client) and step.verb in ("rename", "reprompt") and self._is_like_others(actor):
-                step = Step(step.actor, "say", (step.values[1], ""))  # it could not be known who that is now
+            if isinstance(actor, Client) and self._is_hidden_by(step, actor):
+                step = Step(step.actor, "say", (step.values[-1] if step.values else 0, ""))
             actor.do(step)
+
+    def _is_hidden_by(self, step: Step, client: Client) -> bool:
+        """Return whether nobody could know who a client is after a step: under a new name or with a new prompt."""
+        if step.verb in ("rename", "reprompt"):
+            return self._is_like_others(client)
+        return step.verb in ("rewind", "edit", "repeat") and client.has_changed
 
     def _is_like_others(self, client: Client) -> bool:
         """Return whether another client began alike, or has said and heard the same with whatever system prompt."""
@@ -765,7 +784,7 @@ class World:
             more = ours.pop("conversations", 0) - theirs.pop("conversations", 0)
             if ours != theirs:
                 yield f"{opening}: together {dict(ours)}, alone {dict(theirs)}"
-            if more > 0:
+            if more > 0 and not any(opening in one.openings and one.has_ever_cleared for one in clients):
                 yield f"{opening}: {more} more conversations than alone"
 
     def _sums(self, servers: Sequence[_Server]) -> dict[Opening, Counter[str]]:

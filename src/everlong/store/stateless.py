@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, Row, select, update
 
 from everlong.errors import NotStored, StoreBusy
-from everlong.model import Message, Node, Trace, title_from
+from everlong.model import Message, Node, Trace, parts_of, title_from
 from everlong.store.additions import Known
 from everlong.store.carrying import carry, view_to_carry
 from everlong.store.clearing import shift_of, told_by
@@ -42,6 +43,8 @@ _CLEARED = "cleared"
 """Why a session ends whose client goes on without old tool results."""
 LONG_STEM = 16
 """First requests of one client that share more blocks than these share them in the store: they are not copied."""
+_TRIED = 8
+"""Forks of a conversation that are compared with a request that lacks old results, the newest ones."""
 _THINNED = 32
 """Of so many blocks a client that clears leaves one, at least; a shorter list is another conversation."""
 _TITLE_BLOCKS = 64
@@ -123,6 +126,16 @@ class _Chosen(NamedTuple):
         return self.rank[1] and self.rank[2]
 
 
+class _Thinned(NamedTuple):
+    """A conversation that a client goes on with after it has cleared old results."""
+
+    part: _Part
+    low: int
+    """Where its words end in the thinned ones."""
+    head_depth: int
+    """Where they end on its own branch."""
+
+
 _PART = "SELECT id, conversation, client_session, preamble, opened, ended, to_depth, started FROM session"
 
 
@@ -139,6 +152,8 @@ class Stateless:
         own = f"{_PART} WHERE tenant = ? AND branch = ? {reaching}"
         self._on_branch = sql(own)
         self._own = sql("SELECT branch FROM node WHERE id = ? AND tenant = ?")
+        forks = "SELECT id FROM branch WHERE parent = ? AND fork_depth >= ? ORDER BY id DESC LIMIT"
+        self._forks = sql(f"{forks} {_TRIED}")
         self._by_id = sql(f"{_PART} WHERE id = ? AND tenant = ?")
         self._head = sql("SELECT head, head_depth, preamble FROM branch WHERE id = ?")
         self._answering = sql(
@@ -189,7 +204,7 @@ class Stateless:
             return _for_all(self._begun(connection, request, asked, is_known=is_known), kept, len(asked.messages))
         rest = request.rebased(found.blocks, found.match)
         low = 0 if asked.after is None else asked.after.depth
-        head, head_depth, _ = self._run(connection, self._head, (found.branch,)).fetchone()
+        head, _, _ = self._run(connection, self._head, (found.branch,)).fetchone()
         has_more = found.blocks < len(request.trace.ids)
         is_end = bytes(head) == found.id
         if part is None:
@@ -200,10 +215,10 @@ class Stateless:
             at = self._added(connection, rest, found.match)
             ident = self._gone_on(connection, part, at, asked.sender) if is_end else part.id
             return _for_all(self._placed(connection, rest, at, ident, low), kept, len(asked.messages), low)
-        cleared = self._cleared_until(connection, rest, found, head_depth)
+        thinned = self._thinned(connection, rest, found, part)
         at = self._added(connection, rest, found.match)
-        if cleared is not None:
-            ident = self._moved_on(connection, part, at, cleared, head_depth)
+        if thinned is not None:
+            ident = self._moved_on(connection, thinned.part, at, thinned.low, thinned.head_depth)
         else:
             ident = self._open(connection, at, asked.sender, forked_from=part)
             path = segments_to(connection, found.branch, found.depth)
@@ -508,12 +523,36 @@ class Stateless:
         depth = connection.execute(head).scalar() or 0
         return depth > found.depth and _leads_through(segments_to(connection, number, depth), found)
 
-    def _cleared_until(self, connection: Connection, request: Request, found: Found, head_depth: int) -> int | None:
-        """Return where the conversation that a request leaves out old results of ends in it; None for other forks."""
+    def _thinned(self, connection: Connection, request: Request, found: Found, part: _Part) -> _Thinned | None:
+        """Return the conversation that a request goes on with, but for old results; None for other forks.
+
+        It may have left others behind at the place where the results are missing, so that its branch is a fork.
+        """
+        numbers = [found.branch]
+        first = bisect_right(request.trace.ends, found.blocks)
+        if first < len(request.messages) and _is_result(request.clean(request.messages[first])):
+            rows = self._run(connection, self._forks, (found.branch, found.depth)).fetchall()
+            numbers += [row[0] for row in rows]
+        for number in numbers:
+            _, head_depth, _ = self._run(connection, self._head, (number,)).fetchone()
+            low = self._cleared_until(connection, request, found, number, head_depth)
+            if low is None:
+                continue
+            its, _ = (
+                (part, True) if number == found.branch else self._part_at(connection, found._replace(branch=number))
+            )
+            if its is not None and its.opened is not None:
+                return _Thinned(its, low, head_depth)
+        return None
+
+    def _cleared_until(
+        self, connection: Connection, request: Request, found: Found, number: int, head_depth: int
+    ) -> int | None:
+        """Return where a branch that a request leaves out old results of ends in it; None for other forks."""
         new = len(request.trace.ids) - found.blocks
         if head_depth - found.depth > _THINNED * (new + 1):
             return None
-        path = segments_to(connection, found.branch, head_depth)
+        path = segments_to(connection, number, head_depth)
         entries = self._store.reader.entries(connection, path, found.depth, head_depth)
         stored = [told for entry in entries if entry.id for told in told_by(request.chain, entry.message)]
         sent = [told for one in request.messages for told in told_by(request.chain, request.clean(one))]
@@ -665,6 +704,11 @@ class Stateless:
         mark = bytes(marks[-1]) if len(marks) else at.head
         opened = self._row(connection, ident)[4] or 0
         return Placed(at, ident, ends, depths, mark, opened)
+
+
+def _is_result(message: Message) -> bool:
+    """Return whether a message is the result of a call."""
+    return message.get("role") == "tool" or any(part.get("type") == "tool_result" for part in parts_of(message))
 
 
 def _for_all(placed: Placed, kept: list[int], count: int, low: int = 0) -> Placed:
