@@ -419,7 +419,7 @@ class Client:
         """Choose what to do next."""
         chance, last = rng.random(), self.history[-1] if self.history else None
         if self.is_asking:
-            if self.kind != "plain" and self.how == "whole" and chance < 0.05:
+            if self.kind == "wild" and self.how == "whole" and chance < 0.05:
                 return Step(self.name, "compact", (rng.randrange(4), rng.randrange(6)))
             if self.kind != "plain" and chance < 0.2:
                 return Step(self.name, "fail", (rng.choice(("cancelled", "failed")), rng.randrange(len(REPLIES) + 1)))
@@ -437,7 +437,7 @@ class Client:
         if self.kind == "plain":
             return Step(self.name, "say", (word, extra))
         # An edit that only takes off an addition is one or is none, which depends on what others have taught the store.
-        verbs = ("clear", "rename", "reprompt", "rewind", "edit", "repeat")[: 6 if self.kind == "wild" else 3]
+        verbs = ("rename", "reprompt", "clear", "rewind", "edit", "repeat")[: 6 if self.kind == "wild" else 2]
         if chance < 0.05 * len(verbs):
             verb = verbs[int(chance / 0.05)]
             return Step(self.name, verb, () if verb == "repeat" else (rng.randrange(9), word))

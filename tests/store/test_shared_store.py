@@ -157,6 +157,62 @@ def test_an_agent_that_says_once_more_what_it_took_back_before_a_restart_stays_i
     assert happen(url, steps) == []
 
 
+def test_a_request_that_is_sent_again_after_a_compaction_of_its_first_words_stays_in_its_conversation(url: str) -> None:
+    one, other = "prompted 11 0", "two 17 0"
+    steps = [
+        *(Step(one, "say", (0, "")), Step(one, "compact", (0, 2)), Step("", "restart"), Step(one, "retry")),
+        *(Step(one, "answer", (1, 0)), Step(other, "say", (0, "")), Step(other, "answer", (2, 0))),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_a_request_that_is_sent_again_after_its_addition_became_known_stays_in_its_conversation(url: str) -> None:
+    one, other = "adding 14 0", "adding 16 0"
+    steps = [
+        *(Step(one, "say", (2, "reminder")), Step(other, "say", (3, "reminder"))),
+        *(Step(one, "answer", (0, 1)), Step(other, "answer", (0, 1)), Step(other, "say", (2, ""))),
+        *(Step(one, "say", (1, "reminder")), Step(one, "fail", ("cancelled", 1)), Step(one, "retry")),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_a_request_with_a_message_that_moves_along_may_be_sent_again(url: str) -> None:
+    one, other = "adding 14 0", "adding 16 0"
+    steps = [
+        *(Step(one, "say", (0, "listing")), Step(other, "say", (1, "listing")), Step(one, "answer", (1, 2))),
+        *(Step(one, "say", (0, "")), Step(other, "answer", (1, 0)), Step(other, "say", (3, "listing"))),
+        *(Step(one, "answer", (3, 0)), Step(one, "say", (0, "listing")), Step("", "restart"), Step(one, "retry")),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_a_client_that_adds_is_known_with_another_prompt_too(url: str) -> None:
+    one, other = "adding 14 0", "two 18 0"
+    steps = [
+        *(Step(one, "say", (0, "reminder")), Step(other, "say", (0, "")), Step(other, "answer", (0, 1))),
+        *(Step(one, "answer", (0, 2)), Step(one, "say", (3, "reminder")), Step(one, "answer", (1, 0))),
+        *(Step(one, "reprompt", (6, 3)),),
+    ]
+    assert happen(url, steps) == []
+
+
+def test_forks_of_two_that_a_prompt_tells_apart_stay_apart_when_they_are_answered_alike(url: str) -> None:
+    one, other = "prompted 11 0", "prompted 12 0"
+    both = [Step("", "say", (0, "")), Step("", "answer", (0, 0)), Step("", "say", (1, "")), Step("", "answer", (0, 0))]
+    again = [Step("", "rewind", (0, 2)), Step("", "answer", (3, 0))]
+    steps = [step._replace(actor=name) for part in (both, again) for name in (one, other) for step in part]
+    assert happen(url, steps) == []
+
+
+def test_an_agent_that_goes_back_to_what_it_said_first_stays_in_its_conversation(url: str) -> None:
+    steps = [
+        *(Step("agent 2 0", "say", (0,)), Step("agent 2 0", "answer", (3,)), Step("agent 2 0", "rewind")),
+        *(Step("agent 2 0", "say", (1,)), Step("agent 2 0", "answer", (0,)), Step("agent 2 0", "rewind")),
+        *(Step("agent 2 0", "say", (0,)), Step("agent 2 0", "answer", (4,))),
+    ]
+    assert happen(url, steps) == []
+
+
 # -- many that begin alike ---------------------------------------------------------------------------------------------
 
 PROMPT = "You are one of many. " * 1_000

@@ -19,6 +19,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, select, update
@@ -43,6 +44,8 @@ _CLEARED = "cleared"
 """Why a session ends whose client goes on without old tool results."""
 LONG_STEM = 16
 """First requests of one client that share more blocks than these share them in the store: they are not copied."""
+_WAITS = 8
+"""So often a request waits a moment for a reply that another process may be storing; half a second in all."""
 _TRIED = 8
 """Forks of a conversation that are compared with a request that lacks old results, the newest ones."""
 _THINNED = 32
@@ -152,6 +155,7 @@ class Stateless:
         own = f"{_PART} WHERE tenant = ? AND branch = ? {reaching}"
         self._on_branch = sql(own)
         self._own = sql("SELECT branch FROM node WHERE id = ? AND tenant = ?")
+        self._asked = sql("SELECT status FROM turn WHERE branch = ? AND node = ? ORDER BY id DESC LIMIT 1")
         forks = "SELECT id FROM branch WHERE parent = ? AND fork_depth >= ? ORDER BY id DESC LIMIT"
         self._forks = sql(f"{forks} {_TRIED}")
         self._by_id = sql(f"{_PART} WHERE id = ? AND tenant = ?")
@@ -184,16 +188,20 @@ class Stateless:
         """
         for attempt in range(ATTEMPTS):
             try:
-                return self._store.database.write(lambda connection: self._place(connection, asked))
+                return self._store.database.write(partial(self._place, asked, attempt))
             except TryAgain:
                 pause(attempt)
         where = self._store.database.backend.where
         raise StoreBusy(f"{where}: gave way to other writers {ATTEMPTS} times; try again")
 
-    def _place(self, connection: Connection, asked: Asked) -> Placed:
+    def _place(self, asked: Asked, attempt: int, connection: Connection) -> Placed:
         request = self._request(connection, asked)
         self._store.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
         found, part = self._found(connection, request, asked)
+        if found is not None and part is not None and self._awaits_reply(connection, request, asked, found, part):
+            if attempt < _WAITS and self._store.database.backend.name != "sqlite":
+                raise TryAgain("the reply that a request repeats may be on its way from another process")
+            found = part = None  # the reply to somebody else's request is still to come
         request, kept = self._without_moving(request, found)
         if len(kept) < len(asked.messages):  # what is left may be stored already, as when it is asked again
             found, part = self._found(connection, request, asked)
@@ -356,6 +364,20 @@ class Stateless:
             rank = (request.last_reply(one.blocks), is_named, is_prompted, is_on_it, one.blocks, is_end, began)
             ranked.append(_Chosen(rank, one, part))
         return max(ranked, key=lambda one: one.rank, default=None)
+
+    def _awaits_reply(self, connection: Connection, request: Request, asked: Asked, found: Found, part: _Part) -> bool:
+        """Return whether a request repeats a reply where the stored conversation has none yet, which is under way.
+
+        Several clients without names may have begun alike, and only their replies tell them apart.
+        """
+        first = bisect_right(request.trace.ends, found.blocks)
+        if asked.sender.session is not None or part.opened is None or found.depth != part.opened:
+            return False
+        if first >= len(request.messages) or request.messages[first].get("role") != "assistant":
+            return False
+        head, _, _ = self._run(connection, self._head, (found.branch,)).fetchone()
+        row = self._run(connection, self._asked, (found.branch, found.id)).fetchone()
+        return bytes(head) == found.id and (row is None or row[0] == "open")
 
     def _is_same(self, request: Request, asked: Asked, found: Found, part: _Part, is_end: bool) -> bool:
         """Return whether a request belongs to a conversation with which it shares its first words."""
