@@ -50,6 +50,10 @@ class Seen:
     turns: int = 0
 
 
+_STILL, _MOST_LOOKS = 12, 180
+"""Seconds without another turn after which all are stored, and how long that is waited for."""
+
+
 class Client:
     """Talks until it is told to stop."""
 
@@ -150,6 +154,20 @@ def _audited(store: Store, said: list[Message], began: float) -> list[str]:
     return [*found, *([f"{name!r}: another answer is stored at {wrong[:5]}"] if wrong else [])]
 
 
+def _wait_until_stored(url: str) -> None:
+    """Wait until nothing more comes out of the journals: for longer than two looks at them take, however slow it is."""
+    turns = "SELECT count(*), count(ended) FROM turn"
+    with Store.open(url) as store:
+        last, still = (-1, -1), 0
+        for _ in range(_MOST_LOOKS):
+            with store.database.read() as connection:
+                now = tuple(connection.exec_driver_sql(turns).one())
+            last, still = now, still + 1 if now == last else 0
+            if still >= _STILL:
+                return
+            time.sleep(1)
+
+
 def run(clients: int, seconds: float) -> tuple[Seen, list[str]]:
     """Load two replicas for so many seconds; what was seen, and what is wrong in the database."""
     with ExitStack() as opened, tempfile.TemporaryDirectory(prefix="everlong-bench-") as folder:
@@ -170,7 +188,7 @@ def run(clients: int, seconds: float) -> tuple[Seen, list[str]]:
 
         faults = [(0.25, lambda: restart(url)), (0.5, kill), (0.6, replace), (0.75, lambda: restart(url))]
         seen = asyncio.run(_load(replicas, clients, seconds, faults))
-        time.sleep(12)  # whatever waited for the database is stored within two looks at the journal
+        _wait_until_stored(url)
         return seen, audit(url, seen)
 
 

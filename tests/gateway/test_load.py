@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from bench.gateway.load import run
 
-CLIENTS = 64
-SECONDS = 20.0
+CLIENTS = 16
+SECONDS = 8.0
 
 
 @pytest.mark.usefixtures(
