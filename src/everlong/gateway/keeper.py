@@ -47,7 +47,7 @@ class Added:
     trace: Trace
     """The chain over the messages, from the place that they follow."""
     counts: list[int]
-    """How many of the messages each entry leads to."""
+    """Number of messages up to the end of each entry."""
     mark: bytes
     """The id by which the client finds the place that they follow."""
     marks: list[bytes]
@@ -55,7 +55,7 @@ class Added:
     beside: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     """By the number of a message what the client says with it and takes off later."""
     is_moving: bool = False
-    """Whether a message is among them that comes with every newest question and is gone in the next request."""
+    """True if one of the messages is a known addition, such as a file listing that moves along with the question."""
 
     @property
     def last(self) -> Message | None:
@@ -74,7 +74,7 @@ class Ended:
     cost: float = 0.0
     """US dollars."""
     partial: Message | None = None
-    """What came of a reply that was cancelled or broke off."""
+    """The part of a cancelled or broken reply that arrived."""
 
     @property
     def status(self) -> End:
@@ -83,7 +83,7 @@ class Ended:
 
     @property
     def message(self) -> Message | None:
-        """What was answered, as far as it came."""
+        """The reply, or the part of it that arrived."""
         return self.partial if self.reply is None else self.reply.message
 
     @property

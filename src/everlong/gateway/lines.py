@@ -78,7 +78,7 @@ class Line:
     reported: tuple[int, int] | None = None
     """Bytes of the last body that was sent, and the tokens that the API counted in it."""
     opened: int = 0
-    """How deep its first request reached; before that, other conversations may begin alike."""
+    """Depth at which its first request ends. Up to there, other conversations may have the same words."""
     reply: bytes | None = None
     """The id of the reply to its newest body, where that is stored and its own."""
     rest: bytes = b""

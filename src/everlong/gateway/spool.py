@@ -55,11 +55,11 @@ class Spooled(NamedTuple):
     names: Sequence[str] = ()
     """What later requests may call the reply."""
     sender: Sender | Sequence[Any] | None = None
-    """Who sent it; in a file the values of its fields."""
+    """The sender; a list of its field values when read from the file."""
 
     @property
     def sent_by(self) -> Sender:
-        """Who sent it."""
+        """Return the sender."""
         told = self.sender
         if isinstance(told, Sender):
             return told

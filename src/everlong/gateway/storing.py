@@ -62,7 +62,7 @@ class Storing(ABC, Generic[U, T]):
         self._writer = writer
         self._spool = spool
         self._unsettled: set[asyncio.Future[Any]] = set()
-        """What became of requests, on its way into the store."""
+        """Futures of finished requests that are not stored yet."""
 
     # -- what a request is ---------------------------------------------------------------------------------------------
 
