@@ -204,7 +204,13 @@ class PastTurns:
         if past.names:
             self._names.add(connection, self._store.tenant, ident, past.names)
         self._grow(connection, session, past.usage, past.cost)
+        self._left(connection, past.session, session)
         return ident
+
+    def _left(self, connection: Connection, before: str | None, session: str | None) -> None:
+        """Clear up after a turn whose reply showed that it belongs to another session."""
+        if before is not None and session != before:
+            self._store.stateless.drop_if_empty(connection, before)
 
     def _held(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
         """Return the name of a reply's content, and the hash of its first block."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 
 from everlong.errors import NotStored, StoreBusy
 from everlong.model import Message, Node, Trace, parts_of, title_from
@@ -33,7 +33,7 @@ from everlong.store.content import Blob
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.paths import Segment, segments_to
 from everlong.store.recognition import MOST_ALIKE, Found
-from everlong.store.schema import branch, node, session, turn
+from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.session import TOTALS, usage_totals
 from everlong.store.tree import Branch, Match, Request
 
@@ -184,7 +184,7 @@ class Stateless:
         """Store what a request says where it belongs, and see that it is in a session; durable when this returns.
 
         Raises:
-            NotStored: the message that it follows is not there, or is one with which several conversations begin.
+            NotStored: the message that it follows is not there.
         """
         for attempt in range(ATTEMPTS):
             try:
@@ -205,8 +205,8 @@ class Stateless:
         request, kept = self._without_moving(request, found)
         if len(kept) < len(asked.messages):  # what is left may be stored already, as when it is asked again
             found, part = self._found(connection, request, asked)
-        if found is None and asked.after is not None:
-            raise NotStored("a request cannot be placed by what it adds alone; its first words are needed")
+        if found is None and asked.after is not None:  # several conversations begin so; its first words tell
+            return self._place_whole(connection, asked, attempt)
         if found is None:
             is_known = bool(self._store.recognizer.find(connection, request))
             return _for_all(self._begun(connection, request, asked, is_known=is_known), kept, len(asked.messages))
@@ -232,6 +232,28 @@ class Stateless:
             path = segments_to(connection, found.branch, found.depth)
             self._share_turns(connection, part.conversation, path, found.depth, ident)
         return _for_all(self._placed(connection, rest, at, ident, low), kept, len(asked.messages), low)
+
+    def _place_whole(self, connection: Connection, asked: Asked, attempt: int) -> Placed:
+        """Place a request that is known by what it adds as if its client had sent all of it."""
+        store, after = self._store, asked.after
+        assert after is not None  # noqa: S101 - else it is whole already
+        path = segments_to(connection, after.id, after.depth)
+        before = [entry.message for entry in store.reader.entries(connection, path, -1, after.depth)]
+        messages = [*before, *asked.messages]
+        preamble = asked.preamble or self._preamble_of(connection, after.id)
+        trace = store.chain.trace(map(store.cleaned, messages))
+        whole = replace(asked, messages=messages, trace=trace, preamble=preamble, after=None)
+        placed = self._place(whole, attempt, connection)
+        count = len(before)
+        return placed._replace(ends=placed.ends[count:], depths=placed.depths[count:])
+
+    def _preamble_of(self, connection: Connection, number: int) -> Blob | None:
+        """Return the system messages and tools that a branch was last sent with."""
+        query = select(content.c.digest, content.c.bytes, content.c.codec).join(
+            branch, branch.c.preamble == content.c.digest
+        )
+        row = connection.execute(query.where(branch.c.id == number)).first()
+        return None if row is None or row.bytes is None else Blob(bytes(row.digest), bytes(row.bytes), row.codec)
 
     def _request(self, connection: Connection, asked: Asked) -> Request:
         store, now, count = self._store, time.time(), len(asked.messages)
@@ -387,7 +409,9 @@ class Stateless:
             return True
         preamble = None if asked.preamble is None else asked.preamble.digest
         is_same = part.client_session == asked.sender.session and part.preamble == preamble
-        is_repeat = found.blocks == len(request.trace.ids) and found.depth == part.opened
+        is_repeat = found.blocks == len(request.trace.ids)
+        if is_repeat and asked.after is not None and found.id == asked.after.head:
+            return True  # whoever says so has stored it there
         return is_same and (is_end or is_repeat or found.depth > LONG_STEM)
 
     def _part_at(self, connection: Connection, found: Found) -> tuple[_Part | None, bool]:
@@ -589,6 +613,18 @@ class Stateless:
         if part.ended is None:
             self._store.sessions.end_in(connection, part.id, _CLEARED, head_depth)
         return self._store.sessions.continue_in(connection, part.id, at, low, child=child)
+
+    def drop_if_empty(self, connection: Connection, ident: str) -> None:
+        """Delete a session whose only turn turned out to be another's, so that nobody sees its question twice."""
+        if connection.execute(select(turn.c.id).where(turn.c.session == ident).limit(1)).first() is not None:
+            return
+        row = connection.execute(select(session).where(session.c.id == ident)).first()
+        if row is None or row.opened is None:
+            return
+        head = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar()
+        others = select(session.c.id).where(session.c.id != ident, session.c.conversation == row.conversation)
+        if head == row.opened and row.parent is None and connection.execute(others.limit(1)).first() is None:
+            connection.execute(delete(session).where(session.c.id == ident))
 
     def adopt(self, connection: Connection, ident: str, number: int) -> None:
         """Have a session go on on another branch, which leads on from where it is."""

@@ -171,6 +171,7 @@ class Turns(PastTurns):
             self._run(connection, self._ended, (*values, ended.ended, ident))
             self._names.add(connection, self._store.tenant, ident, names)
             self._grow(connection, session, usage, cost)
+            self._left(connection, row.session, session)
             return ended
 
         return self._written(work)
