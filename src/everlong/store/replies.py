@@ -55,11 +55,11 @@ class Replies:
         request = self._request(place, mark, reply)
         if not request.trace.ids:
             return Answered(at, None, session)
-        known = self._known(connection, request, session)
-        if known is not None:
-            return known
         match = Match(place.id, place.head, place.depth)
         locked = store.recorder.locked(connection, match)
+        known = self._known(connection, request, session)  # asked under the lock: the client may send it back just now
+        if known is not None:
+            return known
         # A host that knows its conversation decides itself where it goes on; others are told apart by their replies.
         is_told_apart = session is not None and store.stateless.is_recognised(connection, session)
         if is_told_apart and session is not None and locked is not None:

@@ -128,6 +128,11 @@ class _Chosen(NamedTuple):
         """Whether the conversation has the name and the system prompt of the request."""
         return self.rank[1] and self.rank[2]
 
+    @property
+    def is_end(self) -> bool:
+        """Whether the branch ended there when it was looked at."""
+        return self.rank[5]
+
 
 class _Thinned(NamedTuple):
     """A conversation that a client goes on with after it has cleared old results."""
@@ -197,32 +202,40 @@ class Stateless:
     def _place(self, asked: Asked, attempt: int, connection: Connection) -> Placed:
         request = self._request(connection, asked)
         self._store.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
-        found, part = self._found(connection, request, asked)
-        if found is not None and part is not None and self._awaits_reply(connection, request, asked, found, part):
+        chosen = self._found(connection, request, asked)
+        if chosen is not None and self._awaits_reply(connection, request, asked, chosen):
             if attempt < _WAITS and self._store.database.backend.name != "sqlite":
                 raise TryAgain("the reply that a request repeats may be on its way from another process")
-            found = part = None  # the reply to somebody else's request is still to come
-        request, kept = self._without_moving(request, found)
+            chosen = None  # the reply to somebody else's request is still to come
+        request, kept = self._without_moving(request, chosen)
         if len(kept) < len(asked.messages):  # what is left may be stored already, as when it is asked again
-            found, part = self._found(connection, request, asked)
-        if found is None and asked.after is not None:  # several conversations begin so; its first words tell
+            chosen = self._found(connection, request, asked)
+        if chosen is None and asked.after is not None:  # several conversations begin so; its first words tell
             return self._place_whole(connection, asked, attempt)
-        if found is None:
+        if chosen is None:
             is_known = bool(self._store.recognizer.find(connection, request))
-            return _for_all(self._begun(connection, request, asked, is_known=is_known), kept, len(asked.messages))
+            placed = self._begun(connection, request, asked, is_known=is_known)
+        else:
+            placed = self._continued(connection, request, asked, chosen)
+        return _for_all(placed, kept, len(asked.messages), 0 if asked.after is None else asked.after.depth)
+
+    def _continued(self, connection: Connection, request: Request, asked: Asked, chosen: _Chosen) -> Placed:
+        """Go on from a stored message: with its conversation, or with a fork of it."""
+        found, part = chosen.found, chosen.part
+        locked = self._store.recorder.locked(connection, found.match)
+        is_end = locked is not None and locked.head == found.id
+        if is_end != chosen.is_end:
+            raise TryAgain(f"branch {found.branch} was extended at the same moment")
         rest = request.rebased(found.blocks, found.match)
         low = 0 if asked.after is None else asked.after.depth
-        head, _, _ = self._run(connection, self._head, (found.branch,)).fetchone()
-        has_more = found.blocks < len(request.trace.ids)
-        is_end = bytes(head) == found.id
         if part is None:
             part = self._adopted(connection, found, asked)
         elif is_end and self._is_ahead(connection, part, found):
             is_end = False
-        if is_end or not has_more:
+        if is_end or found.blocks == len(request.trace.ids):
             at = self._added(connection, rest, found.match)
             ident = self._gone_on(connection, part, at, asked.sender) if is_end else part.id
-            return _for_all(self._placed(connection, rest, at, ident, low), kept, len(asked.messages), low)
+            return self._placed(connection, rest, at, ident, low)
         thinned = self._thinned(connection, rest, found, part)
         at = self._added(connection, rest, found.match)
         if thinned is not None:
@@ -231,7 +244,7 @@ class Stateless:
             ident = self._open(connection, at, asked.sender, forked_from=part)
             path = segments_to(connection, found.branch, found.depth)
             self._share_turns(connection, part.conversation, path, found.depth, ident)
-        return _for_all(self._placed(connection, rest, at, ident, low), kept, len(asked.messages), low)
+        return self._placed(connection, rest, at, ident, low)
 
     def _place_whole(self, connection: Connection, asked: Asked, attempt: int) -> Placed:
         """Place a request that is known by what it adds as if its client had sent all of it."""
@@ -283,13 +296,13 @@ class Stateless:
         )
         return replace(request, messages=messages, known=trace, beside={count - 1: (last,)})
 
-    def _without_moving(self, request: Request, found: Found | None) -> tuple[Request, list[int]]:
+    def _without_moving(self, request: Request, chosen: _Chosen | None) -> tuple[Request, list[int]]:
         """Leave out of a request the messages that always stand right before the newest question, or behind it.
 
         They are kept beside it. Returns the request, and the numbers of the messages that are left.
         """
         known = self.known_additions
-        ends, count = request.trace.ends, found.blocks if found is not None else 0
+        ends, count = request.trace.ends, chosen.found.blocks if chosen is not None else 0
         moving = [
             at
             for at in range(len(ends))
@@ -314,7 +327,7 @@ class Stateless:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def _found(self, connection: Connection, request: Request, asked: Asked) -> tuple[Found | None, _Part | None]:
+    def _found(self, connection: Connection, request: Request, asked: Asked) -> _Chosen | None:
         """Return the stored message that a request goes on from, and the newest session there."""
         recognizer = self._store.recognizer
         candidates = self._candidates(connection, request, asked)
@@ -328,12 +341,12 @@ class Stateless:
             mine = recognizer.find_more(connection, request, None, is_own=True)
             rival = None if mine is None else self._chosen(connection, request, asked, [mine])
             if rival is not None and rival.is_own and rival.rank >= chosen.rank:
-                return rival.found, rival.part
+                return rival
         best = chosen.found if chosen is not None else (candidates[0] if candidates else None)
         more = recognizer.find_more(connection, request, best)
         if more is not None:
             chosen = self._chosen(connection, request, asked, [more])
-        return (None, None) if chosen is None else (chosen.found, chosen.part)
+        return chosen
 
     def _candidates(self, connection: Connection, request: Request, asked: Asked) -> list[Found]:
         """Return the stored messages that a request may go on from: the deepest, and where others spoke on before it.
@@ -387,19 +400,19 @@ class Stateless:
             ranked.append(_Chosen(rank, one, part))
         return max(ranked, key=lambda one: one.rank, default=None)
 
-    def _awaits_reply(self, connection: Connection, request: Request, asked: Asked, found: Found, part: _Part) -> bool:
+    def _awaits_reply(self, connection: Connection, request: Request, asked: Asked, chosen: _Chosen) -> bool:
         """Return whether a request repeats a reply where the stored conversation has none yet, which is under way.
 
         Several clients without names may have begun alike, and only their replies tell them apart.
         """
-        first = bisect_right(request.trace.ends, found.blocks)
-        if asked.sender.session is not None or part.opened is None or found.depth != part.opened:
+        found, part = chosen.found, chosen.part
+        if asked.sender.session is not None or part is None or found.depth != part.opened:
             return False
+        first = bisect_right(request.trace.ends, found.blocks)
         if first >= len(request.messages) or request.messages[first].get("role") != "assistant":
             return False
-        head, _, _ = self._run(connection, self._head, (found.branch,)).fetchone()
         row = self._run(connection, self._asked, (found.branch, found.id)).fetchone()
-        return bytes(head) == found.id and (row is None or row[0] == "open")
+        return chosen.is_end and (row is None or row[0] == "open")
 
     def _is_same(self, request: Request, asked: Asked, found: Found, part: _Part, is_end: bool) -> bool:
         """Return whether a request belongs to a conversation with which it shares its first words."""

@@ -1,0 +1,87 @@
+"""Two processes that store the same conversation at the same moment, or in the other order than it was said."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from everlong.model import Message, Trace
+from everlong.store import Store
+from everlong.store.past_turns import Past
+from everlong.store.stateless import Asked, Placed, Sender
+
+ME = Sender("gateway", session="mine")
+REPLY: Message = {"role": "assistant", "content": "Hello."}
+FIRST: list[Message] = [{"role": "user", "content": "hi"}]
+ECHO: Message = {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}
+SECOND: list[Message] = [*FIRST, ECHO, {"role": "user", "content": "go on"}]
+
+
+@pytest.fixture
+def replicas(postgres_url: str) -> Iterator[tuple[Store, Store]]:
+    tenant = uuid.uuid4().hex
+    with Store.open(postgres_url, tenant) as one, Store.open(postgres_url, tenant) as other:
+        yield one, other
+
+
+def placed(store: Store, messages: list[Message], sender: Sender = ME) -> Placed:
+    return store.stateless.place(Asked(messages, store.chain.trace(messages), sender))
+
+
+def answered(store: Store, at: Placed) -> str | None:
+    return store.turns.get(store.turns.whole(at.at, Past(REPLY, session=at.session))).session
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, work: Callable[[], Any]) -> threading.Thread:
+    """Have something done right after the first call of a method; it may have to wait for the caller's transaction."""
+    method, aside = getattr(owner, name), threading.Thread(target=work)
+
+    def called(*given: Any, **named: Any) -> Any:
+        found = method(*given, **named)
+        if aside.ident is None:
+            aside.start()
+            aside.join(1.0)
+        return found
+
+    monkeypatch.setattr(owner, name, called)
+    return aside
+
+
+def test_a_reply_that_is_sent_back_while_it_is_being_stored_is_one_message(
+    replicas: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = replicas
+    at = placed(one, FIRST)
+    aside = meanwhile(monkeypatch, one.recognizer, "known", lambda: placed(other, SECOND))
+    assert answered(one, at) == at.session
+    aside.join()
+    assert one.conversations.count() == 1
+    assert len(list(one.conversations.lines(at.session))) == 3
+    assert one.verify().problems == []
+
+
+def test_a_reply_that_is_stored_while_it_is_being_sent_back_is_one_message(
+    replicas: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = replicas
+    at = placed(one, FIRST)
+    aside = meanwhile(monkeypatch, other.recognizer, "find_more", lambda: answered(one, at))
+    assert placed(other, SECOND).session == at.session
+    aside.join()
+    assert one.conversations.count() == 1
+    assert len(list(one.conversations.lines(at.session))) == 3
+    assert one.verify().problems == []
+
+
+@pytest.mark.parametrize("sender", [ME, Sender("gateway")])
+def test_a_first_turn_that_is_stored_after_the_second_is_the_same_conversation(store: Store, sender: Sender) -> None:
+    begun = placed(store, FIRST, sender)
+    with_reply = placed(store, SECOND, sender)
+    late = store.stateless.place(Asked([], Trace([], [], []), sender, after=begun.at, mark=begun.mark))
+    assert answered(store, late) == answered(store, with_reply)
+    assert store.conversations.count() == 1
+    assert store.verify().problems == []
