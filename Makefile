@@ -69,6 +69,7 @@ soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.gateway.endless --turns 5000 --words 5
 	@$(BIN)/python -m bench.gateway.identity
 	@$(BIN)/python -m bench.gateway.fuzz --count 10000
+	@$(BIN)/python -m bench.gateway.races
 	@$(BIN)/python -m bench.gateway.load --clients 64 --seconds 600
 	@$(BIN)/python -m bench.gateway.memory
 	@$(BIN)/python -m bench.gateway.speed --peers

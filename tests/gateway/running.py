@@ -8,7 +8,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from everlong.config import Settings
+from everlong.context import Summarizer
 from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.counting import Counting
 from everlong.gateway.routing import Routes
@@ -70,13 +71,17 @@ async def _settled(gateway: Gateway) -> None:
 
 @contextmanager
 def run_gateway(
-    upstream: str, database: str, settings: Mapping[str, Any] | None = None, counting: Counting | None = None
+    upstream: str,
+    database: str,
+    settings: Mapping[str, Any] | None = None,
+    counting: Counting | None = None,
+    summarizer: Callable[[], Summarizer | None] = lambda: None,
 ) -> Iterator[Running]:
     """Run a gateway in front of an upstream, on a free port."""
     given = Settings.model_validate({"auxiliary": {"compression": {"provider": "main"}}, **(settings or {})})
     opened = open_database(database)
     folder = Path(tempfile.mkdtemp(prefix="everlong-spool-"))
-    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=lambda: None, spool=folder)
+    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=summarizer, spool=folder)
     loop = asyncio.new_event_loop()
     ports: list[int] = []
     ready, leaving = threading.Event(), asyncio.Event()

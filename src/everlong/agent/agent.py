@@ -18,7 +18,7 @@ from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.model import ToolCall, text_of
 from everlong.plugins.foreign.host_state import home as plugin_home
 from everlong.plugins.guard import GuardedEngine, compressors_in
-from everlong.tokens import Prices
+from everlong.providers.catalogue import relative_prices
 
 if TYPE_CHECKING:
     from everlong.agent.asking import Asker
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import MemoryManager
     from everlong.plugins.manager import Plugins
-    from everlong.providers.catalogue import ModelInfo
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
 
@@ -264,6 +263,7 @@ class Agent(PluggedLoop):
         for compressor in compressors_in(self.engine):
             compressor.summarizer = self.summarizer_for(connection)
             compressor.prices = relative_prices(connection.info)
+            compressor.answer_tokens = self.asker.answer_tokens(0, connection.info.context_length)
 
     def use_window(self, connection: Connection, window: int) -> None:
         """Let the engine know which model the conversation is with, and how much fits into it."""
@@ -273,17 +273,6 @@ class Agent(PluggedLoop):
     def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
         """Remember where the newest todo list stands."""
         self.todos.noted(call, result, nodes)
-
-
-def relative_prices(info: ModelInfo) -> Prices:
-    """What tokens of a model cost in units of a fresh one, for the arithmetic of thresholds."""
-    known = info.prices
-    if known is None or known.input <= 0:
-        return Prices(dearer_above=info.price_step)
-    fresh = known.input
-    return Prices(
-        known.cache_read / fresh, known.cache_write / fresh, known.output / fresh, dearer_above=info.price_step
-    )
 
 
 def user_parts(prompt: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

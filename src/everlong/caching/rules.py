@@ -257,6 +257,7 @@ def prices_for(model: str, *, cold_share: float = 0.0) -> Prices:
         cache_write=rules.write["5m"],
         cold_share=cold_share,
         dearer_above=None if rules.step is None else rules.step[0],
+        are_known=rules is not _CAREFUL,
     )
 
 

@@ -20,12 +20,13 @@ from everlong.context.explain import Explanation
 from everlong.context.grounds import HeldBack, LeftAlone
 from everlong.context.habits import Habits
 from everlong.context.literals import is_summary
+from everlong.context.pace import Pace, Waiting, pace_of
 from everlong.context.recognise import digest_of
 from everlong.context.report import CompactionReport
 from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter
 from everlong.context.summary.extractive import ExtractiveSummarizer
-from everlong.model import Message, checked_messages
+from everlong.model import Message, checked_messages, leading_system_count
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ class ContextCompressor(ContextEngine):
         self.settings = compression_values(settings)
         self.overhead_tokens = overhead_tokens
         """Tokens that every request carries besides its messages, such as the schemas of tools."""
+        self.answer_tokens = 0
+        """The most tokens that an answer may take; whoever sends requests sets it."""
         self.prices = Prices()
-        """What tokens cost, for an automatic threshold; whoever knows the provider sets it."""
+        """What tokens cost: a compaction that costs more than it saves waits. Whoever knows the provider sets it."""
         self.last_report: CompactionReport | None = None
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
@@ -83,6 +86,8 @@ class ContextCompressor(ContextEngine):
         self._unhelpful: list[float] = []
         self._tokens_when_unhelpful = 0
         self._emitted: list[str] = []
+        self._waiting = Waiting()
+        self._always = (0, 0)
         self._set_window(context_length)
 
     @property
@@ -126,8 +131,30 @@ class ContextCompressor(ContextEngine):
 
     def _use(self, budgets: Budgets) -> None:
         self._budgets = budgets
-        self.threshold_tokens = budgets.threshold_tokens
-        self.threshold_percent = budgets.threshold_tokens / budgets.context_length
+        self.threshold_tokens = self.pace.threshold
+        self.threshold_percent = self.threshold_tokens / budgets.context_length
+
+    @property
+    def pace(self) -> Pace:
+        """When this conversation is compacted and how far, by what is known of it so far."""
+        fixed, head = self._always
+        return pace_of(
+            self._budgets,
+            fixed=fixed,
+            head=head,
+            answer_tokens=self.answer_tokens,
+            dearer_above=self.prices.dearer_above if self.prices.are_known else None,
+        )
+
+    def _look_at(self, messages: Sequence[Message]) -> None:
+        """Note what every request of this conversation carries: its fixed part, and the first exchange."""
+        system = leading_system_count(messages)
+        counts = self._counter.counts(messages[: system + max(0, self.settings.protect_first_n - 1)])
+        scale = self._calibration.scale(self._model)
+        fixed = self.overhead_tokens + REPLY_PRIMING + round(scale * sum(counts[:system]))
+        head = min(self._budgets.tail_tokens, round(scale * sum(counts[system:])))
+        self._always = (fixed, head)
+        self._use(self._budgets)
 
     # -- watching the conversation ---------------------------------------------------------------------------------
 
@@ -139,6 +166,8 @@ class ContextCompressor(ContextEngine):
         self.last_prompt_tokens = prompt
         self.last_completion_tokens = _tokens(usage, "completion_tokens")
         self.last_total_tokens = _tokens(usage, "total_tokens") or prompt + self.last_completion_tokens
+        if prompt:
+            self._waiting.sent(prompt, self.pace, self.prices)
         if self._sent is not None and prompt:
             self._calibration.observe(self._sent, max(1, prompt - self.overhead_tokens), self._model)
             self._sent = None
@@ -160,22 +189,45 @@ class ContextCompressor(ContextEngine):
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
         if tokens < self.threshold_tokens:
             return False
-        if len(self._unhelpful) < _PATIENCE:
-            return True
-        held = self._held(tokens, tuple(self._unhelpful))
-        if tokens >= held.next_at:
-            return True
-        self._hold_back(held)
-        return False
+        held = self._waits(tokens)
+        if held is not None:
+            self._hold_back(held)
+        return held is None
+
+    def _waits(self, tokens: int) -> HeldBack | None:
+        """Return why a compaction at so many tokens has to wait; None where it is to be made."""
+        if len(self._unhelpful) >= _PATIENCE:
+            held = self._held(tokens, tuple(self._unhelpful))
+            return held if tokens < held.next_at else None
+        pace, asks_model = self.pace, self.summarizer is not None
+        is_cold = self._habits.is_cold(self._clock())
+        reason = self._waiting.reason(tokens, pace, self.prices, asks_model=asks_model, is_cold=is_cold)
+        if reason is None:
+            return None
+        held = self._held(tokens)
+        if reason == "recent":
+            return replace(held, tokens_then=self._waiting.left or 0, step=pace.step)
+        cost = pace.compaction_cost(tokens, self.prices, asks_model=asks_model)
+        return replace(held, cost=cost, paid=self._waiting.paid, room=pace.room)
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Whether a request about to be sent is over the threshold, by what is known of its tokens."""
         self._sent = list(messages)
+        self._look_at(messages)
         return self.should_compress(self.estimate_tokens(messages))
 
     def estimate_tokens(self, messages: Sequence[Message]) -> int:
         """The prompt tokens of a request with these messages, as well as they can be known."""
         return self._calibration.estimate(messages, self._model) + self.overhead_tokens
+
+    def calibrate(
+        self, messages: Sequence[Message], prompt_tokens: int, tools: Sequence[dict[str, Any]] | None = None
+    ) -> None:
+        """Learn what a provider counted in a request with these messages and tools."""
+        schema = self._counter.count_tools(tools)
+        counted = self._counter.total(messages) + schema
+        self.overhead_tokens = round(schema * prompt_tokens / max(1, counted))
+        self._calibration.observe(messages, max(1, prompt_tokens - self.overhead_tokens), self._model)
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Whether there is anything between head and tail that is not already a summary."""
@@ -272,6 +324,7 @@ class ContextCompressor(ContextEngine):
             self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
         self.last_report = report
         self.last_prompt_tokens = self.estimate_tokens(result)
+        self._waiting.compacted(self.last_prompt_tokens)
         self._sent = None
         if report.outcome != "unchanged":
             self.compression_count += 1
@@ -279,12 +332,19 @@ class ContextCompressor(ContextEngine):
         return result
 
     def request_for(self, messages: list[Message], **wishes: Any) -> Request:
-        """What a compaction of these messages depends on, as this engine stands now."""
+        """What a compaction of these messages depends on, as this engine stands now.
+
+        One that is forced keeps what the threshold allows; every other one makes room for a while.
+        """
+        self._look_at(messages)
+        pace, budgets, limit = self.pace, self._budgets, self.threshold_tokens
+        if not wishes.get("force"):
+            budgets, limit = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail)), min(limit, pace.need)
         return Request(
             messages=messages,
             settings=self.settings,
-            budgets=self._budgets,
-            limit_tokens=max(0, self.threshold_tokens - self.overhead_tokens - REPLY_PRIMING),
+            budgets=budgets,
+            limit_tokens=max(0, limit - self.overhead_tokens - REPLY_PRIMING),
             scale=self._calibration.scale(self._model),
             counter=self._counter,
             writer=self._writer,
@@ -308,6 +368,8 @@ class ContextCompressor(ContextEngine):
         self._sent = None
         self._habits = Habits()
         self._unhelpful = []
+        self._waiting = Waiting()
+        self._always = (0, 0)
         self.held_back = []
         self._emitted = []
         self.last_report = None
@@ -330,6 +392,7 @@ class ContextCompressor(ContextEngine):
             self._calibration = Calibration(self._counter)
             self._sent = None
         self._unhelpful = []
+        self._waiting = Waiting()
         self._set_window(context_length)
 
 

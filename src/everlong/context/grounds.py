@@ -87,15 +87,29 @@ class HeldBack:
     """What was left after the last of them."""
     tail_tokens: int = 0
     """By so much the conversation must have grown for the next one."""
+    step: int = 0
+    """The same where the last compaction is only too recent."""
+    cost: float = 0.0
+    """What it would cost, in fresh input tokens, where waiting is cheaper; and what waiting has cost so far."""
+    paid: float = 0.0
+    room: int = 0
+    """The tokens at which it is made whatever it costs."""
 
     @property
     def next_at(self) -> int:
         """The tokens at which it is made after all."""
-        return self.tokens_then + self.tail_tokens
+        return self.tokens_then + (self.step or self.tail_tokens)
 
     def explain(self) -> str:
         """Why it was held back, with the arithmetic."""
         due = f"held back at {self.tokens:,} tokens (threshold {self.threshold_tokens:,}): "
+        if self.step:
+            return f"{due}the last compaction left {self.tokens_then:,}; the next is at {self.next_at:,} or later"
+        if self.cost:
+            return (
+                f"{due}it would cost as much as {self.cost:,.0f} fresh tokens, and waiting has cost {self.paid:,.0f}; "
+                f"it is made when that is as much, or at {self.room:,}"
+            )
         if not self.saved:
             return f"{due}there was nothing to compact, all of it is recent or protected"
         saved = " and ".join(f"{100 * share:.1f} %" for share in self.saved)

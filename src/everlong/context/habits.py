@@ -38,6 +38,10 @@ class Habits:
             self.pauses += now - self._last > _KEPT_SECONDS
         self._last = now
 
+    def is_cold(self, now: float) -> bool:
+        """Return whether the last call is so long ago that the provider has let go of the prompt."""
+        return self._last is not None and now - self._last > _KEPT_SECONDS
+
     @property
     def mean_growth(self) -> float:
         """The tokens that a call adds on average."""

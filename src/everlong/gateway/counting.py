@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.model import Message
 
-__all__ = ["Counting", "has_no_count"]
+__all__ = ["Counting", "has_no_count", "read_request"]
 
 _SECONDS_BETWEEN = 20.0
 _SECONDS_LACKING = 300.0
@@ -76,12 +76,12 @@ class Counting:
         asyncio.get_running_loop().run_in_executor(None, self._learn, dialect, body, model, prompt_tokens)
 
     def _count(self, dialect: Dialect, body: bytes) -> int:
-        model, messages, tools = _read(dialect, body)
+        model, messages, tools = read_request(dialect, body)
         with self._lock:
             return self._of(model).estimate(messages, model, tools)
 
     def _learn(self, dialect: Dialect, body: bytes, model: str, prompt_tokens: int) -> None:
-        _, messages, tools = _read(dialect, body)
+        _, messages, tools = read_request(dialect, body)
         with self._lock:
             self._of(model).observe(messages, prompt_tokens, model, tools)
 
@@ -94,7 +94,8 @@ class Counting:
         return found
 
 
-def _read(dialect: Dialect, body: bytes) -> tuple[str, list[Message], list[dict[str, Any]] | None]:
+def read_request(dialect: Dialect, body: bytes) -> tuple[str, list[Message], list[dict[str, Any]] | None]:
+    """Return the model, the messages and the tools of a body."""
     read = read_body(body, "messages")
     messages = list(dialect.system_of(read))
     for entry in read.entries:

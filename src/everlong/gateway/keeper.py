@@ -5,6 +5,7 @@ Runs in worker threads and blocks. One keeper serves one tenant and one API.
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -224,6 +225,16 @@ class Keeper:
                 messages=new.messages,
             ),
         )
+
+    def last_reported(self, line: Line) -> tuple[int, int] | None:
+        """Return how deep the last answered request of a conversation reached, and the tokens the API counted in it."""
+        turns = "SELECT depth, usage, view_id FROM turn WHERE branch = ? AND depth <= ? AND status = 'done'"
+        row = self._first(f"{turns} ORDER BY depth DESC, id DESC LIMIT 1", line.branch.id, line.branch.depth)
+        view = None if line.view is None else line.view.view_id
+        if row is None or row[1] is None or row[2] != view:
+            return None
+        tokens = json.loads(row[1]).get("prompt_tokens")
+        return (row[0], tokens) if tokens else None
 
     def view_in_force(self, at: Branch) -> int | None:
         """The view that a branch points at."""

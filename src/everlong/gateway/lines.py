@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
     from everlong.caching import PromptCache
+    from everlong.context.pace import Waiting
     from everlong.gateway.raw import Read
     from everlong.model import Message
     from everlong.store import Branch
@@ -33,6 +34,8 @@ _HEAD = 256
 """Bytes at the beginning of a body by which possible conversations are found."""
 _BACK = (0, 1, 2, 3, 5, 8)
 """The ends of which entries are kept, counted from the last one."""
+_EXCHANGE = 2
+"""Entries of a first exchange."""
 _LINE_BYTES, _ENTRY_BYTES = 4_000, 16
 """What is remembered of a conversation and of each of its entries, about."""
 _RIVALS = 1_000
@@ -76,7 +79,16 @@ class Line:
     cache: PromptCache | None = None
     """Where the gateway itself places cache markers, what it has placed."""
     reported: tuple[int, int] | None = None
-    """Bytes of the last body that was sent, and the tokens that the API counted in it."""
+    """Bytes of the last body that was sent, and the tokens that the API counted in it. They hold whatever its client
+    does to markers: the next body is this one and something more."""
+    fixed_bytes: int = 0
+    """Bytes of a body that no compaction touches: all but the list, with the system messages at its beginning."""
+    waiting: Waiting | None = None
+    """What has happened since its last compaction; None where it never came near one."""
+    waiting_under: int | None = None
+    """The view under which that happened."""
+    sent_at: float = 0.0
+    """When its last body was sent, on the clock that only goes forward."""
     opened: int = 0
     """Depth at which its first request ends. Up to there, other conversations may have the same words."""
     reply: bytes | None = None
@@ -107,13 +119,38 @@ class Line:
             session=self.session if branch.id == self.session_branch else None,
             session_branch=self.session_branch,
             cache=self.cache if is_whole else None,
-            reported=self.reported if is_whole else None,
+            reported=self.reported,
+            fixed_bytes=self.fixed_bytes,
+            waiting=self.waiting,
+            waiting_under=self.waiting_under,
+            sent_at=self.sent_at,
             opened=self.opened,
             rest=self.rest,
             mark=mark,
             hint=self.hint,
             sender=self.sender,
         )
+
+    @property
+    def _start(self) -> int:
+        """Where the conversation begins in its body, behind the system messages."""
+        return self.ends[self.lead - 1] if self.lead else self.read.start
+
+    def measure(self, size: int) -> None:
+        """Note how much of a body of so many bytes no compaction touches."""
+        self.fixed_bytes = size - (self.ends[-1] - self._start if self.ends else 0)
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the first exchange."""
+        start = self._start
+        last = min(len(self.ends), self.lead + _EXCHANGE) - 1
+        return max(0, self.ends[last] - start) if last >= 0 else 0
+
+    def goes_on_from(self, other: Line) -> None:
+        """Take over what is known of the same conversation, which was read anew."""
+        self.reported, self.sent_at = other.reported, other.sent_at
+        self.waiting, self.waiting_under = other.waiting, other.waiting_under
 
     @property
     def weight(self) -> int:

@@ -234,6 +234,7 @@ class Gateway:
         if provider == "custom" and passing.dialect.name == "anthropic":
             provider = "anthropic"  # whoever speaks this API takes its markers
         draft = visit.draft(passing.dialect)
+        visit.drafted = len(draft.body)
         if passing.route.recalls:
             draft = offered(passing.dialect, draft)
         sent = self._marking.marked(visit.line, draft, visit.model, provider)
@@ -278,7 +279,7 @@ class Gateway:
         account.session, account.branch = visit.line.session, visit.line.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
             usage = account.usage = ended.reply.usage
-            visit.line.reported = (sent, usage.prompt_tokens)
+            await self._room.answered(passing, visit, usage, sent)
             account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
             ended = replace(ended, cost=account.cost)
             if self._learn is not None and visit.line.view is None:

@@ -55,6 +55,8 @@ class Visit(Underway):
     """What has to be stored; None where it is, or is about to be."""
     about_to: _New | None = None
     """What is about to be stored."""
+    drafted: int = 0
+    """Bytes of the body by the view in force when it was sent last, without what the gateway adds to it."""
 
     @property
     def weight(self) -> int:
@@ -113,6 +115,7 @@ class Visits(Storing[Visit, Applied | None]):
             return None
         line.ends.extend(entry.end for entry in read.entries)
         line.depths.extend(at.depth for at in added.branches)
+        line.measure(len(body))
         if added.messages:
             line.branch, line.last, line.mark = added.branches[-1], added.last, added.marks[-1]
         if place.number >= len(place.line.ends) - _MOVING:
@@ -134,13 +137,22 @@ class Visits(Storing[Visit, Applied | None]):
     async def _looked_up(self, body: bytes, sender: Sender, found: Found | None) -> Visit:
         read = read_body(body, "messages")
         await self.caught_up()
-        line, places = await self._writer.submit(lambda: self.keeper.opened(read, sender))
+        line, places, told = await self._writer.submit(lambda: self._opened(read, sender))
+        line.measure(len(body))
         if found is not None and found.place.line.session == line.session:
+            line.goes_on_from(found.place.line)
             self.lines.forget(found.place.line)  # this one takes its place
         self.lines.keep(body, line, places)
         visit = Visit(body, read, line, line.hint)
+        if line.reported is None and told is not None and told[0] in line.depths:
+            since = line.ends[-1] - line.ends[line.depths.index(told[0])]
+            line.reported = (len(visit.sent(self.keeper.dialect)) - since, told[1])
         self._watch(visit)
         return visit
+
+    def _opened(self, read: Read, sender: Sender) -> tuple[Line, dict[int, Place], tuple[int, int] | None]:
+        line, places = self.keeper.opened(read, sender)
+        return line, places, self.keeper.last_reported(line)
 
     async def peek(self, body: bytes) -> bytes:
         """A body by the view that would be in force for it, as far as its conversation is in memory; leaves no trace.

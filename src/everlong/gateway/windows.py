@@ -1,4 +1,4 @@
-"""How large a request may be: a model's window, the room that the answer needs, and how many tokens some bytes are.
+"""Say how large a request is and may be: a model's window and prices, and the pace of its compactions.
 
 Tokens are what the API last counted in this conversation and an estimate of what has come since; the first time, an
 estimate that is rather too high. Asks nobody.
@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everlong.context import ContextCompressor
-from everlong.providers.catalogue import Catalogue, ModelInfo
+from everlong.config import compression_values
+from everlong.context.budget import Budgets, compute_budgets
+from everlong.context.pace import Pace, pace_of
+from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
+from everlong.tokens import Prices
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -19,15 +22,12 @@ if TYPE_CHECKING:
     from everlong.gateway.lines import Line
     from everlong.providers.base import Usage
 
-__all__ = ["Size", "Windows"]
+__all__ = ["Size", "Windows", "tokens_in"]
 
 _BYTES_PER_TOKEN = 2.8
 """Of a body of which nothing is known; most are nearer to four."""
 _GROWTH = 1.15
 """What has come since may be denser than what was counted."""
-_FULL = 0.85
-"""At this share of the window a conversation is compacted before it is sent, whatever the threshold."""
-_MARGIN = 0.02
 _LEAST_WINDOW = 1_000
 _MOST_MODELS = 1_000
 
@@ -38,20 +38,18 @@ class Size:
 
     tokens: int
     window: int
-    threshold: int
-    """From here on a compaction is made ahead of time."""
-    room: int
-    """What the prompt may have at most."""
+    pace: Pace
+    prices: Prices
 
     @property
-    def is_due(self) -> bool:
-        """Whether it should be compacted soon."""
-        return self.tokens >= self.threshold
+    def is_considered(self) -> bool:
+        """Whether it is so large that a compaction is considered."""
+        return self.tokens >= self.pace.threshold
 
     @property
     def is_too_large(self) -> bool:
         """Whether it has to be compacted before it is sent."""
-        return self.tokens >= self.room
+        return self.tokens >= self.pace.room
 
 
 class Windows:
@@ -60,7 +58,8 @@ class Windows:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.catalogue = Catalogue(settings.models)
-        self._thresholds: dict[tuple[str, int], int] = {}
+        self._compression = compression_values(settings.compression)
+        self._budgets: dict[int, Budgets] = {}
         self._known: dict[ModelName, int] = {}
         self._priced: dict[ModelName, ModelInfo] = {}
 
@@ -82,39 +81,54 @@ class Windows:
 
     def cost(self, model: str, provider: str, usage: Usage) -> float:
         """What a request cost in US dollars; nothing where prices are not known."""
+        info = self._info(model, provider)
+        if info.prices is None:
+            return 0.0
+        if info.price_step is not None and usage.prompt_tokens > info.price_step:
+            return self.catalogue.cost(ModelName(provider, model), _endpoint(provider), usage) or 0.0
+        return info.prices.cost(usage)
+
+    def _info(self, model: str, provider: str) -> ModelInfo:
         name = ModelName(provider, model)
         info = self._priced.get(name)
         if info is None:
             if len(self._priced) >= _MOST_MODELS:
                 self._priced.clear()
             info = self._priced[name] = self.catalogue.info(name, _endpoint(provider))
-        if info.prices is None:
-            return 0.0
-        if info.price_step is not None and usage.prompt_tokens > info.price_step:
-            return self.catalogue.cost(name, _endpoint(provider), usage) or 0.0
-        return info.prices.cost(usage)
+        return info
 
-    def size(self, line: Line, sent: int, model: str, provider: str, answer_tokens: int) -> Size:
-        """The size of a body of so many bytes."""
+    def size(self, line: Line, model: str, provider: str, tokens: int, answer_tokens: int) -> Size:
+        """Return how large a request of so many tokens is, beside what it may be."""
         window = self.window(model, provider)
-        key = (model, window)
-        if key not in self._thresholds:
-            engine = ContextCompressor(window, settings=self._settings.compression, model=model)
-            self._thresholds[key] = engine.threshold_tokens
-        room = min(int(_FULL * window), int((1 - _MARGIN) * window) - answer_tokens)
-        threshold = min(self._thresholds[key], int(0.9 * room))
-        return Size(tokens_in(line, sent), window, threshold, max(room, window // 8))
+        if window not in self._budgets:
+            if len(self._budgets) >= _MOST_MODELS:
+                self._budgets.clear()
+            self._budgets[window] = compute_budgets(self._compression, window)
+        budgets, prices = self._budgets[window], relative_prices(self._info(model, provider))
+        pace = pace_of(
+            budgets,
+            fixed=tokens_of(line, line.fixed_bytes),
+            head=min(budgets.tail_tokens, tokens_of(line, line.head_bytes)),
+            answer_tokens=answer_tokens,
+            dearer_above=prices.dearer_above if prices.are_known else None,
+        )
+        return Size(tokens, window, pace, prices)
 
 
 def tokens_in(line: Line, sent: int) -> int:
-    """The tokens of a body of so many bytes in a conversation."""
-    if line.reported is None:
-        return int(sent / _BYTES_PER_TOKEN)
+    """Estimate the tokens of a body of so many bytes in a conversation: what the API counted, and what came since."""
+    if line.reported is None or sent < line.reported[0]:
+        return tokens_of(line, sent)
     size, tokens = line.reported
-    density = tokens / max(1, size)
-    if sent < size:
-        return int(sent * density * _GROWTH)
-    return tokens + int((sent - size) * density * _GROWTH)
+    return tokens + int((sent - size) * tokens / max(1, size) * _GROWTH)
+
+
+def tokens_of(line: Line, count: int) -> int:
+    """Estimate the tokens of so many bytes, as dense as the last body of the conversation was."""
+    if line.reported is None:
+        return int(count / _BYTES_PER_TOKEN)
+    size, tokens = line.reported
+    return int(count * tokens / max(1, size))
 
 
 def _endpoint(provider: str) -> Endpoint:

@@ -17,11 +17,12 @@ from everlong.errors import ContextOverflow, ProviderError
 from everlong.providers.base import Usage
 from everlong.providers.names import Endpoint, ModelName
 from everlong.providers.rates import Rates, first_step, listed_rates
+from everlong.tokens import Prices
 
 if TYPE_CHECKING:
     from everlong.config import ModelSettings
 
-__all__ = ["DEFAULT_CONTEXT_LENGTH", "Catalogue", "ModelInfo", "ModelPrices"]
+__all__ = ["DEFAULT_CONTEXT_LENGTH", "Catalogue", "ModelInfo", "ModelPrices", "relative_prices"]
 
 DEFAULT_CONTEXT_LENGTH = 128_000
 """The window of a model of which nothing is known."""
@@ -197,4 +198,19 @@ def _as_floats(rates: Rates) -> ModelPrices:
         float(rates.cache_read),
         float(rates.cache_write),
         float(rates.cache_write_1h),
+    )
+
+
+def relative_prices(info: ModelInfo) -> Prices:
+    """Return what tokens of a model cost in units of a fresh one, for the arithmetic of compactions."""
+    known = info.prices
+    if known is None or known.input <= 0:
+        return Prices(dearer_above=info.price_step)
+    fresh = known.input
+    return Prices(
+        known.cache_read / fresh,
+        known.cache_write / fresh,
+        known.output / fresh,
+        dearer_above=info.price_step,
+        are_known=True,
     )

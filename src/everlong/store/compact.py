@@ -120,7 +120,7 @@ def compact(
     engine: ContextEngine,
     occasion: Occasion = MANUAL,
     *,
-    lease_seconds: float = LEASE_SECONDS,
+    lease_seconds: float | None = LEASE_SECONDS,
     roll_over: str | None = None,
     spent: Callable[[], float | None] = lambda: None,
     **options: Any,
@@ -128,11 +128,12 @@ def compact(
     """Have an engine compact a branch, and put the view that results in force.
 
     ``roll_over`` names the session that ends here and goes on in a child, in the same transaction; ``spent`` is asked
-    what the engine's work has cost. ``options`` (``focus_topic``, ``current_tokens``, ``force``, …) go to the engine as
-    far as it takes them.
+    what the engine's work has cost. A compaction gives way to another of the same branch, which has a lease
+    of so many seconds; without (None) it does not, and whichever comes first holds. ``options`` (``focus_topic``,
+    ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
     """
-    held = leases.take(store.database, f"compact:{at.id}", lease_seconds)
-    if held is None:
+    held = None if lease_seconds is None else leases.take(store.database, f"compact:{at.id}", lease_seconds)
+    if held is None and lease_seconds is not None:
         return Compacted("busy", see(store, at).messages)
     try:
         seen = see(store, at)
@@ -177,7 +178,8 @@ def compact(
             return Compacted("lost", see(store, at).messages)
         return Compacted("compacted", see(store, at).messages, *written[:2], made.state == "degraded", *written[2:])
     finally:
-        leases.release(store.database, held)
+        if held is not None:
+            leases.release(store.database, held)
 
 
 def _written(

@@ -26,6 +26,8 @@ class Prices:
     """The share of calls that find the cache expired."""
     dearer_above: int | None = None
     """A prompt of more tokens than this is charged at a higher rate, so that crossing it never pays."""
+    are_known: bool = False
+    """Whether they are those of the model that is used."""
 
 
 @dataclass(frozen=True, slots=True)
