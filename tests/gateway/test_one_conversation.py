@@ -289,11 +289,11 @@ def test_an_edited_question_is_a_conversation_of_its_own(database_url: str, tena
 
 @pytest.mark.spec("7.10")
 def test_a_long_session_with_compactions_is_one_conversation_by_any_of_its_ids(database_url: str, tenant: str) -> None:
-    settings = {"models": {"m": {"context_length": 6_000, "input_price": 3.0, "output_price": 15.0}}}
+    settings = {"models": {"m": {"context_length": 4_000, "input_price": 3.0, "output_price": 15.0}}}
     with running_with(
         lambda ask: f"Answer {ask.number}. " + "Much is said about it. " * 12,
         database_url,
-        window=6_000,
+        window=4_000,
         settings=settings,
     ) as running:
         client = Client(running, tenant)

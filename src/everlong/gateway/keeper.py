@@ -328,6 +328,9 @@ class Keeper:
         if self.view_in_force(line.branch) in {None, line.view.view_id if line.view is not None else None}:
             return False
         before, line.view = line.view, applied_view(self.store, self.dialect, line)
+        if line.session is not None:  # which has gone on in a child
+            with self.store.database.read() as connection:
+                line.session = self.store.stateless.session_at(connection, line.branch.id, line.branch.depth)
         return line.view is not None and (before is None or before.view_id != line.view.view_id)
 
     def compacted(self, line: Line, engine: ContextEngine, occasion: Occasion, **options: Any) -> Compacted:

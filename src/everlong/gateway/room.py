@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import Summarizer
+    from everlong.gateway.lines import Applied
     from everlong.gateway.metrics import Metrics
     from everlong.gateway.visits import Visit
     from everlong.providers.base import Usage
@@ -162,13 +163,15 @@ class Room:
     def _begin(self, passing: Passing, visit: Visit, size: Size, reason: str = "threshold") -> asyncio.Task[None]:
         """Begin a compaction that nobody has to wait for."""
         ident = visit.line.branch.id
-        task = self._ahead[ident] = asyncio.create_task(self._made_ahead(passing, visit, size, reason))
+        work = self._made_ahead(passing, visit, size, reason, visit.line.view)
+        task = self._ahead[ident] = asyncio.create_task(work)
         task.add_done_callback(partial(self._over, ident))
         return task
 
-    async def _made_ahead(self, passing: Passing, visit: Visit, size: Size, reason: str) -> None:
+    async def _made_ahead(self, passing: Passing, visit: Visit, size: Size, reason: str, under: Applied | None) -> None:
         await passing.stored(visit)
-        await self._compact(passing, visit, reason, size, self._summarizer())
+        if visit.line.view == under:  # else it was compacted while the request was under way
+            await self._compact(passing, visit, reason, size, self._summarizer())
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
         del task
