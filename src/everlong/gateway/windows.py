@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everlong.caching.rules import prices_for
 from everlong.config import compression_values
 from everlong.context.budget import Budgets, compute_budgets
 from everlong.context.pace import Pace, pace_of
@@ -104,7 +105,9 @@ class Windows:
             if len(self._budgets) >= _MOST_MODELS:
                 self._budgets.clear()
             self._budgets[window] = compute_budgets(self._compression, window)
-        budgets, prices = self._budgets[window], relative_prices(self._info(model, provider))
+        budgets, info = self._budgets[window], self._info(model, provider)
+        # What a model costs at somebody else's is not known; how its tokens compare is.
+        prices = prices_for(model) if info.prices is None else relative_prices(info)
         pace = pace_of(
             budgets,
             fixed=tokens_of(line, line.fixed_bytes),
