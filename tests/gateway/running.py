@@ -75,7 +75,7 @@ def run_gateway(
     database: str,
     settings: Mapping[str, Any] | None = None,
     counting: Counting | None = None,
-    summarizer: Callable[[], Summarizer | None] = lambda: None,
+    summarizer: Callable[[], Summarizer | None] | None = lambda: None,
 ) -> Iterator[Running]:
     """Run a gateway in front of an upstream, on a free port."""
     given = Settings.model_validate({"auxiliary": {"compression": {"provider": "main"}}, **(settings or {})})

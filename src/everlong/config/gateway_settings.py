@@ -74,6 +74,17 @@ class GatewaySettings(Section):
     routes: dict[Name, RouteSettings] = setting(
         {}, "a mapping of patterns of model names to upstreams", "Upstreams for models by name (`claude-*`)."
     )
+    summaries: Name = setting(
+        "own",
+        "own, extractive, or a model as provider:model",
+        "Who writes summaries: each conversation's own model with its client's key, nobody, or a model of yours.",
+    )
+    summaries_per_day: Whole = setting(
+        1_000,
+        "a whole number from 0 to 1,000,000,000",
+        "The most summaries in a day (UTC) that conversations' own models are asked for.",
+        ge=0,
+    )
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )

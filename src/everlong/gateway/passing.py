@@ -35,6 +35,8 @@ class Passing:
     visit: Visit | None = None
     answering: Answering | None = None
     """The way back of the newest attempt."""
+    sent: bytes | None = None
+    """The body that went upstream last."""
     warning: str = ""
     is_over: bool = False
     """Whether it is known what came of it."""

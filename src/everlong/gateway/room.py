@@ -12,13 +12,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.context import ContextCompressor
 from everlong.context.pace import Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
+from everlong.gateway.summaries import Summaries, spent_by
 from everlong.gateway.windows import Size, Windows, tokens_in
 from everlong.store.compact import see
 from everlong.store.history import Occasion
@@ -56,23 +57,19 @@ class Room:
     def __init__(
         self,
         settings: Settings,
+        windows: Windows,
         workers: ThreadPoolExecutor,
-        summarizer: Callable[[], Summarizer | None],
+        summaries: Summaries,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings.compression
-        self.windows = Windows(settings)
+        self.windows = windows
         self._workers = workers
-        self._summarizer = summarizer
+        self._summaries = summaries
         self._metrics = metrics
         self._clock = clock
         self._ahead: dict[int, asyncio.Task[None]] = {}
-
-    @cached_property
-    def _asks_model(self) -> bool:
-        """Whether a model writes the summaries."""
-        return self._summarizer() is not None
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
@@ -99,7 +96,7 @@ class Room:
         """Take in what the API counted in a body of so many bytes, and compact ahead if the next one should be less."""
         line = visit.line
         line.reported = (sent, usage.prompt_tokens)
-        if not self._settings.enabled:
+        if not self._settings.enabled or passing.dialect.compacts_upstream(visit.read):
             return
         size = self._sized(passing, visit, usage.prompt_tokens + usage.output_tokens)
         self._waiting(visit, size).sent(usage.prompt_tokens, size.pace, size.prices)
@@ -148,7 +145,7 @@ class Room:
         return line.waiting
 
     def _is_due(self, visit: Visit, size: Size, is_cold: bool) -> bool:
-        waiting, asks = self._waiting(visit, size), self._asks_model
+        waiting, asks = self._waiting(visit, size), self._summaries.asks_model
         return waiting.reason(size.tokens, size.pace, size.prices, asks_model=asks, is_cold=is_cold) is None
 
     def _is_cold(self, visit: Visit) -> bool:
@@ -170,8 +167,12 @@ class Room:
 
     async def _made_ahead(self, passing: Passing, visit: Visit, size: Size, reason: str, under: Applied | None) -> None:
         await passing.stored(visit)
-        if visit.line.view == under:  # else it was compacted while the request was under way
-            await self._compact(passing, visit, reason, size, self._summarizer())
+        if visit.line.view != under:
+            return  # it was compacted while the request was under way
+        left = size.window - size.tokens
+        is_waited_for = reason != "threshold"
+        summarizer = self._summaries.now() if is_waited_for else self._summaries.ahead(passing, left)
+        await self._compact(passing, visit, reason, size, summarizer)
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
         del task
@@ -180,7 +181,7 @@ class Room:
     async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size) -> None:
         """Compact a request that has to be shorter now; without a model where one takes too long."""
         under_way = self._ahead.get(visit.line.branch.id)
-        if under_way is None and self._asks_model:
+        if under_way is None and self._summaries.now() is not None:
             under_way = self._begin(passing, visit, size, reason)
         if under_way is not None:
             await asyncio.wait([under_way], timeout=_WAIT_SECONDS)
@@ -214,6 +215,7 @@ class Room:
                 return "unchanged"  # it was compacted while this request came
             engine = self._engine(passing, visit, size, summarizer)
             options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
+            options["spent"] = partial(spent_by, summarizer)
             if target is not None:
                 options["target_tokens"] = max(1, target - engine.overhead_tokens)
             if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import ClientError, web
 
 from everlong.config.paths import data_home
-from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
+from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.answering import Answering
 from everlong.gateway.client_compaction import (
     COMPACT_PATH,
@@ -58,11 +58,12 @@ from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.summaries import Summaries
 from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep
 from everlong.gateway.visits import Visit, Visits
+from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
-from everlong.providers.auxiliary import summarizer_for
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.opening import redacted_message
@@ -115,9 +116,10 @@ class Gateway:
         self.relay = Relay()
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
-        summarizer = summarizer or (lambda: _auxiliary(settings))
-        self._room = Room(settings, self._workers, summarizer, self.metrics)
-        self._client_compaction = ClientCompaction(settings, summarizer)
+        windows = Windows(settings)
+        self.summaries = Summaries(settings, self._send, windows, summarizer)
+        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics)
+        self._client_compaction = ClientCompaction(settings, self.summaries.now)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer)
@@ -245,7 +247,7 @@ class Gateway:
             if not is_known:
                 return await self._compacted(passing, visit, is_unknown=is_known is False)
         for attempt in range(_TRIES + 1):
-            sent = self._outgoing(passing, visit)
+            sent = passing.sent = self._outgoing(passing, visit)
             upstream = await self._send(passing, sent)
             head = await self._head_of(passing, upstream)
             error = head.error if is_ours and attempt < _TRIES else None
@@ -458,11 +460,3 @@ def _recalls(passing: Passing) -> bool:
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
     said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
     return web.json_response(dialect.error(413, said), status=413)
-
-
-def _auxiliary(settings: Settings) -> Summarizer | None:
-    """Whoever the settings name writes summaries, with its own key; nobody where that leads to nothing."""
-    try:
-        return summarizer_for(settings)
-    except (ConfigError, ProviderError):
-        return None

@@ -91,6 +91,16 @@ def warm_prompt(
     request: SummaryRequest, budget: int, draft: str | None = None, weakness: Weakness | None = None
 ) -> list[Message]:
     """The conversation as it was sent, and one message more that asks the main model for the summary."""
+    told = warm_ask(request, budget, draft, weakness)
+    prefix = [_as_sent(message) for message in request.prefix]
+    if prefix and prefix[-1]["role"] == "user":
+        # A block of its own after the last message keeps roles alternating and what was cached before it valid.
+        return [*prefix[:-1], with_part_appended(prefix[-1], told)]
+    return [*prefix, {"role": "user", "content": told}]
+
+
+def warm_ask(request: SummaryRequest, budget: int, draft: str | None = None, weakness: Weakness | None = None) -> str:
+    """Return the words that ask a model for a summary which has the whole conversation before its eyes."""
     asks = [_UPDATE_IN_PLACE if request.previous else "Summarize the conversation above.", *_wishes(request, budget)]
     material = [("context", [piece for piece in _context(request) if piece.label == "memory"]), *_newest(request)]
     if weakness is not None:
@@ -102,12 +112,7 @@ def warm_prompt(
     sent = [str(message.get("content")) for message in request.prefix]
     sent += [call.arguments for message in request.prefix for call in calls_of(message)]
     token = boundary([*sent, *(piece.body for _, pieces in material for piece in pieces)])
-    told = "\n\n".join([f"Boundary: {token}", _WARM_INSTRUCTIONS, *_enclosed(material, token), *asks])
-    prefix = [_as_sent(message) for message in request.prefix]
-    if prefix and prefix[-1]["role"] == "user":
-        # A block of its own after the last message keeps roles alternating and what was cached before it valid.
-        return [*prefix[:-1], with_part_appended(prefix[-1], told)]
-    return [*prefix, {"role": "user", "content": told}]
+    return "\n\n".join([f"Boundary: {token}", _WARM_INSTRUCTIONS, *_enclosed(material, token), *asks])
 
 
 def _as_sent(message: Message) -> Message:

@@ -1,0 +1,171 @@
+"""Decide who writes the summaries of a gateway: the conversation's own model, a configured one, or nobody.
+
+The conversation's own model is asked with the request as it was sent and one message more, so that it reads from the
+cache and the client looks to its provider as it always does. The client's credentials stay in the request that brought
+them: in memory, for as long as the summary takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING
+
+from aiohttp import ClientError
+
+from everlong.context.summary.prompt import warm_ask
+from everlong.errors import ConfigError, ProviderError, SummarizerError
+from everlong.gateway.raw import dumped, read_body, spliced
+from everlong.gateway.taps import tap_for
+from everlong.model import calls_of, text_of
+from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
+from everlong.providers.connection import connect
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+    from everlong.config import Settings
+    from everlong.context import Summarizer, SummaryRequest
+    from everlong.gateway.passing import Passing
+    from everlong.gateway.windows import Windows
+
+__all__ = ["OwnSummarizer", "Summaries", "spent_by"]
+
+_SECONDS = 180.0
+"""So long a model may take for a summary."""
+_DAY = 86_400.0
+_NOT_CHOSEN = frozenset({"auto", "main"})
+"""Providers of ``auxiliary.compression`` by which nobody in particular is named."""
+
+Send = Callable[["Passing", bytes], Awaitable["ClientResponse"]]
+
+
+class OwnSummarizer:
+    """Has a conversation summarized by the model that it is with, over the connection that it came by."""
+
+    name = "own model"
+
+    def __init__(self, passing: Passing, sent: bytes, room: int, send: Send, windows: Windows) -> None:
+        self._passing = passing
+        self._sent = sent
+        self._room = room
+        self._send = send
+        self._windows = windows
+        self._loop = asyncio.get_running_loop()
+        self.cost = 0.0
+        """What the summary has cost, in US dollars."""
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """Ask, and wait for the answer; not in the thread of the loop."""
+        told = warm_ask(request, request.budget_tokens)
+        if request.count(told) + request.budget_tokens > self._room:
+            raise SummarizerError("the conversation leaves no room in the window for its summary")
+        asking = asyncio.run_coroutine_threadsafe(self._asked(told), self._loop)
+        try:
+            return asking.result(_SECONDS)
+        except FutureTimeoutError as error:
+            asking.cancel()
+            raise SummarizerError(f"no summary came within {_SECONDS:g} seconds") from error
+
+    async def _asked(self, told: str) -> str:
+        passing = self._passing
+        dialect = passing.dialect
+        read = read_body(self._sent, dialect.list_name)
+        entries = b",".join(map(dumped, dialect.entries_of([{"role": "user", "content": told}])))
+        body = spliced(self._sent, [(read.end, read.end, b"," + entries if read.entries else entries)])
+        try:
+            upstream = await self._send(passing, body)
+            if upstream.status != 200:
+                upstream.close()
+                raise SummarizerError(f"the upstream answered with status {upstream.status}")
+            tap = tap_for(dialect, upstream)
+            async for chunk in upstream.content.iter_any():
+                tap(chunk)
+        except (ClientError, OSError) as error:
+            raise SummarizerError(f"the upstream cannot be reached ({type(error).__name__})") from error
+        reply = tap.reply()
+        if reply is None:
+            raise SummarizerError(tap.otherwise)
+        model = passing.visit.model if passing.visit is not None else ""
+        self.cost += self._windows.cost(model, passing.route.provider, reply.usage)
+        if calls_of(reply.message):
+            raise SummarizerError("the model called a tool rather than write a summary")
+        return text_of(reply.message)
+
+
+class Summaries:
+    """Chooses who writes summaries, by the settings.
+
+    Args:
+        settings: the program's settings.
+        send: sends a body on behalf of a request.
+        windows: knows prices.
+        given: whom somebody has handed in instead.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        send: Send,
+        windows: Windows,
+        given: Callable[[], Summarizer | None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._most = settings.gateway.summaries_per_day
+        self._send = send
+        self._windows = windows
+        self._clock = clock
+        self._day, self._count = 0, 0
+        self.is_own = given is None and settings.gateway.summaries == "own" and not _names_model(settings)
+        self._configured = given or (lambda: None if self.is_own else _configured(settings))
+        self.asks_model = self.is_own or self._configured() is not None
+        """Whether a model writes them, which costs something."""
+
+    @property
+    def told(self) -> str:
+        """Who writes them, for whoever starts the gateway."""
+        if self.is_own:
+            return f"each conversation's own model, with its client's credentials, at most {self._most:,} a day"
+        return "a configured model" if self.asks_model else "no model: they are made of the conversation's own lines"
+
+    def now(self) -> Summarizer | None:
+        """Return who writes a summary that a request waits for; None for lines of the conversation itself."""
+        return self._configured()
+
+    def ahead(self, passing: Passing, room: int) -> Summarizer | None:
+        """Return who writes a summary that nobody waits for, with so many tokens left in the window."""
+        if not self.is_own:
+            return self._configured()
+        today = int(self._clock() // _DAY)
+        if today != self._day:
+            self._day, self._count = today, 0
+        if passing.sent is None or self._count >= self._most:
+            return None
+        self._count += 1
+        return OwnSummarizer(passing, passing.sent, room, self._send, self._windows)
+
+
+def _names_model(settings: Settings) -> bool:
+    """Return whether the settings say which model writes summaries."""
+    chosen = settings.auxiliary.compression
+    return chosen.model is not None or chosen.base_url is not None or chosen.provider not in _NOT_CHOSEN
+
+
+def _configured(settings: Settings) -> Summarizer | None:
+    """Return the model that the settings name, with its own key; None where that leads to nothing."""
+    try:
+        if _names_model(settings):
+            return summarizer_for(settings)
+        if settings.gateway.summaries in ("own", "extractive"):
+            return None
+        return ProviderSummarizer(connect(settings.gateway.summaries, settings))
+    except (ConfigError, ProviderError):
+        return None
+
+
+def spent_by(summarizer: Summarizer | None) -> float | None:
+    """Return what a summarizer has cost, where it knows."""
+    return summarizer.cost if isinstance(summarizer, OwnSummarizer) else None

@@ -1,0 +1,116 @@
+"""Summaries are written by the conversation's own model over its own connection, unless that cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.testing import ModelServer
+from everlong.testing.server import Answer, Ask, Call
+from tests.gateway.running import Running, run_gateway
+
+WINDOW = 8_000
+SETTINGS: dict[str, Any] = {"models": {"claude-sonnet-5": {"context_length": WINDOW}}, "auxiliary": {}}
+WORDS = "what the client says takes up some room in the window of the model " * 20
+ASKED = "Summarize the conversation above."
+KEYS = [("authorization", "Bearer mine"), ("x-api-key", "mine"), ("anthropic-version", "2023-06-01")]
+SUMMARY = "## Goal\nSail to the harbour at dawn.\n\n## Progress\n### Done\n- The tide tables were read.\n"
+
+
+def talk(running: Running, api: str, turns: int = 30, **fields: Any) -> list[int]:
+    """Talk to a gateway for so many turns; the status of each answer."""
+    history: list[dict[str, Any]] = []
+    path = "/v1/messages" if api == "anthropic" else "/v1/chat/completions"
+    found = []
+    for number in range(turns):
+        history.append({"role": "user", "content": f"Question {number}: {WORDS}"})
+        body = {"model": "claude-sonnet-5", "max_tokens": 200, "messages": history, **fields}
+        with running.raw() as raw:
+            answer = raw.ask(json.dumps(body).encode(), path, KEYS)
+        found.append(answer.status)
+        data = json.loads(answer.body)
+        text = data["content"][0]["text"] if api == "anthropic" else data["choices"][0]["message"]["content"]
+        history.append({"role": "assistant", "content": text})
+    return found
+
+
+def is_summary_request(ask: Ask) -> bool:
+    return ASKED in ask.last_user or "Update that summary" in ask.last_user
+
+
+def writes(ask: Ask) -> Answer:
+    return Answer(SUMMARY if is_summary_request(ask) else "Go on.")
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_the_conversations_own_model_writes_the_summary(api: str, tmp_path: Path) -> None:
+    with (
+        ModelServer(writes, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
+    ):
+        assert set(talk(running, api)) == {200}
+        asked = [record for record in model.requests if ASKED in json.dumps(record.body)]
+        assert asked
+        store = running.store()
+        done = store.compactions()
+        assert {one.summarizer for one in done} == {"own model"}
+        key = "x-api-key" if api == "anthropic" else "authorization"
+        assert all("mine" in record.headers[key] for record in asked)
+        first = asked[0].body
+        before = next(
+            one
+            for one in model.requests
+            if one.number < asked[0].number and one.body["messages"] == first["messages"][:-1]
+        )
+        assert {name: value for name, value in first.items() if name != "messages"} == {
+            name: value for name, value in before.body.items() if name != "messages"
+        }
+        assert asked[0].usage.get("cache_read_input_tokens", 1) > 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer("", [Call("look", {})]), Answer("No.")],
+    ids=["a tool call", "no summary"],
+)
+def test_lines_of_the_conversation_serve_where_the_model_writes_none(answer: Answer, tmp_path: Path) -> None:
+    tools = [{"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}]
+
+    def script(ask: Ask) -> Answer:
+        if not is_summary_request(ask):
+            return Answer("Go on.")
+        return answer
+
+    with (
+        ModelServer(script, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
+    ):
+        assert set(talk(running, "anthropic", tools=tools)) == {200}
+        done = running.store().compactions()
+        assert done
+        assert {one.summarizer for one in done} == {"extractive"}
+
+
+def test_so_many_a_day_and_no_more(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "gateway": {"summaries_per_day": 1}}
+    with (
+        ModelServer(writes, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        assert set(talk(running, "openai", 60)) == {200}
+        assert sum(ASKED in json.dumps(record.body) for record in model.requests) == 1
+        assert [one.summarizer for one in running.store().compactions()][:2] == ["own model", "extractive"]
+
+
+def test_nobody_is_asked_where_summaries_are_extractive(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "gateway": {"summaries": "extractive"}}
+    with (
+        ModelServer(writes, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        assert set(talk(running, "openai")) == {200}
+        assert not any(ASKED in json.dumps(record.body) for record in model.requests)
+        assert running.store().compactions()
