@@ -124,7 +124,7 @@ def test_overflows_wait_for_nothing_else_and_stream_nothing_before(
 ) -> None:
     server = serve(talker, window=WINDOW)
     agent = opened(server)
-    talk(agent, 8)
+    talk(agent, 6)
     heard.clear()
     server.fail_next(Fault("overflow"))
     agent.run("One more.")

@@ -68,7 +68,7 @@ def test_a_compaction_that_is_held_back_says_when_it_is_made_after_all() -> None
     assert not engine.should_compress(size + 10)
     (held,) = engine.held_back
     assert held.explain() == (
-        f"held back at {size + 10:,} tokens (threshold 6,000): the last 2 compactions saved 0.0 % and 0.0 %, "
+        f"held back at {size + 10:,} tokens (threshold 6,800): the last 2 compactions saved 0.0 % and 0.0 %, "
         f"less than 10 %; the next is at {size:,} + 1,200 = {size + 1_200:,}"
     )
     assert not engine.should_compress(held.next_at - 1)

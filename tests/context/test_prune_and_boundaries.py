@@ -197,7 +197,7 @@ def test_the_latest_request_is_kept_word_for_word_however_long_it_is() -> None:
 def test_the_protected_counts_are_settings() -> None:
     session = long_session(120)
     settings = CompressionSettings(protect_first_n=5, protect_last_n=4, target_ratio=0.1)
-    result = ContextCompressor(4_096, settings=settings).compress(session)
+    result = ContextCompressor(8_192, settings=settings).compress(session)
     assert result[1:5] == [*session[1:4], {**session[4], "content": CLEARED_RESULT}]
     assert result[-4:] == session[-4:]
 

@@ -223,5 +223,5 @@ def test_what_a_request_carries_besides_counts_for_every_engine() -> None:
     assert Keeper(Tail).fit(long_session(3)).messages == long_session(3)
     assert len(Keeper(Tail).fit(long_session(3), overhead=3_000).messages) == 2 + Tail.keep
     engines = Engines(8_000)
-    assert Keeper(engines).fit(long_session(8), overhead=3_000).messages != long_session(8)
-    assert engines.made[0].overhead_tokens == 3_000
+    assert Keeper(engines).fit(long_session(8), overhead=4_000).messages != long_session(8)
+    assert engines.made[0].overhead_tokens == 4_000

@@ -10,17 +10,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from everlong.config import compression_values
+from everlong.context.assemble import summary_message
 from everlong.context.budget import Budgets, automatic_budgets, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
 from everlong.context.explain import Explanation
 from everlong.context.grounds import HeldBack, LeftAlone
 from everlong.context.habits import Habits
-from everlong.context.literals import is_summary
-from everlong.context.pace import Pace, Waiting, pace_of
+from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, is_summary
+from everlong.context.pace import NEAR, Pace, Waiting, pace_of
 from everlong.context.recognise import digest_of
 from everlong.context.report import CompactionReport
 from everlong.context.situation import Request
@@ -146,12 +148,19 @@ class ContextCompressor(ContextEngine):
             dearer_above=self.prices.dearer_above if self.prices.are_known else None,
         )
 
+    @cached_property
+    def _frame(self) -> int:
+        """What every summary carries besides its own words, in the counter's units."""
+        note: Message = {"role": "system", "content": COMPACTION_NOTE}
+        acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
+        return sum(self._counter.counts([summary_message("", "user"), acknowledgement, note]))
+
     def _look_at(self, messages: Sequence[Message]) -> None:
         """Note what every request of this conversation carries: its fixed part, and the first exchange."""
         system = leading_system_count(messages)
         counts = self._counter.counts(messages[: system + max(0, self.settings.protect_first_n - 1)])
         scale = self._calibration.scale(self._model)
-        fixed = self.overhead_tokens + REPLY_PRIMING + round(scale * sum(counts[:system]))
+        fixed = self.overhead_tokens + REPLY_PRIMING + round(scale * (sum(counts[:system]) + self._frame))
         head = min(self._budgets.tail_tokens, round(scale * sum(counts[system:])))
         self._always = (fixed, head)
         self._use(self._budgets)
@@ -334,17 +343,19 @@ class ContextCompressor(ContextEngine):
     def request_for(self, messages: list[Message], **wishes: Any) -> Request:
         """What a compaction of these messages depends on, as this engine stands now.
 
-        One that is forced keeps what the threshold allows; every other one makes room for a while.
+        One that is forced or comes early keeps what the threshold allows; every other one makes room for a while.
         """
         self._look_at(messages)
-        pace, budgets, limit = self.pace, self._budgets, self.threshold_tokens
-        if not wishes.get("force"):
+        pace, budgets, besides = self.pace, self._budgets, self.overhead_tokens + REPLY_PRIMING
+        limit = most = self.threshold_tokens
+        if not wishes.get("force") and self.estimate_tokens(messages) >= NEAR * most:
             budgets, limit = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail)), min(limit, pace.need)
         return Request(
             messages=messages,
             settings=self.settings,
             budgets=budgets,
-            limit_tokens=max(0, limit - self.overhead_tokens - REPLY_PRIMING),
+            limit_tokens=max(0, limit - besides),
+            most_tokens=max(0, most - besides),
             scale=self._calibration.scale(self._model),
             counter=self._counter,
             writer=self._writer,

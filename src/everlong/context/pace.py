@@ -28,6 +28,8 @@ LEAST_ROOM = 0.125
 """An answer may ask for the whole window; the prompt keeps this share of it all the same."""
 NEED_SHARE = 0.6
 """What a compaction leaves takes no more than this share of the threshold, and of the room."""
+NEAR = 0.7
+"""From this share of the threshold on, a compaction makes room for a while; a shorter conversation keeps more."""
 STEP_OF_WINDOW = 0.15
 STEP_OF_THRESHOLD = 0.3
 

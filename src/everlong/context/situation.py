@@ -40,6 +40,9 @@ class Request:
     settings: CompressionValues
     budgets: Budgets
     limit_tokens: int
+    """What the messages are brought down to."""
+    most_tokens: int
+    """What they may have where the newest group, which nobody has answered yet, is larger than a tail."""
     scale: float
     counter: MessageCounter
     writer: SummaryWriter
@@ -106,9 +109,11 @@ class Situation:
         frame = self._frame_tokens()
         acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
         if request.target_tokens is None:
+            total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
+            more = max(0, sum(self.counts[self.newest_start :]) - tail)
             return Limits(
-                total=self.units(request.limit_tokens),
-                tail=self.units(budgets.tail_tokens),
+                total=max(total, min(total + more, self.units(request.most_tokens))),
+                tail=tail,
                 keep_last=request.settings.protect_last_n,
                 frame=frame,
                 acknowledgement=acknowledgement,
