@@ -12,9 +12,14 @@ import openai
 import pytest
 
 from everlong.gateway.client_compaction import unfolded
+from everlong.gateway.items import RESPONSES
+from everlong.gateway.keeper import Keeper
+from everlong.gateway.spool import Spooled
+from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.tokens import count_value
+from everlong.wire import message_of_answer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
@@ -38,6 +43,7 @@ DEVELOPER: Any = {
     "content": [{"type": "input_text", "text": "You are a clerk."}],
 }
 
+CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read_log", "arguments": "{}"}
 QUESTION: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is new?"}]}
 
 
@@ -219,6 +225,33 @@ def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None
         found = store.sessions.get(str(turns[0].session))
         assert (found.client, found.folder) == ("codex", "/home/ada/harbour")
         assert [record.headers["x-codex-window-id"] for record in server.requests] == ["thread:0"] * 9
+
+
+def test_what_waited_in_the_journal_is_stored_where_it_belongs(tmp_path: Path) -> None:
+    step = [CALL, {"type": "function_call_output", "call_id": "call_1", "output": "a reef"}]
+    bodies = [[DEVELOPER, QUESTION], [DEVELOPER, QUESTION, *step]]
+    with Store.open(tmp_path / "store.db") as store:
+        for number, items in enumerate(bodies):
+            body = json.dumps({"model": MODEL, "input": items, "tools": TOOLS})
+            reply: Any = message_of_answer([CALL]) if number == 0 else {"role": "assistant", "content": "A reef."}
+            told: Any = (None, [], MODEL, "thread", reply, None, "done", None, float(number))
+            Keeper(store, RESPONSES).replayed(Spooled("local", RESPONSES.name, body, *told))
+        turns = list(store.turns.since())
+        assert len({(turn.branch, turn.session) for turn in turns}) == 1
+        entries = store.entries(store.branch(turns[-1].branch))
+        assert [entry.message["role"] for entry in entries if entry.id] == ["user", "assistant", "tool", "assistant"]
+        assert store.verify().problems == []
+
+
+@pytest.mark.spec("4.6")
+def test_a_client_that_compacts_itself_is_not_compacted_beside_it(tmp_path: Path) -> None:
+    with ModelServer("Go on.", knows_compaction=True) as server, gateway(server, tmp_path) as (running, gpt):
+        client = Client(gpt)
+        for number in range(8):
+            client.items.append({**QUESTION, "content": log_page(number)})
+            client.items.append({"type": "message", "role": "assistant", "content": f"Read {number}."})
+        compaction_of(client)
+        assert running.store().compactions() == []
 
 
 # -- compaction by the client ------------------------------------------------------------------------------------------
