@@ -11,15 +11,23 @@ from typing import Any
 import openai
 import pytest
 
+from everlong.gateway.client_compaction import unfolded
+from everlong.gateway.items import RESPONSES
+from everlong.gateway.keeper import Keeper
+from everlong.gateway.spool import Spooled
+from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.tokens import count_value
+from everlong.wire import message_of_answer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
 WINDOW = 8_000
 MODEL = "custom-model"
 SETTINGS = {"models": {MODEL: {"context_length": WINDOW}}}
+ROOMY = {MODEL: {"context_length": 200_000}}
+"""A window in which nothing is compacted here."""
 TOOLS: list[Any] = [
     {
         "type": "function",
@@ -29,13 +37,18 @@ TOOLS: list[Any] = [
     },
     {"type": "custom", "name": "note", "description": "Write a note."},
 ]
-DEVELOPER = {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "You are a clerk."}]}
+DEVELOPER: Any = {
+    "type": "message",
+    "role": "developer",
+    "content": [{"type": "input_text", "text": "You are a clerk."}],
+}
 
-QUESTION = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is new?"}]}
+CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read_log", "arguments": "{}"}
+QUESTION: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is new?"}]}
 
 
 def log_page(page: int) -> str:
-    return "\n".join(f"Entry {page}-{line}: gauge {page * 7 + line}, crane {line}, gate open." for line in range(40))
+    return "\n".join(f"Entry {page}-{line}: gauge {page * 7 + line}, crane {line}, gate open." for line in range(55))
 
 
 def clerk(ask: Ask) -> Answer:
@@ -104,11 +117,14 @@ def kinds(record: Record) -> list[str]:
 
 
 @pytest.mark.spec("4.2")
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_session_of_three_windows_goes_on_without_a_refusal(tmp_path: Path, is_streamed: bool) -> None:
+@pytest.mark.parametrize(("is_streamed", "opening"), [(False, []), (True, [DEVELOPER])])
+def test_a_session_of_three_windows_goes_on_without_a_refusal(
+    tmp_path: Path, is_streamed: bool, opening: list[Any]
+) -> None:
     with ModelServer(clerk, window=WINDOW) as server, gateway(server, tmp_path) as (running, gpt):
         client = Client(gpt, stream=is_streamed, instructions="Be brief.")
-        for number in range(16):
+        client.items = [*opening]
+        for number in range(13):
             assert client.ask(f"Question {number}: read on.").startswith("Done")
         assert server.rejections == []
         store = running.store()
@@ -119,7 +135,8 @@ def test_a_session_of_three_windows_goes_on_without_a_refusal(tmp_path: Path, is
         assert max(record.prompt_tokens for record in server.requests) < WINDOW
         last = server.requests[-1]
         assert "[CONTEXT COMPACTION" in json.dumps(last.body["input"])
-        assert last.body["input"][0]["role"] == "developer"
+        noted = last.body["input"][0] if opening else last.body["instructions"]
+        assert "[Note: Some earlier conversation turns" in json.dumps(noted)
         assert last.body["input"][-1] == client.items[-2]  # without the answer
         read = sum(record.usage["input_tokens_details"]["cached_tokens"] for record in server.requests)
         assert read > 0.5 * sum(record.prompt_tokens for record in server.requests)
@@ -129,7 +146,7 @@ def test_a_session_of_three_windows_goes_on_without_a_refusal(tmp_path: Path, is
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_again(tmp_path: Path, is_late: bool) -> None:
     server = ModelServer(clerk, window=WINDOW, overflows_in_stream=is_late)
-    with server, gateway(server, tmp_path, models={MODEL: {"context_length": 200_000}}) as (running, gpt):
+    with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt, stream=True)
         for number in range(8):
             assert client.ask(f"Question {number}: read on.").startswith("Done")
@@ -185,6 +202,58 @@ def test_reasoning_is_kept_with_its_step_or_dropped_whole(tmp_path: Path) -> Non
         assert len(own) > len([item for item in server.requests[-1].body["input"] if item.get("type") == "reasoning"])
 
 
+def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None:
+    told = "<environment_context>\n  <cwd>/home/ada/harbour</cwd>\n  <shell>bash</shell>\n</environment_context>"
+    items: list[Any] = [
+        {**DEVELOPER, "id": "msg_1"},
+        {"type": "message", "id": "msg_2", "role": "user", "content": [{"type": "input_text", "text": told}]},
+    ]
+    names = {"thread-id": "thread", "session-id": "thread", "originator": "codex_exec", "x-codex-window-id": "thread:0"}
+    with ModelServer(clerk) as server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
+        client = Client(gpt, stream=True, extra_headers=names)
+        client.items = items
+        for number in range(3):
+            question = {**QUESTION, "id": f"msg_q{number}"}
+            client.items.append(question)
+            client.about["extra_body"] = {"client_metadata": {"turn_id": str(number), "session_id": "thread"}}
+            client.ask("Go on.")
+        store = running.store()
+        turns = list(store.turns.since())
+        assert len(turns) == 9
+        assert len({(turn.session, turn.branch) for turn in turns}) == 1
+        assert all(turn.echo_node is not None for turn in turns[:-1])
+        found = store.sessions.get(str(turns[0].session))
+        assert (found.client, found.folder) == ("codex", "/home/ada/harbour")
+        assert [record.headers["x-codex-window-id"] for record in server.requests] == ["thread:0"] * 9
+
+
+def test_what_waited_in_the_journal_is_stored_where_it_belongs(tmp_path: Path) -> None:
+    step = [CALL, {"type": "function_call_output", "call_id": "call_1", "output": "a reef"}]
+    bodies = [[DEVELOPER, QUESTION], [DEVELOPER, QUESTION, *step]]
+    with Store.open(tmp_path / "store.db") as store:
+        for number, items in enumerate(bodies):
+            body = json.dumps({"model": MODEL, "input": items, "tools": TOOLS})
+            reply: Any = message_of_answer([CALL]) if number == 0 else {"role": "assistant", "content": "A reef."}
+            told: Any = (None, [], MODEL, "thread", reply, None, "done", None, float(number))
+            Keeper(store, RESPONSES).replayed(Spooled("local", RESPONSES.name, body, *told))
+        turns = list(store.turns.since())
+        assert len({(turn.branch, turn.session) for turn in turns}) == 1
+        entries = store.entries(store.branch(turns[-1].branch))
+        assert [entry.message["role"] for entry in entries if entry.id] == ["user", "assistant", "tool", "assistant"]
+        assert store.verify().problems == []
+
+
+@pytest.mark.spec("4.6")
+def test_a_client_that_compacts_itself_is_not_compacted_beside_it(tmp_path: Path) -> None:
+    with ModelServer("Go on.", knows_compaction=True) as server, gateway(server, tmp_path) as (running, gpt):
+        client = Client(gpt)
+        for number in range(8):
+            client.items.append({**QUESTION, "content": log_page(number)})
+            client.items.append({"type": "message", "role": "assistant", "content": f"Read {number}."})
+        compaction_of(client)
+        assert running.store().compactions() == []
+
+
 # -- compaction by the client ------------------------------------------------------------------------------------------
 
 TRIGGER = {"type": "compaction_trigger"}
@@ -204,8 +273,8 @@ def compaction_of(client: Client) -> dict[str, Any]:
 def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
     tmp_path: Path, knows_compaction: bool, is_streamed: bool
 ) -> None:
-    server = ModelServer(clerk, window=WINDOW, knows_compaction=knows_compaction)
-    with server, gateway(server, tmp_path, models={MODEL: {"context_length": 200_000}}) as (running, gpt):
+    server = ModelServer(clerk, knows_compaction=knows_compaction)
+    with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt, stream=is_streamed)
         client.ask("The harbour master is called Ingrid. Read on.")
         client.ask("Read on.")
@@ -246,6 +315,29 @@ def test_an_upstream_that_answers_a_trigger_with_words_is_not_believed(tmp_path:
             client = Client(gpt)
             client.items.append(QUESTION)
             compaction_of(client)
+
+
+@pytest.mark.spec("4.6")
+def test_what_the_client_keeps_beside_our_item_is_not_told_twice(tmp_path: Path) -> None:
+    models = {MODEL: {"context_length": 60_000}}
+    with ModelServer(clerk) as server, gateway(server, tmp_path, models=models) as (_, gpt):
+        client = Client(gpt)
+        for number in range(8):
+            client.ask(f"Question {number}: read on.")
+        asked = [item for item in client.items if item.get("role") == "user"]
+        for _ in range(2):
+            item = compaction_of(client)
+            client.items = [DEVELOPER, *asked, item]
+        client.ask("And now?")
+        sent = [item["content"] for item in server.requests[-1].body["input"] if "role" in item]
+        assert "[CONTEXT COMPACTION" in json.dumps(sent)
+        assert [sent.count(question["content"]) for question in asked[:7]] == [1] * 7
+
+
+def test_an_item_of_ours_that_is_broken_is_left_to_the_upstream() -> None:
+    item = {"type": "compaction", "encrypted_content": "everlong-compaction.1.AAAA"}
+    body = json.dumps({"model": MODEL, "input": [QUESTION, item]}).encode()
+    assert unfolded(body) == body
 
 
 @pytest.mark.spec("4.6")

@@ -13,14 +13,23 @@ import json
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.context import ContextCompressor
-from everlong.errors import ContextOverflow, TargetUnreachable
+from everlong.errors import ContextOverflow, MessageError, TargetUnreachable
 from everlong.gateway.items import RESPONSES, messages_of
 from everlong.gateway.raw import Broken, dumped, read_body, spliced
-from everlong.model import SUMMARY_STARTS, Message, is_reasoning, leading_system_count, parts_of, text_of, with_content
+from everlong.model import (
+    SUMMARY_STARTS,
+    Message,
+    checked_messages,
+    is_reasoning,
+    is_system,
+    parts_of,
+    text_of,
+    with_content,
+)
 from everlong.providers.base import Reply, Usage
 from everlong.providers.failures import classify_answer
 from everlong.wire import to_items
@@ -49,7 +58,7 @@ _KINDS = frozenset({"compaction", "compaction_summary", "context_compaction"})
 _SEAL = "everlong-compaction.1."
 """The first letters of the content of an item of ours."""
 _UNKNOWN_STATUS = frozenset({400, 404, 405, 415, 422, 501})
-_SHARE = 0.2
+_SHARE = 0.1
 """The share of the window that an item of ours may take; the client keeps some messages beside it."""
 _MOST_BYTES = 64_000_000
 """What an item may unpack to."""
@@ -77,23 +86,40 @@ def is_compaction(answer: Mapping[str, Any]) -> bool:
 
 
 def unfolded(body: bytes) -> bytes:
-    """Return a body with the messages that our compaction items hold in the place of these items."""
+    """Return a body with the messages that our compaction items hold in the place of these items.
+
+    What a user said before the summary is left out where the client has kept it beside the item, as Codex does.
+    """
     if _SEAL.encode() not in body:
         return body
     try:
         read = read_body(body, RESPONSES.list_name)
     except Broken:
         return body
-    changes = []
-    for entry in read.entries:
-        items = _held_by(entry.value)
-        if items:
-            changes.append((entry.start, entry.end, b",".join(map(dumped, items))))
+    held = [(entry, messages) for entry in read.entries if (messages := _held_by(entry.value))]
+    try:
+        said = messages_of([entry.value for entry in read.entries])
+    except Broken:
+        return body
+    kept = {text_of(message) for message in said if message["role"] == "user"}
+    changes = [
+        (entry.start, entry.end, b",".join(map(dumped, to_items(_beside(messages, kept))))) for entry, messages in held
+    ]
     return spliced(body, changes)
 
 
-def _held_by(item: Any) -> list[Any] | None:
-    """Return the items that an item of ours stands for; None where it is none, or broken."""
+def _beside(messages: Sequence[Message], kept: Set[str]) -> list[Message]:
+    """Return messages without those of a user before the summary that stand elsewhere."""
+    summary = next((at for at, one in enumerate(messages) if text_of(one).startswith(SUMMARY_STARTS)), 0)
+    return [
+        message
+        for at, message in enumerate(messages)
+        if at >= summary or message["role"] != "user" or text_of(message) not in kept
+    ]
+
+
+def _held_by(item: Any) -> list[Message] | None:
+    """Return the messages that an item of ours stands for; None where it is none, or broken."""
     if not isinstance(item, dict) or item.get("type") not in _KINDS:
         return None
     content = item.get("encrypted_content")
@@ -101,9 +127,8 @@ def _held_by(item: Any) -> list[Any] | None:
         return None
     try:
         packed = base64.urlsafe_b64decode(content.removeprefix(_SEAL))
-        messages = json.loads(zlib.decompressobj().decompress(packed, _MOST_BYTES))
-        return to_items(messages)
-    except (ValueError, zlib.error, KeyError, TypeError, AttributeError):
+        return checked_messages(json.loads(zlib.decompressobj().decompress(packed, _MOST_BYTES))) or None
+    except (ValueError, zlib.error, MessageError):
         return None
 
 
@@ -135,9 +160,12 @@ class ClientCompaction:
         return status in _UNKNOWN_STATUS and not isinstance(classify_answer(status, data), ContextOverflow)
 
     def make(self, body: bytes, window: int, model: str) -> Made:
-        """Compact the conversation of a request into one item; nothing of it is stored. Blocks."""
+        """Compact the conversation of a request into one item; nothing of it is stored. Blocks.
+
+        Instructions are left out: clients send their own again.
+        """
         said = messages_of([entry.value for entry in read_body(body, RESPONSES.list_name).entries])
-        messages = [_without_thinking(message) for message in said[leading_system_count(said) :]]
+        messages = [_without_thinking(message) for message in said if not is_system(message)]
         engine = ContextCompressor(window, settings=self._settings, summarizer=self._summarizer(), model=model)
         try:
             kept = engine.compress(messages, force=True, target_tokens=int(_SHARE * window))

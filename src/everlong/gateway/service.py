@@ -240,9 +240,10 @@ class Gateway:
             head = await self._head_of(passing, upstream)
             return await self._passed_back(passing, passing.body, upstream, head)
         is_ours = not passing.dialect.compacts_upstream(visit.read)
-        if is_ours:
+        is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
+        if is_ours and not is_asked:
             await self._room.make(passing, visit)
-        if passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read):
+        if is_asked:
             is_known = self._client_compaction.is_known_to(passing.route, passing.request.path)
             if not is_known:
                 return await self._compacted(passing, visit, is_unknown=is_known is False)
