@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["EXISTING", "FILES", "PLACES", "scratch_home"]
+__all__ = ["EXISTING", "FILES", "PLACES", "quiet_port", "scratch_home"]
 
 PLACES = (
     "CLAUDE_CONFIG_DIR",
@@ -113,3 +116,11 @@ def scratch_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in PLACES:
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@contextmanager
+def quiet_port() -> Iterator[int]:
+    """A port at which nothing listens, and nobody else can: the usual one may have a gateway of whoever runs this."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]

@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,26 @@ from everlong.cli.clients.formats import value_at
 from everlong.cli.setup import NAMES
 from everlong.gateway.routing import Route
 from everlong.testing import ModelServer
-from tests.cli.client_files import EXISTING, FILES, scratch_home
+from tests.cli.client_files import EXISTING, FILES, quiet_port, scratch_home
 from tests.cli.conftest import Run
 from tests.gateway.served import serving
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
 
-ADDRESS = "http://127.0.0.1:8642"
 WITH_FILE = list(FILES)
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return scratch_home(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where the gateway would be by the settings; there is none."""
+    with quiet_port() as port:
+        monkeypatch.setenv("EVERLONG_GATEWAY__PORT", str(port))
+        yield f"http://127.0.0.1:{port}"
 
 
 def existing(home: Path, client: str) -> Path:
@@ -49,10 +57,10 @@ def test_the_choices_of_the_command_are_the_clients_that_are_known() -> None:
 
 
 @pytest.mark.parametrize("client", WITH_FILE)
-def test_without_write_the_change_is_shown_and_nothing_is_made(run: Run, home: Path, client: str) -> None:
+def test_without_write_the_change_is_shown_and_nothing_is_made(run: Run, home: Path, address: str, client: str) -> None:
     ran = run("setup", client)
     assert ran.code == 0
-    assert ADDRESS in ran.out
+    assert address in ran.out
     assert str(home / FILES[client]) in ran.err
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
@@ -65,7 +73,7 @@ def test_what_is_shown_is_a_whole_file_of_the_clients_format(run: Run, home: Pat
 
 
 @pytest.mark.parametrize("client", WITH_FILE)
-def test_an_existing_file_keeps_all_of_its_lines(run: Run, home: Path, client: str) -> None:
+def test_an_existing_file_keeps_all_of_its_lines(run: Run, home: Path, address: str, client: str) -> None:
     path = existing(home, client)
     ran = run("setup", client, "--write")
     assert ran.code == 0
@@ -74,7 +82,7 @@ def test_an_existing_file_keeps_all_of_its_lines(run: Run, home: Path, client: s
         for word in re.findall(r'[#/]+ [a-z ]+|"[^"]+"|[\w.-]+', line):  # comments, texts, names
             if "localhost:11434" not in word and word != "11434":
                 assert word in now, line
-    assert ADDRESS in now
+    assert address in now
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
@@ -126,14 +134,14 @@ def test_a_file_with_the_line_ends_of_windows_keeps_them(run: Run, home: Path) -
     assert path.read_bytes() == EXISTING["claude-code"].replace("\n", "\r\n").encode()
 
 
-def test_a_symbolic_link_stays_one(run: Run, home: Path) -> None:
+def test_a_symbolic_link_stays_one(run: Run, home: Path, address: str) -> None:
     path = existing(home, "codex")
     real = home / "dotfiles.toml"
     path.rename(real)
     path.symlink_to(real)
     run("setup", "codex", "--write")
     assert path.is_symlink()
-    assert ADDRESS in real.read_text(encoding="utf-8")
+    assert address in real.read_text(encoding="utf-8")
 
 
 # -- undo after other changes ------------------------------------------------------------------------------------------
@@ -310,14 +318,16 @@ def test_claude_code_is_told_the_window_of_a_model_that_it_does_not_know(run: Ru
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in claude_variables(home)
 
 
-def test_codex_keeps_a_provider_of_the_users_own_and_is_told_where_its_requests_went(run: Run, home: Path) -> None:
+def test_codex_keeps_a_provider_of_the_users_own_and_is_told_where_its_requests_went(
+    run: Run, home: Path, address: str
+) -> None:
     path = existing(home, "codex")
     own = '\nmodel_provider = "team"\n\n[model_providers.team]\nname = "Team"  # ours\nbase_url = "https://llm.example.com/v1"\n'
     path.write_text(own, encoding="utf-8")
     ran = run("setup", "codex", "--write")
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     assert values["model_provider"] == "team"
-    assert values["model_providers"]["team"] == {"name": "Team", "base_url": f"{ADDRESS}/v1"}
+    assert values["model_providers"]["team"] == {"name": "Team", "base_url": f"{address}/v1"}
     assert "--upstream https://llm.example.com/v1" in ran.err
     run("setup", "codex", "--undo")
     assert path.read_text(encoding="utf-8") == own
@@ -332,7 +342,7 @@ def test_codex_with_a_chatgpt_login_needs_its_own_upstream(run: Run, home: Path)
     assert route.url("/v1/responses") == "https://chatgpt.com/backend-api/codex/responses"
 
 
-def test_opencodes_own_provider_goes_through_the_gateway_too(run: Run, home: Path) -> None:
+def test_opencodes_own_provider_goes_through_the_gateway_too(run: Run, home: Path, address: str) -> None:
     path = existing(home, "opencode").with_name("opencode.jsonc")
     path.write_text(
         '{"model": "box/m", "provider": {"box": {"npm": "@ai-sdk/openai-compatible", '
@@ -341,7 +351,7 @@ def test_opencodes_own_provider_goes_through_the_gateway_too(run: Run, home: Pat
     )
     ran = run("setup", "opencode", "--write")
     values = json.loads(path.read_bytes())
-    assert value_at(values, ("provider", "box", "options", "baseURL")) == f"{ADDRESS}/v1"
+    assert value_at(values, ("provider", "box", "options", "baseURL")) == f"{address}/v1"
     assert "--upstream http://box:1/v1" in ran.err
 
 

@@ -314,9 +314,6 @@ class Cline(Client):
                 found.append(Setting((*at, "tokenSource"), "manual", is_frame=True))
         return found
 
-    def notes(self, _gateway: Gateway, _env: Mapping[str, str], _home: Path) -> list[str]:
-        return ["if Cline runs in the background, `cline hub stop` makes it read this file anew"]
-
     @contextmanager
     def started(self, gateway: Gateway, run: Run, home: Path) -> Iterator[Run]:
         file = self.file(run.env, home)
