@@ -294,3 +294,27 @@ def test_the_line_names_what_compactions_spared_only_where_that_is_known() -> No
         "41 requests, 2 compactions, 96 % from cache, $1.24 instead of an estimated $2.10; "
         "everlong sessions show 20260131_1"
     )
+
+
+LONG = """
+import anthropic
+with anthropic.Anthropic(api_key="k", max_retries=0) as claude:
+    messages = []
+    for number in range(12):
+        messages.append({"role": "user", "content": f"Question {number}: " + f"the log says word{number} " * 700})
+        said = claude.messages.create(model="my-own", max_tokens=100, messages=messages)
+        messages.append({"role": "assistant", "content": said.content[0].text})
+"""
+
+
+@pytest.mark.parametrize("price", ["input_price: 3, output_price: 15", ""])
+def test_what_compactions_spared_is_estimated_where_every_price_is_known(
+    wrapped: Wrap, tmp_path: Path, home: Path, price: str
+) -> None:
+    (home / "everlong").mkdir()
+    config = f"models:\n  my-own: {{context_length: 32000, {price}}}\n"
+    (home / "everlong" / "config.yaml").write_text(config, encoding="utf-8")
+    with ModelServer("Understood.") as model:
+        ran = wrapped("--port", "0", "--upstream", model.url, "--", stand_in(tmp_path, "app", LONG))
+    assert re.search(r"12 requests, [1-9] compactions?, \d+ % from cache", ran.stderr), ran.stderr
+    assert bool(re.search(r"\$0\.\d+ instead of an estimated \$0\.\d+;", ran.stderr)) is bool(price), ran.stderr
