@@ -20,6 +20,7 @@ import pytest
 
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
+from tests.cli.client_files import PLACES
 from tests.cli.conftest import Run, add_session, run
 from tests.context.builders import assistant, long_session, user
 from tests.plugins.making import copied, engine_in
@@ -40,7 +41,7 @@ NOT_RUN = {
     r"pipx |uvx ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
-    r"everlong wrap ": "needs the program that it wraps; tests/gateway/test_wrap.py runs it",
+    r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
 }
 INSTEAD = {
@@ -144,7 +145,7 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
         "PYTHONPATH": os.pathsep.join(sys.path),
     }.items():
         monkeypatch.setenv(name, value)
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", *PLACES):
         monkeypatch.delenv(name, raising=False)
     with Store.open(home / "everlong" / "store.db") as store:
         ident = store.sessions.newest(limit=1)[0].id

@@ -24,7 +24,7 @@ __all__ = [
 EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
     "openai": ("openai", "genai-prices", "keyring"),
-    "gateway": ("aiohttp", "brotli"),
+    "gateway": ("aiohttp", "brotli", "tomlkit"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
     "local": ("openai", "xllamacpp"),
     "postgres": ("psycopg",),

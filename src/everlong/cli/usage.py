@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from everlong.agent.accounting import Account, Books, By
     from everlong.store import Store
 
-__all__ = ["print_books", "usage_command"]
+__all__ = ["money", "print_books", "usage_command"]
 
 _HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
 _SIDE = {
@@ -106,7 +106,7 @@ def print_books(books: Books, out: Console) -> None:
 def _figures(one: Account) -> list[str]:
     tokens = one.tokens
     numbers = (one.calls, tokens.plain, tokens.cache_read, tokens.written, tokens.output)
-    amounts = [_money(one.cost), _money(one.uncached_cost)] if one.has_prices else ["?", "?"]
+    amounts = [money(one.cost), money(one.uncached_cost)] if one.has_prices else ["?", "?"]
     return [*(f"{number:,}" for number in numbers), *amounts]
 
 
@@ -121,7 +121,7 @@ def _remarks(books: Books) -> list[str]:
     if total.uncached_cost:
         saved = total.uncached_cost - total.cost
         word = "saved" if saved >= 0 else "cost"
-        lines.append(f"caching {word} {_money(abs(saved))}, {abs(saved) / total.uncached_cost:.0%} of what was due")
+        lines.append(f"caching {word} {money(abs(saved))}, {abs(saved) / total.uncached_cost:.0%} of what was due")
     lines += _on_compactions(total)
     if books.unpriced:
         names = ", ".join(books.unpriced)
@@ -151,9 +151,9 @@ def _counted(number: int, one: str, many: str) -> str:
 
 
 def _paid(one: Account, value: Decimal) -> str:
-    return _money(value) if one.has_prices else "$?"
+    return money(value) if one.has_prices else "$?"
 
 
-def _money(value: Decimal) -> str:
-    """US dollars, rounded for people: to the cent, or to a hundredth of a cent where that is little."""
+def money(value: Decimal) -> str:
+    """Return US dollars, rounded for people: to the cent, or to a hundredth of a cent where that is little."""
     return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"

@@ -1,6 +1,7 @@
 """``everlong wrap -- COMMAND``: a program whose calls to models go through the gateway, and nothing else changed.
 
-Only the base-URL variables of the program are set. It has our terminal, gets our signals, and its exit code is ours.
+Sets the base-URL variables of the program; clients that do not read them get what they do read
+(`everlong.cli.clients`). It has our terminal, gets our signals, and its exit code is ours.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +22,11 @@ import click
 
 from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.sessions_common import say, store_option, store_settings
+from everlong.cli.setup import client_gateway, own_address
 
 if TYPE_CHECKING:
+    from everlong.cli.clients import Client
+    from everlong.cli.wrap_report import SessionLog, Tally
     from everlong.config import Settings
     from everlong.gateway.hosting import HostedGateway, HostedRelay
     from everlong.gateway.routing import Routes
@@ -28,12 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["wrap_command"]
 
-VARIABLES = {
-    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"),
-    "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
-}
-"""By these programs find an API; the first is that of the official client."""
 _WATCH_SECONDS = 1.0
+_NOT_RUN = (126, 127)
+"""Exit codes of commands that could not be run."""
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _FROM_TERMINAL = ("SIGINT", "SIGQUIT")
 """A terminal sends these to the program as well."""
@@ -48,36 +51,40 @@ def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | Non
     """Run COMMAND with its calls to models going through the gateway.
 
     A gateway that runs already is used; else one runs for as long as COMMAND does. Where none can be started, COMMAND
-    is run all the same and talks to the API itself.
+    is run all the same and talks to the API itself. When it ends, one line says what went through the gateway.
     """
+    from everlong.cli.clients import client_of_program  # noqa: PLC0415 - keeps `everlong --help` quick
+
     flags = {"gateway.port": port, "gateway.upstream": upstream}
-    with _gateway({key: value for key, value in flags.items() if value is not None}) as address:
-        code = _run(command, os.environ if address is None else _environment(address, os.environ))
+    client = client_of_program(command[0])
+    with _gateway({key: value for key, value in flags.items() if value is not None}, client) as keeping:
+        code = _run(command, os.environ) if keeping is None else _run_through(keeping, client, command)
+    if keeping is not None and code not in _NOT_RUN:
+        say(keeping.report(client, command[0]))
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _environment(address: str, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the program: the base URLs, and all else as it is."""
-    found = dict(env)
-    for name in VARIABLES["anthropic"]:
-        found[name] = address
-    for name in VARIABLES["openai"]:
-        found[name] = f"{address}/v1"
-    return found
+def _run_through(keeping: _Keeping, client: Client | None, command: tuple[str, ...]) -> int:
+    from everlong.cli.clients.client import Run, base_urls  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    gateway = client_gateway(keeping.settings, keeping.address)
+    run = Run(list(command), {**os.environ, **base_urls(gateway)})
+    with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
+        return _run(tuple(ready.command), ready.env)
 
 
 # -- the gateway -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _gateway(flags: dict[str, Any]) -> Iterator[str | None]:
-    """The address of a gateway while it is needed; None where there is none to be had."""
+def _gateway(flags: dict[str, Any], client: Client | None) -> Iterator[_Keeping | None]:
+    """A gateway while it is needed; None where there is none to be had."""
     from everlong.errors import ConfigError, EverlongError  # noqa: PLC0415 - keeps `everlong --help` quick
 
     try:
         check_installed()
-        keeping = _Keeping(gateway_settings(flags), store_settings(), is_own="gateway.upstream" in flags)
+        keeping = _Keeping(gateway_settings(flags), store_settings(), client, is_own="gateway.upstream" in flags)
         keeping.start()
     except (EverlongError, OSError) as error:
         if isinstance(error, ConfigError) and error.key in flags:
@@ -87,7 +94,7 @@ def _gateway(flags: dict[str, Any]) -> Iterator[str | None]:
         yield None
         return
     try:
-        yield keeping.address
+        yield keeping
     finally:
         keeping.close()
 
@@ -95,23 +102,31 @@ def _gateway(flags: dict[str, Any]) -> Iterator[str | None]:
 class _Keeping:
     """Sees to it that a gateway is there: one that runs already, else one of our own."""
 
-    def __init__(self, settings: Settings, store: Any, *, is_own: bool) -> None:
+    def __init__(self, settings: Settings, store: Any, client: Client | None, *, is_own: bool) -> None:
         from everlong.gateway.routing import Routes  # noqa: PLC0415 - keeps `everlong --help` quick
 
-        self._settings = settings
+        self.settings = settings
         self._store = store
-        self._given = _given_upstreams(os.environ)
+        self._given = _given_upstreams(os.environ, client, own_address(settings))
         self._is_own = is_own or bool(self._given)
         self._routes: Routes = Routes(settings, upstreams=self._given)
         self._hosted: HostedGateway | HostedRelay | None = None
+        self._log: SessionLog | None = None
+        """That of a gateway of our own."""
+        self._began = time.time()
+        self._before: Tally | None = None
+        """What a gateway that ran already had counted before."""
+        self._tally: Tally | None = None
+        """What was counted in all, known at the end."""
         self._over = threading.Event()
         self._watching: threading.Thread | None = None
         self.address = ""
 
     def start(self) -> None:
-        from everlong.gateway.hosting import is_gateway  # noqa: PLC0415 - as above
+        from everlong.cli.wrap_report import read_metrics  # noqa: PLC0415 - as above
+        from everlong.gateway.probe import is_gateway  # noqa: PLC0415 - as above
 
-        own = self._settings.gateway
+        own = self.settings.gateway
         usual = f"http://127.0.0.1:{own.port}"
         wrapped = next((url for url in self._given.values() if is_gateway(url)), None)
         if wrapped is not None:
@@ -124,13 +139,44 @@ class _Keeping:
             self._host(own.port)
             assert self._hosted is not None  # noqa: S101 - just made
             self.address = self._hosted.address
+        if self._hosted is None:
+            self._before = read_metrics(self.address)
 
     def close(self) -> None:
+        from everlong.cli.wrap_report import read_metrics  # noqa: PLC0415 - as above
+
         self._over.set()
         if self._watching is not None:
             self._watching.join()
+        self._tally = read_metrics(self.address)
         if self._hosted is not None:
             self._hosted.close()
+
+    def report(self, client: Client | None, program: str) -> str:
+        """Return what went through the gateway, in one line; to be asked when it is closed."""
+        from everlong.cli.wrap_report import tell, why_nothing_came  # noqa: PLC0415 - as above
+
+        tally, is_shared = self._tally, self._hosted is None
+        if tally is None:
+            return "the gateway is gone; what went through it is not known"
+        if is_shared and self._before is not None:
+            tally = tally.minus(self._before)
+        if not tally.requests:
+            return why_nothing_came(client, program)
+        sessions = [] if self._log is None else self._log.sessions
+        amounts = self._amounts(sessions) if tally.compactions and sessions else None
+        return tell(tally, amounts, sessions[0] if sessions else None, is_shared=is_shared)
+
+    def _amounts(self, sessions: list[str]) -> tuple[Decimal, Decimal] | None:
+        from everlong.cli.wrap_report import cost_without  # noqa: PLC0415 - as above
+        from everlong.errors import EverlongError  # noqa: PLC0415 - as above
+        from everlong.store import open_store  # noqa: PLC0415 - as above
+
+        try:
+            with open_store(self._store) as store:
+                return cost_without(store, self.settings, sessions, self._began)
+        except (EverlongError, OSError):  # the program is done; a figure less is no error
+            return None
 
     def _host(self, port: int) -> None:
         """Start a gateway of our own; on another port where something else has this one."""
@@ -144,15 +190,17 @@ class _Keeping:
             self._hosted = self._made(0).start()
 
     def _made(self, port: int) -> HostedGateway:
+        from everlong.cli.wrap_report import SessionLog  # noqa: PLC0415 - as above
         from everlong.gateway.hosting import HostedGateway  # noqa: PLC0415 - as above
         from everlong.gateway.logs import Log, open_log  # noqa: PLC0415 - as above
 
-        own = self._settings.gateway
+        own = self.settings.gateway
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
-        settings = self._settings.model_copy(update={"gateway": own.model_copy(update=update)})
+        settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
         # The terminal is the program's; without a file there is no log.
         log = Log(None) if own.log_file is None else open_log(own.log_file, own.log_level)
-        return HostedGateway(settings, self._routes, self._database, log)
+        self._log = SessionLog(log)
+        return HostedGateway(settings, self._routes, self._database, self._log)
 
     def _database(self) -> Database:
         from everlong.store import open_store  # noqa: PLC0415 - as above
@@ -162,9 +210,10 @@ class _Keeping:
     def _watch(self) -> None:
         """Take over where the gateway that was found is gone: the program knows no other address."""
         from everlong.errors import EverlongError  # noqa: PLC0415 - as above
-        from everlong.gateway.hosting import HostedRelay, is_gateway  # noqa: PLC0415 - as above
+        from everlong.gateway.hosting import HostedRelay  # noqa: PLC0415 - as above
+        from everlong.gateway.probe import is_gateway  # noqa: PLC0415 - as above
 
-        port = self._settings.gateway.port
+        port = self.settings.gateway.port
         while not self._over.wait(_WATCH_SECONDS):
             if is_gateway(self.address) or is_gateway(self.address):
                 continue
@@ -181,16 +230,24 @@ class _Keeping:
             return
 
 
-def _given_upstreams(env: Mapping[str, str]) -> dict[str, str]:
-    """Where the program's calls would go by its variables, by API."""
-    from everlong.config.check import problems_in  # noqa: PLC0415 - keeps `everlong --help` quick
+def _given_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> dict[str, str]:
+    """Where the program's calls would go by its variables or its configuration, by API; never to our own address."""
+    from everlong.cli.clients.client import VARIABLES  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.check import problems_in  # noqa: PLC0415 - as above
+    from everlong.gateway.probe import is_gateway  # noqa: PLC0415 - as above
 
-    found: dict[str, str] = {}
+    found = {} if client is None else client.upstreams(env, Path.home())
     for api, names in VARIABLES.items():
         value = next((env[name].strip() for name in names if env.get(name, "").strip()), None)
-        if value and not problems_in({"gateway": {"upstream": value}}, lambda key: key, ""):
+        if value and api not in found:
             found[api] = value
-    return found
+
+    def is_upstream(url: str) -> bool:
+        if problems_in({"gateway": {"upstream": url}}, lambda key: key, ""):
+            return False
+        return not url.startswith(own) or is_gateway(url)
+
+    return {api: url for api, url in found.items() if is_upstream(url)}
 
 
 # -- the program -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.front import Front, dialect_of
 from everlong.gateway.limits import Limits, Refused
 from everlong.gateway.metrics import CONTENT_TYPE
+from everlong.gateway.probe import SERVICE
 from everlong.gateway.quiet import server_logger
 from everlong.gateway.raw import Broken, read_body
 from everlong.gateway.relay import MAX_HEADER_BYTES, answered
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.service import Gateway
 
-__all__ = ["SERVER_OPTIONS", "SERVICE", "make_app", "make_front"]
+__all__ = ["SERVER_OPTIONS", "make_app", "make_front"]
 
-SERVICE = "everlong-gateway"
-"""By this a gateway is told from whatever else may listen on a port."""
 _MODELS_SECONDS = 2.5
 """Some clients wait three seconds for the list of models."""
 _COUNT_SECONDS = 20.0
@@ -168,6 +167,7 @@ class _Endpoints:
                 "service": SERVICE,
                 "version": version("everlong"),
                 "needs_key": not self._front.guard.is_open,
+                "official": self._gateway.routes.official,
             }
         )
 

@@ -1,21 +1,17 @@
-"""A gateway inside of another program: started in a thread, stopped with it; and finding one that runs already."""
+"""A gateway inside of another program: started in a thread, stopped with it."""
 
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from everlong.gateway.account import Account, request_id
-from everlong.gateway.app import SERVER_OPTIONS, SERVICE
+from everlong.gateway.app import SERVER_OPTIONS
 from everlong.gateway.front import dialect_of, refusal
 from everlong.gateway.limits import Refused
 from everlong.gateway.logs import Log
@@ -28,24 +24,7 @@ if TYPE_CHECKING:
     from everlong.gateway.routing import Routes
     from everlong.store.database import Database
 
-__all__ = ["HostedGateway", "HostedRelay", "is_gateway"]
-
-_PROBE_SECONDS = 1.0
-
-
-def is_gateway(address: str) -> bool:
-    """Whether a gateway listens at an address, and lets anybody in."""
-    try:
-        parts = urlsplit(address)
-        if parts.scheme != "http" or not parts.hostname:
-            return False
-        connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_PROBE_SECONDS)
-        with closing(connection):
-            connection.request("GET", "/healthz")
-            told = json.loads(connection.getresponse().read(10_000))
-    except (OSError, ValueError, http.client.HTTPException):
-        return False
-    return isinstance(told, dict) and told.get("service") == SERVICE and not told.get("needs_key")
+__all__ = ["HostedGateway", "HostedRelay"]
 
 
 class _Hosted:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Route", "Routes"]
 
 _OFFICIAL = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_WITHOUT_VERSION = frozenset({"chatgpt.com"})
+"""Hosts whose paths have no version: Codex is served there for ChatGPT accounts."""
 _CREDENTIALS = ("Authorization", "x-api-key")
 
 
@@ -47,7 +49,7 @@ class Route:
     def url(self, path: str) -> str:
         """Where a path of ours is there."""
         base = self.base_url.rstrip("/")
-        if base.endswith("/v1") and path.startswith("/v1/"):
+        if (base.endswith("/v1") or urlsplit(base).hostname in _WITHOUT_VERSION) and path.startswith("/v1/"):
             path = path[3:]
         return base + path
 
@@ -97,6 +99,15 @@ class Routes:
         for _, routes in self._routes:
             places |= dict.fromkeys(route.shown for route in routes.values())
         return ", ".join(places)
+
+    @property
+    def official(self) -> list[str]:
+        """The APIs whose requests all go to the API's own address."""
+        return [api for api, url in _OFFICIAL.items() if self._is_official(api, urlsplit(url).hostname)]
+
+    def _is_official(self, api: str, host: str | None) -> bool:
+        routes = [self._default[api], *(found[api] for _, found in self._routes)]
+        return all(urlsplit(route.base_url).hostname == host for route in routes)
 
     @property
     def all(self) -> list[Route]:

@@ -1,0 +1,9 @@
+"""Clients of the gateway: where each keeps its configuration, and what in it leads its requests through the gateway.
+
+`everlong.cli.setup` writes that configuration; `everlong.cli.wrap` runs a client with the same settings for one run.
+"""
+
+from everlong.cli.clients.client import Client, Gateway, Setting
+from everlong.cli.clients.known import CLIENTS, client_of_program
+
+__all__ = ["CLIENTS", "Client", "Gateway", "Setting", "client_of_program"]

@@ -1,0 +1,177 @@
+"""``everlong setup CLIENT``: a client whose requests go through the gateway, by its own configuration file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from everlong.cli.sessions_common import say
+
+if TYPE_CHECKING:
+    from everlong.cli.clients import Client, Gateway, Setting
+    from everlong.cli.clients.configuration import ConfigurationFile
+    from everlong.config import Settings
+
+__all__ = ["client_gateway", "own_address", "setup_command"]
+
+NAMES = (
+    "claude-code",
+    "codex",
+    "opencode",
+    "pi",
+    "aider",
+    "cline",
+    "llm",
+    "mini-swe-agent",
+    "langchain",
+    "openai-sdk",
+    "anthropic-sdk",
+)
+
+
+@click.command("setup")
+@click.argument("client", type=click.Choice(NAMES))
+@click.option("--write", is_flag=True, help="Change the file, after a backup beside it.")
+@click.option("--undo", is_flag=True, help="Put the file back as it was.")
+@click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
+@click.option("--model", metavar="NAME", help="The model to use (claude-code, llm).")
+def setup_command(client: str, write: bool, undo: bool, url: str | None, model: str | None) -> None:
+    """Point CLIENT at the gateway: show what its configuration must say, or write it.
+
+    Everything else in the file stays as it is, comments too. Writing twice changes nothing. For libraries the lines of
+    code are shown.
+    """
+    from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
+
+    chosen = CLIENTS[client]
+    if write and undo:
+        raise click.UsageError("say --write or --undo, not both")
+    if model is not None and not chosen.takes_model:
+        raise click.UsageError(f"--model is for claude-code and llm; choose the model of {chosen.title} in its own way")
+    settings = gateway_settings({})
+    gateway = client_gateway(settings, _address(settings, url), model=model)
+    if chosen.format is None:
+        if write or undo:
+            raise click.UsageError(f"{chosen.title} has no configuration file; put the lines of code into your program")
+        click.echo(chosen.code(gateway))
+        return
+    file = chosen.file(os.environ, Path.home())
+    if undo:
+        say(file.undo(_all_settings(chosen, gateway, file)))
+    elif write:
+        _write(chosen, gateway, file)
+    else:
+        _show(chosen, gateway, file)
+
+
+def client_gateway(settings: Settings, address: str, model: str | None = None) -> Gateway:
+    """Return what a client must know of the gateway at an address; one that runs there is asked."""
+    from everlong.cli.clients import Gateway  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.gateway.probe import find_gateway  # noqa: PLC0415 - as above
+    from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
+
+    running = find_gateway(address)
+    if running is not None:
+        is_anthropic = "anthropic" in running.official
+    else:
+        is_anthropic = address == own_address(settings) and "anthropic" in Routes(settings).official
+    return Gateway(address, is_anthropic, model, lambda name: _context_length(settings, name))
+
+
+def own_address(settings: Settings) -> str:
+    """Return where a gateway with these settings is reached from this machine."""
+    own = settings.gateway
+    host = "127.0.0.1" if own.host in {"0.0.0.0", "::"} else own.host  # noqa: S104 - where it listens, not we
+    return f"http://{f'[{host}]' if ':' in host else host}:{own.port}"
+
+
+def _address(settings: Settings, url: str | None) -> str:
+    if url is None:
+        if not settings.gateway.port:
+            raise click.UsageError("gateway.port is 0, any free port; say where the gateway is with --url")
+        return own_address(settings)
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise click.UsageError(
+            f"--url is {url!r}, but must be an http:// or https:// address, such as http://host:8642"
+        )
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _context_length(settings: Settings, model: str) -> int | None:
+    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - slow to load, seldom needed
+    from everlong.providers.names import Endpoint, ModelName  # noqa: PLC0415 - as above
+
+    info = Catalogue(settings.models).info(ModelName("custom", model), Endpoint("custom"))
+    return None if info.context_source == "default" else info.context_length
+
+
+def _all_settings(client: Client, gateway: Gateway, file: ConfigurationFile) -> list[Setting]:
+    """Return everything that may have been set, whatever the gateway was like then."""
+    from everlong.cli.clients import Gateway  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    model = "any" if client.takes_model else None
+    return client.settings(Gateway(gateway.address, True, model, lambda _: 1), file.original())
+
+
+def _show(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
+    values = file.values()
+    settings = client.settings(gateway, values)
+    fresh = file.changed(settings)
+    if fresh == file.text():
+        say(f"{file.path} says it already")
+        _tell(client, gateway)
+        return
+    say(f"{file.path} must say:")
+    text = ""
+    for setting in settings:
+        text = file.format.put(text, setting.path, setting.value)
+    click.echo(text.rstrip())
+    _tell_old(settings, values, gateway)
+    _tell(client, gateway)
+    say(f"nothing was written; `everlong setup {client.name} --write` does it")
+
+
+def _write(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
+    values = file.values()
+    settings = client.settings(gateway, values)
+    if not file.write(settings):
+        say(f"{file.path} says it already; nothing was changed")
+    else:
+        kept = f"; the file as it was is {file.backup.name} beside it" if file.backup.exists() else ""
+        say(f"changed {file.path}{kept}; `everlong setup {client.name} --undo` puts it back")
+        _tell_old(settings, values, gateway)
+    _tell(client, gateway)
+
+
+def _tell_old(settings: list[Setting], values: object, gateway: Gateway) -> None:
+    """Say which addresses of the user's own are replaced: requests must still end there."""
+    from everlong.cli.clients.formats import value_at  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    old = dict.fromkeys(
+        url
+        for setting in settings
+        if setting.api is not None
+        and isinstance(url := value_at(values, setting.path), str)
+        and url not in {setting.value, gateway.address, gateway.v1}
+    )
+    for url in old:
+        say(f"requests went to {url} so far: start the gateway with --upstream {url}")
+
+
+def _tell(client: Client, gateway: Gateway) -> None:
+    """Say what is left to do."""
+    from everlong.gateway.probe import find_gateway  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    for note in client.notes(gateway, os.environ, Path.home()):
+        say(note)
+    running = find_gateway(gateway.address)
+    if running is None:
+        say(f"no gateway listens at {gateway.address} yet: start it with `everlong serve`")
+    elif running.needs_key:
+        say("this gateway wants a key: give the client one of its keys in the place of the API's")

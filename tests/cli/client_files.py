@@ -1,0 +1,126 @@
+"""Configuration files of clients as people have them: with comments, and with much that is none of our business."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["EXISTING", "FILES", "PLACES", "quiet_port", "scratch_home"]
+
+PLACES = (
+    "CLAUDE_CONFIG_DIR",
+    "CLINE_DATA_DIR",
+    "CLINE_PROVIDER_SETTINGS_PATH",
+    "CODEX_API_KEY",
+    "CODEX_HOME",
+    "LLM_USER_PATH",
+    "MSWEA_GLOBAL_CONFIG_DIR",
+    "OPENCODE_CONFIG_CONTENT",
+    "PI_CODING_AGENT_DIR",
+    "XDG_CONFIG_HOME",
+)
+"""Variables by which clients are led to other places than the usual ones."""
+
+FILES = {
+    "claude-code": ".claude/settings.json",
+    "codex": ".codex/config.toml",
+    "opencode": ".config/opencode/opencode.json",
+    "pi": ".pi/agent/models.json",
+    "aider": ".aider.conf.yml",
+    "cline": ".cline/data/settings/providers.json",
+    "llm": ".config/io.datasette.llm/extra-openai-models.yaml",
+    "mini-swe-agent": ".config/mini-swe-agent/.env",
+}
+"""Where each client has its file on Linux."""
+
+EXISTING = {
+    "claude-code": """{
+    "permissions": {"allow": ["Bash(ls:*)"], "deny": []},
+    "env": {
+        "MY_OWN": "1"
+    },
+    "model": "opus"
+}
+""",
+    "codex": """# my settings
+model = "gpt-5"   # the best one
+
+[tui]
+theme = 'dark'    # easy on the eyes
+
+[mcp_servers.docs]
+command = "docs"
+args = ["--all", ]
+""",
+    "opencode": """{
+  // only while I try it
+  "$schema": "https://opencode.ai/config.json",
+  "model": "anthropic/claude-sonnet-4-5", /* or opus */
+  "provider": {
+    "anthropic": { "options": { "timeout": 600000 } },
+  },
+}
+""",
+    "pi": """{
+\t"providers": {
+\t\t// at home
+\t\t"ollama": {"baseUrl": "http://localhost:11434/v1", "api": "openai-completions", "apiKey": "x", "models": []},
+\t\t"other": {"baseUrl": "http://localhost:11435/v1", "api": "openai-completions", "apiKey": "x", "models": []}
+\t}
+}
+""",
+    "aider": """# how I like it
+dark-mode: true   # at night
+set-env:
+  # for the proxy
+  - HTTP_TIMEOUT=60   # seconds
+read: [CONVENTIONS.md, 'notes.md']
+""",
+    "cline": """{
+  "version": 1,
+  "lastUsedProvider": "openai-compatible",
+  "modes": {},
+  "providers": {
+    "openai-compatible": {
+      "settings": {"provider": "openai-compatible", "apiKey": "sk-mine", "baseUrl": "http://localhost:11434/v1"},
+      "updatedAt": "2026-11-15T20:58:45.803Z",
+      "tokenSource": "manual"
+    }
+  }
+}
+""",
+    "llm": """# models at home
+- model_id: qwen   # quick
+  model_name: qwen3
+  api_base: "http://localhost:8080/v1"
+""",
+    "mini-swe-agent": """# set by mini-extra config setup
+MSWEA_MODEL_NAME='openai/gpt-5'
+export OPENAI_API_KEY="sk-mine"  # a secret
+""",
+}
+
+
+def scratch_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder the home of every client."""
+    home.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    monkeypatch.setenv("EVERLONG_HOME", str(home / "everlong"))
+    for name in PLACES:
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+@contextmanager
+def quiet_port() -> Iterator[int]:
+    """A port at which nothing listens, and nobody else can: the usual one may have a gateway of whoever runs this."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]

@@ -1,0 +1,104 @@
+"""docs/clients.md: every command is run, in the order of its section, and what it says to write is what is written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from everlong.cli.clients import CLIENTS
+from everlong.cli.main import main
+from tests.cli.client_files import quiet_port, scratch_home
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "clients.md"
+SECTIONS: dict[str, str] = dict(
+    re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+)
+TITLES = {
+    "Claude Code": "claude-code",
+    "Codex": "codex",
+    "opencode": "opencode",
+    "pi": "pi",
+    "aider": "aider",
+    "Cline": "cline",
+    "llm": "llm",
+    "mini-swe-agent": "mini-swe-agent",
+    "LangChain": "langchain",
+    "OpenAI SDK": "openai-sdk",
+    "Anthropic SDK": "anthropic-sdk",
+}
+
+
+def commands(title: str) -> list[list[str]]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", SECTIONS[title], re.DOTALL | re.MULTILINE)
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    for name in ("python", *(program for client in CLIENTS.values() for program in client.programs)):
+        (bin_ / name).write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+        (bin_ / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    return scratch_home(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where the gateway would be by the settings; there is none."""
+    with quiet_port() as port:
+        monkeypatch.setenv("EVERLONG_GATEWAY__PORT", str(port))
+        yield f"127.0.0.1:{port}"
+
+
+def test_every_client_has_its_section() -> None:
+    assert list(TITLES.values()) == list(CLIENTS)
+    assert set(TITLES) < set(SECTIONS)
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_the_commands_of_a_section_run_one_after_the_other(
+    home: Path, address: str, capfd: pytest.CaptureFixture[str], title: str
+) -> None:
+    assert [words[:3] for words in commands(title)][1] == ["everlong", "setup", TITLES[title]]
+    for words in commands(title):
+        main(words[1:])
+        said = capfd.readouterr()
+        if words[1] == "wrap":
+            assert "came through the gateway" in said.err, "the stand-in asks no model"
+            assert "no gateway" not in said.err
+        elif "--write" not in words and "--undo" not in words:
+            assert address in said.out
+    assert [path for path in home.rglob("*") if path.is_file() and "everlong" not in path.parts] == []
+
+
+READERS: dict[str, Any] = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": YAML(typ="safe").load,
+    "text": str.splitlines,
+}
+
+
+@pytest.mark.parametrize("title", [title for title in TITLES if "By hand, in" in SECTIONS[title]])
+def test_what_is_to_be_written_by_hand_is_what_setup_writes(run: Run, address: str, title: str) -> None:
+    ((language, shown),) = re.findall(
+        r"^```(json|toml|yaml|text)\n(.*?)^```", SECTIONS[title], re.DOTALL | re.MULTILINE
+    )
+    assert READERS[language](run("setup", TITLES[title]).out.replace(address, "127.0.0.1:8642")) == READERS[language](
+        shown
+    )

@@ -1,0 +1,320 @@
+"""``everlong wrap`` with the clients that it knows: stand-ins of their names show what they are started with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.cli.main import main
+from everlong.cli.wrap_report import Tally, tell
+from everlong.testing import ModelServer
+from tests.cli.client_files import FILES, scratch_home
+from tests.gateway.served import serving
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
+
+SHOW = """
+import json, os, sys
+settings = os.environ.get("CLINE_PROVIDER_SETTINGS_PATH")
+print(json.dumps({
+    "words": sys.argv[1:],
+    "env": dict(os.environ),
+    "files": [open(word).read() for word in [*sys.argv[1:], settings or ""] if os.path.isfile(word)],
+}))
+"""
+CALL = """
+import openai
+with openai.OpenAI(api_key="k", max_retries=0) as gpt:
+    said = gpt.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
+    print(said.choices[0].message.content)
+"""
+VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE", "OPENAI_BASE_URL", "OPENAI_API_BASE")
+
+
+@dataclass
+class Seen:
+    words: list[str]
+    env: dict[str, str]
+    files: list[str]
+    err: str
+
+    @property
+    def address(self) -> str:
+        return self.env["ANTHROPIC_BASE_URL"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (*VARIABLES, "ANTHROPIC_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return scratch_home(tmp_path / "home", monkeypatch)
+
+
+def stand_in(folder: Path, name: str, code: str) -> str:
+    program = folder / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!{sys.executable}\n{code}", encoding="utf-8")
+    program.chmod(0o755)
+    return str(program)
+
+
+@dataclass
+class Ran:
+    stdout: str
+    stderr: str
+
+
+class Wrap:
+    """``everlong wrap`` in this process: loading the gateway anew for each test would take long."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._capfd = capfd
+        self._monkeypatch = monkeypatch
+        self._folder = folder
+
+    def __call__(self, *words: str, **env: str) -> Ran:
+        self._capfd.readouterr()
+        with self._monkeypatch.context() as changed:
+            for name, value in {"PYTHONPATH": os.pathsep.join(sys.path), **env}.items():
+                changed.setenv(name, value)
+            main(["wrap", *words])
+        return Ran(*self._capfd.readouterr())
+
+    def started(self, name: str, *words: str, flags: tuple[str, ...] = (), **env: str) -> Seen:
+        """Return what a client is started with."""
+        ran = self("--port", "0", *flags, "--", stand_in(self._folder, name, SHOW), *words, **env)
+        return Seen(**json.loads(ran.stdout), err=ran.stderr)
+
+
+@pytest.fixture
+def wrapped(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Wrap:
+    return Wrap(capfd, monkeypatch, tmp_path)
+
+
+def write(home: Path, client: str, text: str) -> Path:
+    path = home / FILES[client]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# -- Codex -------------------------------------------------------------------------------------------------------------
+
+
+def test_codex_gets_its_base_url_on_the_command_line(wrapped: Wrap) -> None:
+    seen = wrapped.started("codex", "exec", "hello")
+    assert seen.words == ["-c", f'openai_base_url="{seen.address}/v1"', "exec", "hello"]
+
+
+def test_codex_with_a_provider_of_its_own_goes_through_the_gateway_to_that_providers_address(
+    wrapped: Wrap, tmp_path: Path, home: Path
+) -> None:
+    with ModelServer("Hello.") as model:
+        write(
+            home,
+            "codex",
+            f'model_provider = "my team"\n[model_providers."my team"]\nname = "x"\nbase_url = "{model.openai_url}"\n',
+        )
+        seen = wrapped.started("codex", "exec")
+        assert seen.words == ["-c", f'model_providers."my team".base_url="{seen.address}/v1"', "exec"]
+        ran = wrapped("--port", "0", "--", stand_in(tmp_path, "codex", CALL))
+        assert ran.stdout == "Hello.\n"
+        assert len(model.requests) == 1
+
+
+def test_an_address_that_setup_wrote_is_not_taken_for_the_upstream(wrapped: Wrap, tmp_path: Path, home: Path) -> None:
+    with ModelServer("Hello.") as model:
+        write(home, "codex", f'openai_base_url = "{model.openai_url}"\n')
+        main(["setup", "codex", "--write", "--url", "http://127.0.0.1:1"])
+        assert "127.0.0.1:1/v1" in (home / FILES["codex"]).read_text(encoding="utf-8")
+        assert wrapped("--port", "0", "--", stand_in(tmp_path, "codex", CALL)).stdout == "Hello.\n"
+
+
+# -- Claude Code -------------------------------------------------------------------------------------------------------
+
+FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+
+
+def test_claude_code_keeps_its_window_and_its_deferred_tools_at_anthropics_own_address(wrapped: Wrap) -> None:
+    seen = wrapped.started("claude", "-p", "hello")
+    assert seen.env[FIRST_PARTY] == "1"
+    assert seen.words == ["-p", "hello"]
+
+
+def test_claude_code_is_told_nothing_of_the_kind_elsewhere(wrapped: Wrap) -> None:
+    with ModelServer("Hello.") as model:
+        assert FIRST_PARTY not in wrapped.started("claude", flags=("--upstream", model.url)).env
+        assert FIRST_PARTY not in wrapped.started("claude", ANTHROPIC_BASE_URL=model.url).env
+
+
+def test_other_programs_are_told_nothing_of_the_kind(wrapped: Wrap) -> None:
+    assert FIRST_PARTY not in wrapped.started("other").env
+
+
+@pytest.mark.parametrize("where", ["word", "variable", "file"])
+def test_claude_code_learns_the_window_of_a_model_that_it_does_not_know(
+    wrapped: Wrap, home: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    (home / "everlong").mkdir()
+    config = home / "everlong" / "config.yaml"
+    config.write_text("models:\n  qwen4:\n    context_length: 262144\n", encoding="utf-8")
+    words = ["--model", "qwen4"] if where == "word" else []
+    if where == "variable":
+        monkeypatch.setenv("ANTHROPIC_MODEL", "qwen4")
+    if where == "file":
+        write(home, "claude-code", '{"model": "qwen4"}')
+    seen = wrapped.started("claude", *words)
+    assert seen.env["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "262144"
+    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in wrapped.started("claude", "--model", "claude-opus-4-8").env
+
+
+def test_settings_of_claude_code_that_name_another_address_are_overruled(wrapped: Wrap, home: Path) -> None:
+    with ModelServer("Hello.") as model:
+        write(home, "claude-code", json.dumps({"env": {"ANTHROPIC_BASE_URL": model.url}}))
+        seen = wrapped.started("claude", "-p", "x")
+        assert seen.words[0] == "--settings"
+        assert json.loads(seen.words[1]) == {"env": {"ANTHROPIC_BASE_URL": seen.address}}
+        assert seen.words[2:] == ["-p", "x"]
+        assert FIRST_PARTY not in seen.env, "the requests go on to the address that the settings name"
+
+
+# -- the others --------------------------------------------------------------------------------------------------------
+
+
+def test_opencode_gets_its_configuration_in_a_variable(wrapped: Wrap) -> None:
+    seen = wrapped.started("opencode", OPENCODE_CONFIG_CONTENT='{"model": "openai/gpt-5"}')
+    content: Any = json.loads(seen.env["OPENCODE_CONFIG_CONTENT"])
+    assert content["model"] == "openai/gpt-5"
+    assert content["provider"]["anthropic"]["options"] == {"baseURL": f"{seen.address}/v1"}
+
+
+def test_pi_gets_an_extension_for_this_run(wrapped: Wrap) -> None:
+    seen = wrapped.started("pi", "-p", "hello")
+    assert (seen.words[0], seen.words[2:]) == ("--extension", ["-p", "hello"])
+    assert f'pi.registerProvider("anthropic", {{baseUrl: "{seen.address}"}});' in seen.files[0]
+    assert not Path(seen.words[1]).exists()
+
+
+def test_aiders_own_file_is_overruled_and_its_variables_are_kept(wrapped: Wrap, home: Path) -> None:
+    write(
+        home,
+        "aider",
+        "openai-api-base: http://127.0.0.1:1/v1\nset-env: [A=1, 'ANTHROPIC_API_BASE=http://127.0.0.1:1']\n",
+    )
+    seen = wrapped.started("aider", "a.py")
+    wanted = ["--openai-api-base", f"{seen.address}/v1", "--set-env", "A=1"]
+    assert seen.words == [*wanted, "--set-env", f"ANTHROPIC_API_BASE={seen.address}", "a.py"]
+
+
+def test_cline_gets_a_copy_of_its_file_and_what_it_writes_there_is_kept(
+    wrapped: Wrap, tmp_path: Path, home: Path
+) -> None:
+    path = write(home, "cline", '{"version": 1, "modes": {}, "providers": {}}')
+    code = """
+import json, os
+name = os.environ["CLINE_PROVIDER_SETTINGS_PATH"]
+values = json.load(open(name))
+print(values["providers"]["anthropic"]["settings"]["baseUrl"])
+values["providers"]["anthropic"]["settings"]["apiKey"] = "sk-new"
+json.dump(values, open(name, "w"))
+"""
+    ran = wrapped("--port", "0", "--", stand_in(tmp_path, "cline", code))
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\n", ran.stdout)
+    kept = json.loads(path.read_bytes())["providers"]["anthropic"]
+    assert kept["settings"] == {"provider": "anthropic", "apiKey": "sk-new"}
+
+
+def test_cline_starts_nothing_that_outlives_the_run(wrapped: Wrap, home: Path) -> None:
+    path = write(home, "cline", '{"version": 1, "modes": {}, "providers": {}}')
+    seen = wrapped.started("cline")
+    assert seen.env["CLINE_SESSION_BACKEND_MODE"] == "local"
+    assert path.read_text(encoding="utf-8") == '{"version": 1, "modes": {}, "providers": {}}'
+
+
+def test_a_broken_file_of_a_client_does_not_keep_it_from_running(wrapped: Wrap, home: Path) -> None:
+    for name, client in (("codex", "codex"), ("cline", "cline"), ("opencode", "opencode"), ("aider", "aider")):
+        write(home, client, "{[broken")
+        assert wrapped.started(name, "x").words[-1] == "x"
+
+
+# -- the line at the end -----------------------------------------------------------------------------------------------
+
+
+def test_when_the_program_ends_one_line_says_what_went_through(
+    wrapped: Wrap, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with ModelServer("Hello.") as model:
+        program = stand_in(tmp_path, "app", CALL + CALL)
+        ran = wrapped("--port", "0", "--upstream", model.url, "--store", str(tmp_path / "s.db"), "--", program)
+    line = re.fullmatch(
+        r"everlong: 2 requests, 0 compactions, \d+ % from cache; (everlong sessions show \S+)\n", ran.stderr
+    )
+    assert line is not None, ran.stderr
+    _, *words = line[1].split()
+    main([*words[:2], "--store", str(tmp_path / "s.db"), words[2]])
+    assert "Hello." in capfd.readouterr().out
+
+
+def test_at_a_gateway_that_ran_already_only_this_time_counts(wrapped: Wrap, tmp_path: Path) -> None:
+    with ModelServer("Hello.") as model, serving(model.url, tmp_path) as hosted:
+        port = hosted.address.rpartition(":")[2]
+        program = stand_in(tmp_path, "app", CALL)
+        first, second = (wrapped("--port", port, "--", program) for _ in range(2))
+    for ran in (first, second):
+        assert ran.stderr.startswith("everlong: 1 request, 0 compactions")
+        assert "all clients of the gateway" in ran.stderr
+
+
+def test_failed_requests_are_told(wrapped: Wrap, tmp_path: Path) -> None:
+    with ModelServer("Hello.", api_key="another") as model:
+        program = stand_in(tmp_path, "app", f"try:\n    exec({CALL!r})\nexcept openai.AuthenticationError:\n    pass\n")
+        ran = wrapped("--port", "0", "--upstream", model.url, "--", program)
+    assert ran.stderr.startswith("everlong: 1 request, 1 failed, 0 compactions")
+
+
+def test_a_program_that_bypassed_the_gateway_is_told_so(wrapped: Wrap) -> None:
+    assert "no request of" in wrapped.started("other").err
+    assert "reads neither OPENAI_BASE_URL nor ANTHROPIC_BASE_URL" in wrapped.started("other").err
+    assert "`everlong setup codex`" in wrapped.started("codex").err
+
+
+def test_the_line_names_what_compactions_spared_only_where_that_is_known() -> None:
+    tally = Tally(requests=41, compactions=2, prompt_tokens=1_000, cache_read=969, dollars=Decimal("1.24"))
+    assert tell(tally) == "41 requests, 2 compactions, 96 % from cache, $1.24"
+    assert tell(tally, (Decimal("1.24"), Decimal("2.10")), "20260131_1") == (
+        "41 requests, 2 compactions, 96 % from cache, $1.24 instead of an estimated $2.10; "
+        "everlong sessions show 20260131_1"
+    )
+
+
+LONG = """
+import anthropic
+with anthropic.Anthropic(api_key="k", max_retries=0) as claude:
+    messages = []
+    for number in range(12):
+        messages.append({"role": "user", "content": f"Question {number}: " + f"the log says word{number} " * 700})
+        said = claude.messages.create(model="my-own", max_tokens=100, messages=messages)
+        messages.append({"role": "assistant", "content": said.content[0].text})
+"""
+
+
+@pytest.mark.parametrize("price", ["input_price: 3, output_price: 15", ""])
+def test_what_compactions_spared_is_estimated_where_every_price_is_known(
+    wrapped: Wrap, tmp_path: Path, home: Path, price: str
+) -> None:
+    (home / "everlong").mkdir()
+    config = f"models:\n  my-own: {{context_length: 32000, {price}}}\n"
+    (home / "everlong" / "config.yaml").write_text(config, encoding="utf-8")
+    with ModelServer("Understood.") as model:
+        ran = wrapped("--port", "0", "--upstream", model.url, "--", stand_in(tmp_path, "app", LONG))
+    assert re.search(r"12 requests, [1-9] compactions?, \d+ % from cache", ran.stderr), ran.stderr
+    assert bool(re.search(r"\$0\.\d+ instead of an estimated \$0\.\d+;", ran.stderr)) is bool(price), ran.stderr
