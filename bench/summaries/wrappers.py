@@ -62,7 +62,7 @@ def main() -> int:
     for conversation in conversations:
         wrapped += any(read_message(m).added for m in conversation.messages if m["role"] in ("user", "tool"))
         for source, document in _summaries(conversation):
-            found = list(_faults(conversation.name, source, document))
+            found = list(find_faults(conversation.name, source, document))
             summaries += 1
             faulty += bool(found)
             kinds.update({fault.kind for fault in found})
@@ -97,7 +97,8 @@ def _summaries(conversation: Conversation) -> Iterator[tuple[list[Message], Summ
                 context = [*context, *following]
 
 
-def _faults(name: str, source: Sequence[Message], document: SummaryDocument) -> Iterator[Fault]:
+def find_faults(name: str, source: Sequence[Message], document: SummaryDocument) -> Iterator[Fault]:
+    """Return what stands in a summary of these messages that no person and no tool said."""
     text = document.render()
     own = one_line("\n".join(_own_words(source)))
     for mark in _TAG.finditer(text):

@@ -20,6 +20,7 @@ from everlong.context.report import Boundaries, CompactionReport, Outcome, Quali
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.newest import inherited_newest
 from everlong.context.summary.trace import NO_TRACE
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
@@ -242,8 +243,11 @@ class Compaction:
 
     def _newest_request(self) -> Message | None:
         """The newest message in which a person asked for something; a client's reminder after it is none."""
-        index = newest_request(self.known.repaired, self.known.layout.summaries)
-        return None if index is None else self.known.repaired[index]
+        summaries = self.known.layout.summaries
+        index = newest_request(self.known.repaired, summaries)
+        if index is None or (summaries and index < summaries[-1] and inherited_newest(self._previous())):
+            return None  # what the earlier summary names is newer than the head
+        return self.known.repaired[index]
 
     def _previous(self) -> str | None:
         """The text of the summaries that earlier compactions left in the conversation."""

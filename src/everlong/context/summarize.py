@@ -67,8 +67,11 @@ class SummaryRequest:
     @property
     def newest_stands(self) -> bool:
         """True where the request in force stands beside the summary, so that it need not be quoted whole."""
-        around = (*self.before, *self.after)
-        return not around or any(message is self.latest_user for message in around)
+        around = [message for message in (*self.before, *self.after) if message["role"] == "user"]
+        if not (self.before or self.after) or any(message is self.latest_user for message in around):
+            return True
+        begun = self.newest_words[:_BEGUN]  # one that was too long for its place stands there shortened
+        return bool(begun) and any(typed_words(message).startswith(begun) for message in around)
 
 
 class Summarizer(Protocol):
@@ -118,6 +121,8 @@ class Written(NamedTuple):
     """What of the answer of whoever was asked could stand; empty where nobody was asked or nothing could."""
 
 
+_BEGUN = 200
+"""Characters by which a request is known again."""
 _SLACK = 0.15
 """Key lines close a gap this wide; a draft that scores further below the extract is worth another call."""
 _PATIENCE = 3

@@ -308,8 +308,8 @@ class _MessageReader:
         beside = [piece.whole for piece in self._written] if self._held else []
         return Reading(
             typed,
-            _joined([*self._rules, *beside]),
-            _joined(self._material),
+            _joined(self._rules),
+            _joined([*self._material, *beside]),
             _joined(self._added),
             is_command=is_command,
             is_local=self._is_local,
