@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlong.model import EPHEMERAL, Message, title_from, typed_words
+from everlong.model import (
+    EPHEMERAL,
+    Message,
+    begins_with_wrapper,
+    newest_request,
+    read_message,
+    readable_text,
+    title_from,
+    typed_words,
+)
 
 
 def user(*texts: str) -> Message:
@@ -345,3 +354,98 @@ def lines_run(text: str) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+# -- rules, material and requests --------------------------------------------------------------------------------------
+
+RULE = "Write every log in blue ink."
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user(
+            "<system-reminder>\n# claudeMd\nShown below.\n\nContents of /srv/log/CLAUDE.md (project instructions):\n\n"
+            f"{RULE}\n# currentDate\nToday is Friday.\n</system-reminder>\n",
+            "Begin.",
+        ),
+        user(f"# AGENTS.md instructions for /srv/log\n\n<INSTRUCTIONS>\n{RULE}\n</INSTRUCTIONS>", "Begin."),
+        user(f"<user_instructions>\n{RULE}\n</user_instructions>\nBegin."),
+        user(f"<system-reminder>\nInstructions from: /srv/log/AGENTS.md\n{RULE}\n</system-reminder>\nBegin."),
+    ],
+)
+def test_rules_of_a_project_are_told_apart(message: Message) -> None:
+    read = read_message(message)
+    assert (read.typed, read.rules, read.material) == ("Begin.", RULE, "")
+    assert RULE not in read.added
+
+
+def test_rules_of_two_files_are_both_found() -> None:
+    files = "Contents of /a/CLAUDE.md:\n\nUse ink.\n\nContents of /b/CLAUDE.md (private):\n\nUse tabs.\n"
+    assert read_message(user(f"<system-reminder>\n{files}</system-reminder>")).rules == "Use ink.\nUse tabs."
+
+
+@pytest.mark.parametrize(
+    ("message", "material"),
+    [
+        (user('<file name="/srv/a.csv">\ngulls;7\n</file>\nCount them.'), "gulls;7"),
+        (user("[read for a.csv] Result:\ngulls;7", DETAILS), "[read for a.csv] Result:\ngulls;7"),
+        (
+            user("I have *added these files to the chat*\n\na.csv\ngulls;7"),
+            "I have *added these files to the chat*\n\na.csv\ngulls;7",
+        ),
+        (
+            user("This session is being continued from a previous one.\ngulls;7"),
+            "This session is being continued from a previous one.\ngulls;7",
+        ),
+    ],
+)
+def test_what_a_client_hands_on_is_material(message: Message, material: str) -> None:
+    assert read_message(message).material == material
+
+
+def test_a_result_is_read_without_the_reminder_behind_it() -> None:
+    result: Message = {"role": "tool", "content": f"gulls;7\n<b>bold</b>\n\n{REMINDER}", "tool_call_id": "a"}
+    assert readable_text(result) == "gulls;7\n<b>bold</b>"
+    assert read_message(result).added == "The house rules apply."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<system-reminder>\nThe house\n[… 4,000 characters left out …]\napply.\n</system-reminder>\nCount them.",
+        "<system-reminder>\nThe house\n[… 4,000 characters left out …]\nCount them.",
+        f"{REMINDER}<ide_selection>\na.py\n[… 9 characters left out …]\nb</ide_selection>\nCount them.",
+    ],
+)
+def test_a_wrapper_that_was_shortened_is_still_one(text: str) -> None:
+    assert typed_words(user(text)) == "Count them."
+
+
+def test_the_newest_request_is_the_newest_message_that_a_person_typed() -> None:
+    asked = [user("Count the gulls."), assistant("Seven."), user(REMINDER, "And the terns.")]
+    own = [
+        user("[Request interrupted by user]"),
+        user("<command-name>/model</command-name>"),
+        user("<local-command-stdout>Set.</local-command-stdout>"),
+        user(REMINDER),
+    ]
+    assert newest_request([*asked, *own]) == 2
+    assert newest_request([*asked, *own], skipped={2}) == 0
+    assert newest_request(own) is None
+    assert newest_request([*asked, user("<command-name>/count</command-name>")]) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wrapper"),
+    [
+        ("<system-reminder> Available agents …", True),
+        ("<command-name>/model", True),
+        ("[Request interrupted by user for tool use]", True),
+        ("# AGENTS.md instructions for /srv", True),
+        ("<div> is not centred", False),
+        ("Why is there a <system-reminder>?", False),
+    ],
+)
+def test_a_text_that_begins_with_a_clients_words_is_known(text: str, is_wrapper: bool) -> None:
+    assert begins_with_wrapper(text) is is_wrapper

@@ -20,10 +20,11 @@ from everlong.context.report import Boundaries, CompactionReport, Outcome, Quali
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.newest import inherited_newest
 from everlong.context.summary.trace import NO_TRACE
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
-from everlong.model import Message, text_of
+from everlong.model import Message, newest_request, typed_words
 
 _WELL_USED = 0.9
 """The share of a target from which on it counts as used."""
@@ -161,8 +162,9 @@ class Compaction:
         """Head, summary and tail."""
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
-            yardstick = self._yardstick()
-            written = self._written(yardstick)
+            request = self._summary_request()
+            yardstick = self._yardstick(request.newest_words)
+            written = self._written(request, yardstick)
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
@@ -185,19 +187,19 @@ class Compaction:
             quality=quality,
         )
 
-    def _written(self, yardstick: Yardstick) -> Written:
+    def _written(self, request: SummaryRequest, yardstick: Yardstick) -> Written:
         """The summary: asked for, or made of one that an earlier try already has."""
-        request, writer = self._summary_request(), self.request.writer
+        writer = self.request.writer
         if self.request.written is not None:
             return writer.rewrite(self.request.written, request, yardstick)
         return writer.write(request, yardstick, ignore_cooldown=self.request.force)
 
-    def _yardstick(self) -> Yardstick:
+    def _yardstick(self, newest: str) -> Yardstick:
         """Measures any summary of the covered turns, together with what will stand around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
         latest = self.known.layout.latest_user
-        newest = None if latest is None else self.known.repaired[latest]
-        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more, newest)
+        last = None if latest is None else self.known.repaired[latest]
+        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more, last, newest)
 
     def _head(self) -> list[Message]:
         """The system prompt, and the first exchange where there is room for it."""
@@ -215,14 +217,13 @@ class Compaction:
         return shorten_results(tail, self.plan.tail_room, counter.count, counter.count_text)
 
     def _summary_request(self) -> SummaryRequest:
-        latest = self.known.layout.latest_user
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),
             budget_tokens=self.plan.summary_tokens,
             count=self.request.counter.count_text,
             opening=self._opening(),
-            latest_user=None if latest is None else self.known.repaired[latest],
+            latest_user=self._newest_request(),
             before=self._head()[self.known.layout.system_end :],
             after=self._after(),
             focus_topic=self.request.focus_topic,
@@ -233,11 +234,20 @@ class Compaction:
         )
 
     def _opening(self) -> Message | None:
-        """The first user message that says something: not a command to the client, nothing like a summary."""
+        """The first message in which a person says something: not a command to the client, nothing like a summary."""
         first, own = self.known.repaired[:_OPENING_REACH], self.known.layout.summaries
         asked = [m for index, m in enumerate(first) if m["role"] == "user" and index not in own and not is_summary(m)]
-        telling = (m for m in asked if len(text_of(m)) >= _TELLING and not text_of(m).startswith("/"))
-        return next(telling, asked[0] if asked else None)
+        typed = [(message, words) for message in asked if (words := typed_words(message))]
+        telling = (message for message, words in typed if len(words) >= _TELLING and not words.startswith("/"))
+        return next(telling, typed[0][0] if typed else None)
+
+    def _newest_request(self) -> Message | None:
+        """The newest message in which a person asked for something; a client's reminder after it is none."""
+        summaries = self.known.layout.summaries
+        index = newest_request(self.known.repaired, summaries)
+        if index is None or (summaries and index < summaries[-1] and inherited_newest(self._previous())):
+            return None  # what the earlier summary names is newer than the head
+        return self.known.repaired[index]
 
     def _previous(self) -> str | None:
         """The text of the summaries that earlier compactions left in the conversation."""

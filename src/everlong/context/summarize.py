@@ -19,9 +19,10 @@ from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import Judged, UnusableSummary, judged
 from everlong.context.summary.mend import filled, missing_lines, readable
+from everlong.context.summary.newest import inherited_newest
 from everlong.context.summary.trace import NO_TRACE, Trace
 from everlong.context.verify import Yardstick
-from everlong.model import Message
+from everlong.model import Message, typed_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,9 @@ class SummaryRequest:
     count: TextCount
     """Counts the tokens of a text."""
     opening: Message | None = None
-    """The conversation's first user message, which says what it is all about."""
+    """The first message in which a person says what the conversation is all about."""
     latest_user: Message | None = None
-    """The request in force."""
+    """The request in force: the newest message in which a person asked for something."""
     before: Sequence[Message] = ()
     """What will stand before the summary word for word, besides the system prompt; it need not be said again."""
     after: Sequence[Message] = ()
@@ -52,6 +53,25 @@ class SummaryRequest:
     """What the prefix costs; 0 where that is not known."""
     trace: Trace = NO_TRACE
     """Is told of what is chosen and what is passed over; most summarizers have no use for it."""
+
+    @property
+    def opening_words(self) -> str:
+        """What the person said first, without what their client wrapped around it."""
+        return typed_words(self.opening) if self.opening is not None else ""
+
+    @property
+    def newest_words(self) -> str:
+        """The request in force, without what the client wrapped around it; of old, the one that ``previous`` names."""
+        return typed_words(self.latest_user) if self.latest_user is not None else inherited_newest(self.previous)
+
+    @property
+    def newest_stands(self) -> bool:
+        """True where the request in force stands beside the summary, so that it need not be quoted whole."""
+        around = [message for message in (*self.before, *self.after) if message["role"] == "user"]
+        if not (self.before or self.after) or any(message is self.latest_user for message in around):
+            return True
+        begun = self.newest_words[:_BEGUN]  # one that was too long for its place stands there shortened
+        return bool(begun) and any(typed_words(message).startswith(begun) for message in around)
 
 
 class Summarizer(Protocol):
@@ -101,6 +121,8 @@ class Written(NamedTuple):
     """What of the answer of whoever was asked could stand; empty where nobody was asked or nothing could."""
 
 
+_BEGUN = 200
+"""Characters by which a request is known again."""
 _SLACK = 0.15
 """Key lines close a gap this wide; a draft that scores further below the extract is worth another call."""
 _PATIENCE = 3
@@ -204,7 +226,14 @@ class SummaryWriter:
     def _filled(self, name: str, draft: Judged, extract: str, request: SummaryRequest, yardstick: Yardstick) -> Written:
         """A draft with the fallback's lines, or the fallback's summary where that alone is better."""
         prose, score, problems = draft.document.render(), yardstick.score(extract), draft.problems
-        whole = filled(draft.document, extract, yardstick, request.budget_tokens, request.count)
+        whole = filled(
+            draft.document,
+            extract,
+            yardstick,
+            request.budget_tokens,
+            request.count,
+            quotes_newest=not request.newest_stands,
+        )
         if whole.prose_share == 0.0:
             problems += (f"the built-in summary alone scores {score:.2f}, and with any of it less",)
             reason = f"{name}: {problems[-1]}"
@@ -239,7 +268,7 @@ def yardstick_for(request: SummaryRequest) -> Yardstick:
     """Measures summaries by themselves, against what a request gives to work with."""
     source = [m for m in (request.opening, *request.prefix, *request.turns, request.latest_user) if m is not None]
     more = (request.previous, request.memory_context, request.focus_topic)
-    return Yardstick(request.turns, (), source, more, request.latest_user)
+    return Yardstick(request.turns, (), source, more, newest=request.newest_words)
 
 
 def _judged(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:

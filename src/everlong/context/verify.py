@@ -18,10 +18,16 @@ from everlong.context.invariants import LatestUserTurn
 from everlong.context.report import Quality
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.language import newest_label, quotes_wrapper, said_in
 from everlong.context.summary.newest import is_restated
 from everlong.context.summary.redact import REDACTED
-from everlong.model import Message, calls_of, is_system, text_of
+from everlong.context.summary.text import one_line
+from everlong.model import Message, Reading, calls_of, is_system, read_message, readable_text, text_of, typed_words
 
+_JUNK_SHARE = 0.45
+"""What a score is worth where the goal is none."""
+_TELLING, _COMPARED = 20, 80
+"""Characters from which on words are known again, and how many of them are compared."""
 _MOST_TURNS = 120
 _MOST_CHARACTERS = 800
 _SECTIONS_EXPECTED = 5
@@ -40,8 +46,9 @@ class Yardstick:
     """Measures summaries of one stretch of a conversation.
 
     ``turns`` is what a summary is to stand for, ``around`` what will stand beside it, ``source`` everything that it
-    may draw on, with ``more`` texts that are no messages; ``latest`` is the newest request. Without ``around`` a
-    summary is measured by itself.
+    may draw on, with ``more`` texts that are no messages; ``latest`` is the last user message, which must stand beside
+    the summary, and ``newest`` the words with which a person asked for something last. Without ``around`` a summary is
+    measured by itself.
     """
 
     def __init__(
@@ -51,12 +58,14 @@ class Yardstick:
         source: Sequence[Message] | None = None,
         more: Iterable[str | None] = (),
         latest: Message | None = None,
+        newest: str = "",
     ) -> None:
         self._turns = turns
         self._around = around
         self._source = turns if source is None else source
         self._more = [text for text in more if text]
         self._latest = latest
+        self.newest = newest or (typed_words(latest) if latest is not None else "")
         self._step = max(1, -(-len(turns) // _MOST_TURNS))
         self._names: dict[str, frozenset[str]] = {}
 
@@ -70,15 +79,36 @@ class Yardstick:
         return 1.0 - lost / total
 
     def score(self, summary: str, invented: int = 0) -> float:
-        """How good a compaction with this summary is, from 0 to 1, in the two decimals that a sample can bear."""
-        sections = SummaryDocument.parse(summary).filled_sections()
-        return round(
+        """How good a compaction with this summary is, from 0 to 1, in the two decimals that a sample can bear.
+
+        A summary whose goal or newest request is a client's words and not a person's stays below 0.5.
+        """
+        document = SummaryDocument.parse(summary)
+        score = (
             0.6 * self.kept(summary)
-            + 0.2 * min(1.0, len(sections) / _SECTIONS_EXPECTED)
+            + 0.2 * min(1.0, len(document.filled_sections()) / _SECTIONS_EXPECTED)
             + 0.1 * self._is_latest_intact
-            + 0.1 * (1.0 - min(1.0, invented / 5)),
-            2,
+            + 0.1 * (1.0 - min(1.0, invented / 5))
         )
+        return round(score * (_JUNK_SHARE if self._has_junk_goal(document) else 1.0), 2)
+
+    def is_wrapper(self, item: str) -> bool:
+        """Whether an item of a summary says what a client added to the user's words, and no person said it."""
+        return self._is_quoted_from(self._added, item)
+
+    def _has_junk_goal(self, document: SummaryDocument) -> bool:
+        """Whether the goal or the newest request is a client's addition or a rule of the project."""
+        named = [item for item in document.items["Pending User Asks"] if newest_label(item)]
+        return any(
+            self._is_quoted_from(self._added, item) or self._is_quoted_from(self._rules, item)
+            for item in [*document.items["Goal"], *named]
+        )
+
+    def _is_quoted_from(self, texts: str, item: str) -> bool:
+        said = one_line(said_in(item)).removesuffix(" ...")[:_COMPARED]
+        if not (quotes_wrapper(item) or (len(said) >= _TELLING and said in texts)):
+            return False
+        return not any(said in one_line(typed_words(m)) for m in self._source if m["role"] == "user")
 
     def measure(
         self,
@@ -161,11 +191,6 @@ class Yardstick:
 
     # -- what the source has -----------------------------------------------------------------------------------------
 
-    @property
-    def newest(self) -> str:
-        """The words of the newest request; empty where there is none."""
-        return text_of(self._latest) if self._latest is not None else ""
-
     @cached_property
     def wanted(self) -> dict[str, float]:
         """The entities of the turns; those that people and models wrote, and those that recur, weigh more."""
@@ -173,7 +198,7 @@ class Yardstick:
         weights: dict[str, float] = {}
         for message in self._turns[:: self._step]:
             weight = _WEIGHTS.get(message["role"], 1.0)
-            for text in _texts(message):
+            for text in _readable_texts(message):
                 for name in set(entities(text[:_MOST_CHARACTERS])):
                     seen[name] += 1
                     weights[name] = max(weight, weights.get(name, 0.0))
@@ -190,6 +215,22 @@ class Yardstick:
             for name in entities(text)
         }
         return {name: weight for name, weight in self.wanted.items() if name not in there}
+
+    @cached_property
+    def _added(self) -> str:
+        """What clients added to the user's words."""
+        return "\n".join(one_line(read.added) for read in self._read_messages if read.added)
+
+    @cached_property
+    def _rules(self) -> str:
+        """The project's rules that clients sent along; they are no goal."""
+        return "\n".join(one_line(read.rules) for read in self._read_messages if read.rules)
+
+    @cached_property
+    def _read_messages(self) -> list[Reading]:
+        """The user's messages that have more than a person's words."""
+        found = (read_message(message) for message in self._source if message["role"] == "user")
+        return [read for read in found if read.added or read.rules]
 
     @cached_property
     def _vocabulary(self) -> set[str]:
@@ -219,6 +260,10 @@ class Yardstick:
             for text in [*_texts(message), *called]:
                 remaining = {name for name in remaining if name not in text or not _stands_in(name, text)}
         return remaining
+
+
+def _readable_texts(message: Message) -> list[str]:
+    return [readable_text(message), *(call.arguments for call in calls_of(message))]
 
 
 def _texts(message: Message) -> list[str]:

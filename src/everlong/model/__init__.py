@@ -23,7 +23,15 @@ from everlong.model.message import (
     leading_system_count,
 )
 from everlong.model.traces import CLEARED_RESULT, SUMMARY_STARTS
-from everlong.model.typed import title_from, typed_words
+from everlong.model.typed import (
+    Reading,
+    begins_with_wrapper,
+    newest_request,
+    read_message,
+    readable_text,
+    title_from,
+    typed_words,
+)
 
 __all__ = [
     "CLEARED_RESULT",
@@ -38,8 +46,10 @@ __all__ = [
     "Message",
     "Node",
     "Part",
+    "Reading",
     "ToolCall",
     "Trace",
+    "begins_with_wrapper",
     "blocks_of",
     "calls_of",
     "checked_messages",
@@ -48,8 +58,11 @@ __all__ = [
     "is_reasoning",
     "is_system",
     "leading_system_count",
+    "newest_request",
     "part_text",
     "parts_of",
+    "read_message",
+    "readable_text",
     "text_of",
     "title_from",
     "typed_words",

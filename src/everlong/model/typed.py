@@ -1,11 +1,15 @@
-"""The words that a person typed, and the title that a conversation takes from them.
+"""What a message says without what a client wrapped around it: a person's words, a project's rules, given material.
 
 Programs wrap what people type and add to it: reminders, the state of an editor, attached files, the text of a slash
 command. Their tags are recognised by name, so HTML or code that a person pastes stays as it is:
 
-    added       the client wrote it; left out
+    added       the client wrote it; left out, except for the project's rules in it
+    rules       the project's or the person's standing instructions
+    material    a file, a page, the result of a tool, or a summary that the client sends as text
     held        a person's words with a tag around them; taken out of it
     command     a slash command and its arguments, as they were typed
+
+Titles, goals, newest requests, summaries and search snippets all read messages here.
 
 Tags without an end are text. Every text is read once, from left to right, whatever stands in it.
 """
@@ -14,15 +18,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from everlong.model.content import part_text, parts_of
+from everlong.model.content import part_text, parts_of, text_of
 from everlong.model.message import EPHEMERAL, Message
 from everlong.model.traces import SUMMARY_STARTS
 
-__all__ = ["title_from", "typed_words"]
+__all__ = [
+    "Reading",
+    "begins_with_wrapper",
+    "newest_request",
+    "read_message",
+    "readable_text",
+    "title_from",
+    "typed_words",
+]
 
 _TITLE_LENGTH = 60
 _SHORTEST_CUT = 20
@@ -38,6 +50,10 @@ class _Kind(Enum):
     """Text outside of all known tags."""
     ADDED = auto()
     """Written by the client, wherever it stands."""
+    RULES = auto()
+    """Standing instructions of the project or the person, wherever they stand."""
+    MATERIAL = auto()
+    """A file, a page or an output that the client sends along, wherever it stands."""
     ATTACHED = auto()
     """A file or picture; only where a line begins with a tag that names it."""
     HELD = auto()
@@ -58,20 +74,24 @@ _NAMES: dict[_Kind, str] = {
     _Kind.ADDED: """
         system-reminder system_reminder system_notification system-update user-prompt-submit-hook
         command-message command-contents command-instructions skill_content fork-boilerplate
-        task-notification teammate-message cross-session-message new-diagnostics mcp-resource
+        task-notification teammate-message cross-session-message new-diagnostics
         ide_opened_file ide_selection
         environment_context environment_details environment_info environments_instructions session_context
-        user_instructions INSTRUCTIONS skills_instructions apps_instructions plugins_instructions
+        skills_instructions apps_instructions plugins_instructions
         context_window_reminder context_window_guidance current_time_reminder codex_internal_context
         collaboration_mode multi_agent_mode realtime_conversation model_switch personality_spec
         turn_aborted user_action user_shell_command subagent_notification image_resize_notice
-        file_content final_file_content folder_content url_content file_mention workspace_diagnostics
-        git_working_state terminal_output explicit_instructions hook_context mode_notice
-        additional_data attached_files open_and_recently_viewed_files project_layout user_info user_rules
-        workspace_info editorContext reminderInstructions userMemory
+        workspace_diagnostics git_working_state hook_context mode_notice
+        additional_data open_and_recently_viewed_files project_layout user_info
+        workspace_info editorContext reminderInstructions
+        """,
+    _Kind.RULES: "user_instructions INSTRUCTIONS user_rules explicit_instructions userMemory",
+    _Kind.MATERIAL: """
+        file_content final_file_content folder_content url_content file_mention terminal_output mcp-resource
+        attached_files
         """,
     _Kind.ATTACHED: "file image attachment skill",
-    _Kind.HELD: "user_query user_message user_input user_command userRequest user-memory-input",
+    _Kind.HELD: "user_query user_message user_input user_command userRequest user-memory-input pr_description",
     _Kind.MAYBE_HELD: "task feedback answer prompt query",
     _Kind.COMMAND: "command-name",
     _Kind.ARGUMENTS: "command-args",
@@ -79,36 +99,44 @@ _NAMES: dict[_Kind, str] = {
     _Kind.LOCAL_OUTPUT: "local-command-caveat local-command-stdout local-command-stderr bash-stdout bash-stderr",
 }
 _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-_ANYWHERE = frozenset({_Kind.ADDED, _Kind.LOCAL_OUTPUT})
+_ANYWHERE = frozenset({_Kind.ADDED, _Kind.RULES, _Kind.MATERIAL, _Kind.LOCAL_OUTPUT})
 """Kinds with names that nobody types by chance; a tag of another kind counts where it begins a line."""
-_LEFT_OUT = frozenset({_Kind.ADDED, _Kind.ATTACHED, _Kind.LOCAL_OUTPUT})
+_CLOSED_AT_GAPS = _ANYWHERE | {_Kind.HELD}
+_LEFT_OUT = _ANYWHERE | {_Kind.ATTACHED}
+_WRAPPING = _LEFT_OUT | {_Kind.COMMAND, _Kind.ARGUMENTS, _Kind.LOCAL_INPUT}
+"""Kinds whose tags are never a person's own words."""
 
 # Possessive: a tag that does not end must not be read twice.
 _TAG = re.compile(r"<(?P<slash>/?+)(?P<name>[A-Za-z][\w-]*+)(?P<attributes>(?:\s[^<>]*+)?+)>")
 _NAMED = re.compile(r"\s(?:name|path|filePath|id)=")
 
 _NOTICES = (
-    *SUMMARY_STARTS,
     "Caveat: The messages below were generated",
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools",
+    "[ERROR] You did not use a tool",
+    "[NOTE] Some previous conversation history",
+    "Please always provide EXACTLY ONE action in triple backticks",
+    "Here are summaries of some files present in my git",
+    "I am working with you on code in a git repository",
+    "I am not sharing any files that you can edit",
+    "I switched to a new code base. Please don't",
+    "Don't try and edit any existing code without asking me to",
+)
+"""How texts begin that clients write in a user's name: file listings, orders, complaints about an answer."""
+_GIVEN = (
+    *SUMMARY_STARTS,
     "This session is being continued from a previous",
     "Another language model started to solve this problem",
     "The conversation history before this point was compacted",
     "The following is a summary of a branch that this",
-    "[ERROR] You did not use a tool",
-    "[NOTE] Some previous conversation history",
-    "Here are summaries of some files present in my git",
     "Here are some READ ONLY files, provided",
-    "I am working with you on code in a git repository",
-    "I am not sharing any files that you can edit",
     "I have *added these files to the chat*",
-    "I switched to a new code base. Please don't",
-    "Don't try and edit any existing code without asking me to",
 )
-"""How texts begin that clients write in a user's name: summaries, file listings, complaints about an answer."""
-_NOTICE = re.compile(
+"""How texts begin in which clients hand on what was said or read before: summaries and files."""
+_NOTICE = re.compile(r"This is the [\w ]{1,40}\. We are setting up the context")
+_GIVEN_NAMED = re.compile(
     r"Called the \w{1,40} tool with the following input"
     r"|<path>[^<\n]{0,400}</path>\s{0,4}<type>|<file>\s{0,4}\d{5}\|"
-    r"|This is the [\w ]{1,40}\. We are setting up the context"
 )
 """The same where a name or a path stands in between."""
 _RESULT = re.compile(r"\[[^\]\n]{1,200}\] Result:|\[TASK RESUMPTION\]")
@@ -116,9 +144,66 @@ _RESULT = re.compile(r"\[[^\]\n]{1,200}\] Result:|\[TASK RESUMPTION\]")
 _REPORT = re.compile(r"The user (?:has )?(?:provided|denied)|You seem to be having trouble")
 """How a client introduces a person's words in a tag; people begin sentences like this, too."""
 _INSTRUCTIONS = re.compile(r"# AGENTS\.md instructions")
+_INTERRUPTED = re.compile(r"\[Request interrupted by user")
 _EDITOR_CONTEXT = re.compile(r"# (?:Context from my IDE|Files mentioned by the user|Selected text)")
 _REQUEST = "## My request for Codex:"
 _MARKER = re.compile(r"^[ \t]*+\[(?:Request interrupted by user|Image: |Image #)[^\]\n]*+\][ \t]*+$", re.MULTILINE)
+_RULES_FILE = re.compile(
+    r"^(?:Contents of (?P<path>[^\n]{1,400}\.md)\b[^\n]{0,200}:|Instructions from: ?[^\n]{1,400})[ \t]*$", re.MULTILINE
+)
+"""The line in a reminder after which a file with the project's rules stands."""
+_RULES_END = re.compile(
+    r"^(?:# (?:currentDate|gitStatus|directoryStructure|codeStyle|userEmail|claudeMd)[ \t]*$"
+    r"|[ \t]*IMPORTANT: this context may or may not)",
+    re.MULTILINE,
+)
+"""Where those rules end: the reminder's next key, or its last sentence."""
+
+
+class Reading(NamedTuple):
+    """What a message says, without what the client wrapped around it."""
+
+    typed: str = ""
+    """The words that a person typed; a slash command counts, with its arguments."""
+    rules: str = ""
+    """The project's or the person's standing instructions, such as those of a CLAUDE.md or AGENTS.md."""
+    material: str = ""
+    """Files, results of tools and summaries; for a message of another role than the user's, all that it says."""
+    added: str = ""
+    """What the client added and nobody needs: reminders, listings, the state of an editor."""
+    is_command: bool = False
+    """True where nothing was typed but a command."""
+    is_local: bool = False
+    """True where the message tells of a command that the client ran itself."""
+
+    @property
+    def text(self) -> str:
+        """All that is worth reading, what a person typed first."""
+        return "\n".join(filter(None, (self.typed, self.rules, self.material)))
+
+
+def read_message(message: Message) -> Reading:
+    """Return what a message says, told apart by who wrote it.
+
+    Only in messages of the user and in results of tools do clients add anything; what others say is material as it is.
+    """
+    role = message.get("role")
+    if role == "tool":
+        return _read_result(text_of(message))
+    if role != "user":
+        return Reading(material=text_of(message))
+    if message.get(EPHEMERAL):
+        return Reading(added=text_of(message))
+    found = _MessageReader()
+    for part in parts_of(message):
+        if not part.get(EPHEMERAL):
+            found.take_part(part_text(part))
+    return found.reading()
+
+
+def readable_text(message: Message) -> str:
+    """Return all that is worth reading in a message: its text without what a client added."""
+    return read_message(message).text
 
 
 def typed_words(message: Message) -> str:
@@ -127,13 +212,38 @@ def typed_words(message: Message) -> str:
     A slash command counts as typed, with its arguments; the prompt that the client puts in its place does not. Empty
     for messages of other roles, and where nothing of a person's is left.
     """
-    if message.get("role") != "user" or message.get(EPHEMERAL):
-        return ""
-    found = _Reading()
-    for part in parts_of(message):
-        if not part.get(EPHEMERAL):
-            found.take_part(part_text(part))
-    return found.words()
+    return read_message(message).typed if message.get("role") == "user" else ""
+
+
+def newest_request(messages: Sequence[Message], skipped: Collection[int] = ()) -> int | None:
+    """Return where the newest message stands in which a person asked for something; None without one.
+
+    A command that the client ran itself asks the model for nothing. Messages at the places ``skipped`` are not read.
+    """
+    was_local = False
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].get("role") != "user" or index in skipped:
+            was_local = False
+            continue
+        found = read_message(messages[index])
+        if found.typed and not (found.is_command and (was_local or found.is_local)):
+            return index
+        was_local = found.is_local or (was_local and not found.typed)
+    return None
+
+
+def begins_with_wrapper(text: str) -> bool:
+    """Return whether a text begins with a client's words: a tag or a notice of its own, whole or cut short."""
+    said = text.lstrip()
+    tag = _TAG.match(said)
+    if tag is not None and _KINDS.get(tag["name"]) in _WRAPPING:
+        return _KINDS[tag["name"]] is not _Kind.ATTACHED or _NAMED.match(tag["attributes"]) is not None
+    return (
+        _is_notice(said)
+        or _is_given(said)
+        or _INSTRUCTIONS.match(said) is not None
+        or _INTERRUPTED.match(said) is not None
+    )
 
 
 def title_from(messages: Sequence[Message]) -> str | None:
@@ -161,63 +271,107 @@ class _Piece(NamedTuple):
     """The same with the tag."""
 
 
-class _Reading:
+class _MessageReader:
     """Adds up the pieces of one message."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
         self._written: list[_Piece] = []
         """What was said, and the tags that may hold a person's words, in order."""
+        self._rules: list[str] = []
+        self._material: list[str] = []
+        self._added: list[str] = []
         self._command: list[str] = []
         """The newest command: its name, and its arguments."""
         self._is_prompt = False
         """The text that follows is the prompt of a slash command."""
         self._is_result = False
         """The text that follows is the result of a tool."""
+        self._is_local = False
 
-    def take_part(self, text: str) -> None:
+    def take_part(self, part: str) -> None:
+        text = _closed_at_gaps(part)
+        rest = len(text)
         for piece in _pieces(text):
+            if piece.kind is _Kind.SAID and _is_given(piece.words):  # and so is the rest of this part, tags and all
+                self._material.append(_without_added(text[-rest:]))
+                return
             if piece.kind is _Kind.SAID and _is_notice(piece.words):
-                return  # and so is the rest of this part, tags and all
+                self._added.append(text[-rest:])
+                return
             self._take(piece)
+            rest -= len(piece.whole)
 
-    def words(self) -> str:
+    def reading(self) -> Reading:
+        typed, is_command = self._typed()
+        # Beside a task that is marked as such stand the rules for doing it.
+        beside = [piece.whole for piece in self._written] if self._held else []
+        return Reading(
+            typed,
+            _joined(self._rules),
+            _joined([*self._material, *beside]),
+            _joined(self._added),
+            is_command=is_command,
+            is_local=self._is_local,
+        )
+
+    def _typed(self) -> tuple[str, bool]:
+        """Return what was typed, and whether it is nothing but a command."""
         if self._held:
-            return _joined(self._held)
+            return _joined(self._held), False
         said = next((piece.words for piece in self._written if piece.kind is _Kind.SAID), None)
         tags = [piece for piece in self._written if piece.kind is not _Kind.SAID]
         if said is not None and not (tags and _REPORT.match(said)):
-            return _joined([piece.whole for piece in self._written])  # who writes around a tag wrote the tag
-        return _joined([_clean(piece.words) for piece in tags]) or " ".join(filter(None, self._command))
+            return _joined([piece.whole for piece in self._written]), False  # who writes around a tag wrote the tag
+        if words := _joined([_clean(piece.words) for piece in tags]):
+            return words, False
+        return " ".join(filter(None, self._command)), bool(self._command)
 
     def _take(self, piece: _Piece) -> None:
         kind, words, _ = piece
-        if kind is _Kind.COMMAND:
-            self._command = [words]
-            self._is_prompt = True
-        elif kind is _Kind.ARGUMENTS:
-            self._command[1:] = [words]
-        elif kind is _Kind.LOCAL_INPUT:
-            self._command = [words]
-        elif kind is _Kind.LOCAL_OUTPUT:
-            self._is_prompt = False
+        if kind in (_Kind.COMMAND, _Kind.ARGUMENTS, _Kind.LOCAL_INPUT, _Kind.LOCAL_OUTPUT):
+            self._take_command(kind, words)
+        elif kind is _Kind.ADDED:
+            added, rules = _split_reminder(words)
+            self._added.append(added)
+            self._rules += rules
+        elif kind is _Kind.RULES:
+            self._rules.append(words)
+        elif kind in (_Kind.MATERIAL, _Kind.ATTACHED):
+            self._material.append(words)
         elif self._is_prompt:
-            return
+            self._added.append(words)
         elif kind is _Kind.SAID:
             self._say(words)
         elif kind is _Kind.HELD:
             self._held.append(_clean(words))
-        elif kind is _Kind.MAYBE_HELD:
+        else:
             self._written.append(piece)
+
+    def _take_command(self, kind: _Kind, words: str) -> None:
+        if kind is _Kind.ARGUMENTS:
+            self._command[1:] = [words]
+        elif kind is _Kind.LOCAL_OUTPUT:
+            self._is_prompt = False
+            self._is_local = True
+            self._added.append(words)
+        else:
+            self._command = [words]
+            self._is_prompt = self._is_prompt or kind is _Kind.COMMAND
 
     def _say(self, text: str) -> None:
         said = text.lstrip()
         if _RESULT.match(said):
             self._is_result = True
-        if self._is_result or _INSTRUCTIONS.match(said):
+        if self._is_result:
+            self._material.append(said)
+            return
+        if _INSTRUCTIONS.match(said):
+            self._added.append(said)
             return
         if _EDITOR_CONTEXT.match(said) and _REQUEST in said:
-            said = said.partition(_REQUEST)[2]
+            context, _, said = said.partition(_REQUEST)
+            self._added.append(context)
         if said := _MARKER.sub("", said).strip():
             self._written.append(_Piece(_Kind.SAID, said, said))
 
@@ -225,6 +379,76 @@ class _Reading:
 def _is_notice(text: str) -> bool:
     said = text.lstrip()
     return said.startswith(_NOTICES) or _NOTICE.match(said) is not None
+
+
+def _is_given(text: str) -> bool:
+    said = text.lstrip()
+    return said.startswith(_GIVEN) or _GIVEN_NAMED.match(said) is not None
+
+
+def _read_result(text: str) -> Reading:
+    """Read the result of a tool: all of it but what a client added behind it or among it."""
+    closed = _closed_at_gaps(text)
+    if _ADDED_END.search(closed) is None:
+        return Reading(material=text)
+    pieces = list(_pieces(closed))
+    split = [_split_reminder(piece.words) for piece in pieces if piece.kind is _Kind.ADDED]
+    kept = "".join(piece.whole for piece in pieces if piece.kind is not _Kind.ADDED)
+    rules = [rule for _, found in split for rule in found]
+    return Reading(rules=_joined(rules), material=kept.strip(), added=_joined([added for added, _ in split]))
+
+
+def _without_added(text: str) -> str:
+    """Return a text without the blocks that a client added to it."""
+    return _read_result(text).material
+
+
+_ADDED_END = re.compile(rf"</(?:{'|'.join(_NAMES[_Kind.ADDED].split())})>")
+
+
+def _split_reminder(reminder: str) -> tuple[str, list[str]]:
+    """Return a reminder without the project's rules that it quotes, and those rules, file by file."""
+    starts = list(_RULES_FILE.finditer(reminder))
+    rules: list[str] = []
+    added: list[str] = []
+    done = 0
+    for start, following in zip(starts, [*starts[1:], None], strict=False):
+        last = following.start() if following else len(reminder)
+        end = _RULES_END.search(reminder, start.end(), last)
+        added.append(reminder[done : start.start()])
+        done = end.start() if end else last
+        rules.append(reminder[start.end() : done])
+    return _joined([*added, reminder[done:]]), rules
+
+
+_GAP = re.compile(r"^\[… [\d,]+ characters left out …\]$", re.MULTILINE)
+"""Stands where a compaction shortened a message."""
+
+
+def _closed_at_gaps(text: str) -> str:
+    """Return a text with the ends and beginnings of clients' tags put back that were left out when it was shortened."""
+    if "characters left out" not in text:
+        return text
+    closed: list[str] = []
+    start = 0
+    for end in [*(gap.end() for gap in _GAP.finditer(text)), len(text)]:
+        opened: list[str] = []
+        begun_before: list[str] = []
+        for tag in _TAG.finditer(text, start, end):
+            name, line_start = tag["name"], text.rfind("\n", 0, tag.start()) + 1
+            if _KINDS.get(name) not in _CLOSED_AT_GAPS:
+                continue
+            if not tag["slash"]:
+                opened += [name] if not text[line_start : tag.start()].strip() else []
+            elif name in opened:
+                opened.remove(name)
+            elif start:
+                begun_before.append(name)
+        closed += [f"<{name}>" for name in reversed(begun_before)]
+        closed.append(text[start:end])
+        closed += [f"</{name}>" for name in reversed(opened) if end < len(text)]
+        start = end
+    return "".join(closed)
 
 
 def _pieces(text: str) -> Iterator[_Piece]:

@@ -222,3 +222,22 @@ def test_a_page_of_an_impossible_size_is_refused(said: Said, limit: int) -> None
 def test_an_unknown_order_is_refused(said: Said) -> None:
     with pytest.raises(QueryError, match="allowed are relevance, time"):
         said.store.search("lamp", order="size")
+
+
+def test_words_of_a_person_come_before_and_are_shown_instead_of_those_of_a_client(said: Said) -> None:
+    reminder = "<system-reminder>\nThe skill mends gannet traps and counts gannet eggs.\n</system-reminder>\n"
+    said.say(f"{reminder}Paint the boat house.", "Painted.")
+    said.say(f"{reminder}Which gannet nests on the north cliff?", "The old one.")
+    own, wrapped = said.store.searcher.search("gannet").hits
+    assert own.snippet.marked() == "Which **gannet** nests on the north cliff?"
+    assert "system-reminder" in wrapped.snippet.text  # nothing else of it matches
+
+
+def test_what_stands_only_in_a_clients_words_is_found_after_all_others(said: Said) -> None:
+    for boat in range(12):
+        said.say(f"<system-reminder>gannet gannet gannet</system-reminder>\nCaulk boat {boat}.", "Done.")
+    said.say("Somebody saw a gannet by the long pier, far behind the boats that were caulked.", "Noted.")
+    said.say(*["Later."] * 2)
+    found = said.store.searcher.search("gannet", limit=20).hits
+    assert len(found) == 13
+    assert found[0].snippet.text.startswith("Somebody saw a gannet")

@@ -20,7 +20,7 @@ from everlong.context.summary.lines import raw_lines
 from everlong.context.summary.outline import Candidate
 from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import EARLIER, Note, Recording, Said
-from everlong.model import Message, calls_of
+from everlong.model import Message, calls_of, read_message
 
 _RULES = {
     "Goal": ("goal", "what the conversation set out to do"),
@@ -149,6 +149,10 @@ class SummaryAccount:
         if self._raw[0] != turn:
             self._raw = (turn, frozenset(raw_lines(self._notes.turns[turn])))
         if piece not in self._raw[1]:
+            message = self._notes.turns[turn]
+            if message["role"] in ("user", "tool") and says(one_line(read_message(message).added), piece):
+                reason = "written by the client around the words of the user or of a tool"
+                return Verdict(piece, "dropped", "client's own", reason)
             reason = "not read: of a very long message only the beginning and the end are"
             return Verdict(piece, "dropped", "not read", reason)
         if len(piece) < 4:

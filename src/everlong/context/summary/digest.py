@@ -18,7 +18,7 @@ from everlong.context.summary.actions import outcome_of
 from everlong.context.summary.entities import entities
 from everlong.context.summary.redact import redacted
 from everlong.context.summary.text import clip, one_line
-from everlong.model import Message, calls_of, is_image, parts_of, text_of
+from everlong.model import Message, calls_of, is_image, parts_of, readable_text
 
 _SPOKEN_TOKENS = 2_000
 _RESULT_TOKENS = 400
@@ -94,7 +94,7 @@ def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterat
     ran: dict[str, str] = {}
     for message in turns:
         role = str(message["role"])
-        text = outgoing(text_of(message))
+        text = outgoing(readable_text(message))
         images = sum(map(is_image, parts_of(message)))
         extras = [f"[{images} image(s)]"] if images else []
         for call in calls_of(message):

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.facts import read_facts
-from everlong.context.summary.language import newest_label, phrases_for
+from everlong.context.summary.facts import Facts, read_facts
+from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
+from everlong.context.summary.newest import newest_line, whole_newest_line
 from everlong.context.summary.outline import MUST, Candidate, build_outline, grouped
 from everlong.context.summary.select import select
 from everlong.context.summary.settle import Said, settle
@@ -42,21 +43,24 @@ class ExtractiveSummarizer:
         fingerprints = [fingerprint(turn) for turn in request.turns]
         facts = self._facts.read_all(request.turns, fingerprints)
         spoken = [fact.said for fact in facts if fact.said]
-        previous = SummaryDocument.parse(request.previous) if request.previous else None
+        previous = _without_wrappers(SummaryDocument.parse(request.previous)) if request.previous else None
         around = (*request.before, *request.after)
+        phrases = phrases_for(spoken or [request.previous or ""])
+        opening, latest = request.opening_words, request.newest_words
         outline = build_outline(
             facts,
             previous,
-            phrases_for(spoken or [request.previous or ""]),
-            opening=text_of(request.opening) if request.opening else "",
-            latest=text_of(request.latest_user) if request.latest_user else "",
+            phrases,
+            opening,
+            latest,
+            _newest_item(request, phrases, latest),
             opening_stands=any(message is request.opening for message in around),
         )
+        outline.quotes_newest = not request.newest_stands
         following = [message for message in request.after if message["role"] == "user"]
         following += [] if request.latest_user is None else [request.latest_user]
-        opening = text_of(request.opening) if request.opening else ""
         settle(outline, facts, previous, Said(opening, request.turns, following))
-        outline.lines = grouped([fact.role for fact in facts], self._lines(request, fingerprints))
+        outline.lines = grouped([_writer(fact) for fact in facts], self._lines(request, fingerprints))
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
             # Worth the most and counted as the newest, or key lines would crowd it out.
@@ -71,3 +75,24 @@ class ExtractiveSummarizer:
         size = sum(len(text_of(turn)) for turn in request.turns)
         roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY
         return (self._many if roomy else self._few).read_all(request.turns, fingerprints)
+
+
+def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
+    """The line on the newest request: in a few words, or whole where it stands nowhere beside the summary."""
+    if not latest:
+        return ""
+    if request.newest_stands:
+        return newest_line(phrases, latest)
+    return whole_newest_line(phrases, latest, request.budget_tokens, request.count)
+
+
+def _writer(fact: Facts) -> str:
+    """Who wrote a turn; a user's message without a person's words is what a tool or a client put there."""
+    return "tool" if fact.role == "user" and not fact.said else fact.role
+
+
+def _without_wrappers(previous: SummaryDocument) -> SummaryDocument:
+    """An earlier summary without the items that quote what a client added to the user's words."""
+    return SummaryDocument(
+        {section: [item for item in items if not quotes_wrapper(item)] for section, items in previous.items.items()}
+    )

@@ -17,7 +17,7 @@ from everlong.context.summary.entities import entities
 from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.takeback import TakenBack, taken_back
 from everlong.context.summary.text import beginning, clip, one_line
-from everlong.model import Message, calls_of, text_of
+from everlong.model import Message, calls_of, read_message, text_of
 
 SAID_LENGTH = 240
 _SENTENCE_LENGTH = 260
@@ -43,6 +43,8 @@ class Facts:
     role: str
     said: str = ""
     constraints: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    """What the project's instructions demand, which a client sends along."""
     decisions: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     question: str = ""
@@ -58,15 +60,17 @@ class Facts:
 
 def read_facts(message: Message) -> Facts:
     """The facts of one message."""
-    text = _bounded(text_of(message))
     role = message["role"]
+    if role == "assistant":
+        return _assistant_facts(message, _bounded(text_of(message)))
+    if is_summary(message):  # it poses as a summary: said by the user, but no source of rules and requests
+        return Facts(role, said=beginning(text_of(message), SAID_LENGTH))
+    read = read_message(message)
     if role == "tool":
         call_id = str(message.get("tool_call_id") or "")
-        return Facts(role, outcome=outcome_of(text), call_id=call_id)
-    if role == "assistant":
-        return _assistant_facts(message, text)
-    if is_summary(message):  # it poses as a summary: said by the user, but no source of rules and requests
-        return Facts(role, said=beginning(text, SAID_LENGTH))
+        rules = _requirements(sentences(_bounded(read.rules))) if read.rules else ()
+        return Facts(role, outcome=outcome_of(_bounded(read.material)), call_id=call_id, rules=rules)
+    text = _bounded(read.typed)
     found = sentences(text)
     told = [sentence for sentence in found if not sentence.endswith(("?", "？"))]
     questions = [sentence for sentence in found if sentence.endswith(("?", "？"))]
@@ -74,6 +78,7 @@ def read_facts(message: Message) -> Facts:
         role,
         said=beginning(text, SAID_LENGTH),
         constraints=_requirements(told),
+        rules=_requirements(sentences(_bounded(read.rules))) if read.rules else (),
         question=clip(one_line(questions[-1]), _SENTENCE_LENGTH) if questions else "",
         changes_mind=any(marks("change_of_mind", sentence) for sentence in found[:12]),
         takes_back=taken_back(text, found),

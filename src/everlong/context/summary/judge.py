@@ -104,6 +104,8 @@ def _without_faults(document: SummaryDocument, preamble: str, yardstick: Yardsti
         problems.append("it answers the user instead of only summarizing")
     if _cut(document, lambda line: bool(_ORDER.search(line) or _POSING.match(line))):
         problems.append("it repeats orders or marks of the conversation as its own")
+    if _cut(document, yardstick.is_wrapper):
+        problems.append("it takes what the client added for the user's words")
     if _cut(document, lambda line: is_stale(line, yardstick.newest)):
         problems.append("it calls an older request the newest one")
     return problems

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from everlong.model import begins_with_wrapper
+
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 
@@ -112,6 +114,16 @@ def is_closing(item: str) -> bool:
     return item.lstrip("-*• ").startswith(tuple(phrases.closed for phrases in ALL))
 
 
+def quotes_wrapper(item: str) -> bool:
+    """Whether an item begins with what a client wraps around a user's words, after its label or a quotation mark."""
+    return begins_with_wrapper(said_in(item).replace("&lt;", "<"))
+
+
+def said_in(item: str) -> str:
+    """The words of an item without the label that says whose or which they are."""
+    return _USER_SAID.sub("", without_label(item).lstrip("-*• ")).strip('"“” ')
+
+
 def newest_label(item: str) -> str:
     """The words by which an item says that it is the newest request; empty where it does not."""
     match = _NEWEST.match(item.lstrip("-*• "))
@@ -125,6 +137,7 @@ def without_label(item: str) -> str:
     return plain[len(label) :].strip().strip('"“”') if label else item
 
 
+_USER_SAID = re.compile(rf"(?:{'|'.join(re.escape(phrases.user_said) for phrases in ALL)})\s*[:：]\s*")
 _LABELS = "|".join(re.escape(phrases.newest_request) for phrases in ALL)
 _NEWEST = re.compile(
     rf"\**(?:{_LABELS}|(?:latest|newest|most recent) (?:user )?request)\**\s*"

@@ -17,7 +17,7 @@ from everlong.context.summary.entities import entities
 from everlong.context.summary.language import sentences
 from everlong.context.summary.records import Told, records
 from everlong.context.summary.text import clip
-from everlong.model import Message, calls_of, text_of
+from everlong.model import Message, calls_of, readable_text
 
 
 class Line(NamedTuple):
@@ -122,7 +122,7 @@ def _read(message: Message) -> _Pieces:
     if is_result and (found := structured(message)):
         said = cut_lines(passed)
         return _Pieces([told.text for told in found] + said, [told.values for told in found] + said)
-    text = _bounded(text_of(message))
+    text = _bounded(readable_text(message))
     # People and models write sentences, programs write lines.
     texts = cut_lines((text.splitlines() if is_result else sentences(text)) + passed)
     return _Pieces(texts, texts)
@@ -130,7 +130,7 @@ def _read(message: Message) -> _Pieces:
 
 def structured(message: Message) -> list[Told]:
     """The records of a result that is structured data; none of any other."""
-    found = records(_bounded(text_of(message))) or ()
+    found = records(_bounded(readable_text(message))) or ()
     return [
         piece
         for told in found

@@ -53,9 +53,18 @@ def readable(turns: Sequence[Message]) -> Sequence[Message]:
 
 
 def filled(
-    prose: SummaryDocument, extract: str, yardstick: Yardstick, budget: int, count: Callable[[str], int]
+    prose: SummaryDocument,
+    extract: str,
+    yardstick: Yardstick,
+    budget: int,
+    count: Callable[[str], int],
+    *,
+    quotes_newest: bool = False,
 ) -> Filled:
-    """The prose, and with it what fits of the extract; never measured below the extract alone."""
+    """The prose, and with it what fits of the extract; never measured below the extract alone.
+
+    With ``quotes_newest`` the extract's line on the newest request replaces the prose's, because it is word for word.
+    """
     least, tried, made = yardstick.score(extract), "", SummaryDocument.parse(extract)
     least_kept = yardstick.kept(extract) - _SPARE
     needed = set(entities(extract)) if budget < _TIGHT else set[str]()
@@ -63,7 +72,7 @@ def filled(
         bounded = SummaryDocument({section: list(items) for section, items in prose.items.items()})
         if not bounded.fit(int(budget * share), count):
             break
-        bounded = with_musts(bounded, made, yardstick.newest)
+        bounded = with_musts(bounded, made, yardstick.newest, quotes_newest=quotes_newest)
         said = bounded.fit(budget, count, newest_label)
         if said == tried:
             continue
@@ -75,9 +84,11 @@ def filled(
     return Filled(extract, least, 0.0)
 
 
-def with_musts(prose: SummaryDocument, extract: SummaryDocument, newest: str) -> SummaryDocument:
+def with_musts(
+    prose: SummaryDocument, extract: SummaryDocument, newest: str, *, quotes_newest: bool = False
+) -> SummaryDocument:
     """The prose with what no summary may lack: which request is the newest, and what the user took back."""
-    document = restated(prose, extract, newest)
+    document = restated(prose, extract, newest, quotes=quotes_newest)
     section = "Key Decisions"
     closed = [item for item in extract.items[section] if is_closing(item) and item not in document.items[section]]
     return SummaryDocument({**document.items, section: [*document.items[section], *closed]})

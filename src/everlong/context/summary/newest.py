@@ -1,20 +1,25 @@
 """The newest request, said as such in a summary, so that nobody who goes on from it takes an older one for it.
 
 The request itself stands word for word after the summary; here it is named in a few words, as the first item under
-pending asks. Checks a summary for that line and puts it in where it is missing or names another request.
+pending asks. Where only a client's own message stands there, the request is quoted whole. Checks a summary for that
+line and puts it in where it is missing or names another request.
 """
 
 from __future__ import annotations
 
 import re
 
+from everlong.context.shorten import TextCount
 from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.language import Phrases, newest_label, without_label
+from everlong.context.summary.language import Phrases, newest_label, quotes_wrapper, without_label
 from everlong.context.summary.text import clip, one_line
 
 SECTION = "Pending User Asks"
 _LENGTH = 160
+_WHOLE_LENGTH = 2_000
+_MOST_OF_BUDGET = 0.4
+"""What of a summary's budget the newest request may take where it is quoted whole."""
 _WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")
 _LEAST_SHARED = 0.5
 
@@ -22,6 +27,20 @@ _LEAST_SHARED = 0.5
 def newest_line(phrases: Phrases, latest: str) -> str:
     """The item that names the newest request."""
     return f"- {phrases.newest_request}: {clip(one_line(latest), _LENGTH)}"
+
+
+def whole_newest_line(phrases: Phrases, latest: str, budget: int, count: TextCount) -> str:
+    """The item with the newest request word for word, where it stands nowhere else; a very long one is cut short."""
+    words, length = one_line(latest), _WHOLE_LENGTH
+    while length > _LENGTH and count(clip(words, length)) > budget * _MOST_OF_BUDGET:
+        length //= 2
+    return f"- {phrases.newest_request}: {clip(words, length)}"
+
+
+def inherited_newest(previous: str | None) -> str:
+    """The newest request that an earlier summary names; empty where it names none."""
+    items = SummaryDocument.parse(previous).items[SECTION] if previous else []
+    return next((without_label(item) for item in items if newest_label(item) and not quotes_wrapper(item)), "")
 
 
 def is_restated(document: SummaryDocument, latest: str) -> bool:
@@ -45,11 +64,13 @@ def is_stale(item: str, latest: str) -> bool:
     return bool(newest_label(item)) and not names_newest(item, latest)
 
 
-def restated(document: SummaryDocument, extract: SummaryDocument, latest: str) -> SummaryDocument:
-    """The document with the extract's line on the newest request, where it has none of its own."""
-    if is_restated(document, latest):
+def restated(
+    document: SummaryDocument, extract: SummaryDocument, latest: str, *, quotes: bool = False
+) -> SummaryDocument:
+    """The document with the extract's line on the newest request, where it has none of its own or ``quotes`` is set."""
+    if is_restated(document, latest) and not (quotes and is_restated(extract, latest)):
         return document
     items = {section: list(entries) for section, entries in document.items.items()}
-    items[SECTION] = [item for item in items[SECTION] if not is_stale(item, latest)]
+    items[SECTION] = [item for item in items[SECTION] if not (newest_label(item) if quotes else is_stale(item, latest))]
     items[SECTION] = [*(item for item in extract.items[SECTION] if names_newest(item, latest)), *items[SECTION]]
     return SummaryDocument(items)

@@ -19,7 +19,6 @@ from everlong.context.summary.entities import entities
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.language import Phrases, marks, without_label
 from everlong.context.summary.lines import Line
-from everlong.context.summary.newest import newest_line
 from everlong.context.summary.text import clip, one_line
 
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -97,6 +96,8 @@ class Outline:
     tools: Counter[str] = field(default_factory=Counter)
     failures: dict[str, tuple[int, Outcome]] = field(default_factory=dict)
     succeeded: set[str] = field(default_factory=set)
+    quotes_newest: bool = False
+    """The newest request stands nowhere else, so its item is quoted whole."""
 
     def add(self, section: str, order: int, text: str, worth: float) -> None:
         """One more candidate; newer ones are worth somewhat more."""
@@ -132,12 +133,14 @@ def build_outline(
     phrases: Phrases,
     opening: str,
     latest: str,
+    newest_item: str = "",
     *,
     opening_stands: bool = False,
 ) -> Outline:
     """Everything that a summary of these turns, continuing an earlier one, could say.
 
-    Where the opening stands word for word beside the summary, the goal is named in a few words only.
+    Where the opening stands word for word beside the summary, the goal is named in a few words only. ``latest`` is the
+    newest request, ``newest_item`` the line that names it.
     """
     outline = Outline(phrases, len(facts))
     if opening and not (previous and previous.items["Goal"]):
@@ -145,14 +148,14 @@ def build_outline(
         outline.add("Goal", -1, f"- {clip(one_line(opening), length)}", _GOAL)
     outcomes = _outcomes(facts)
     for order, fact in enumerate(facts):
+        outline.candidates += [_requirement(order, f"- {rule}") for rule in fact.rules]
         if fact.role == "user":
             _user(outline, order, fact, facts, latest)
         elif fact.role == "assistant":
             _assistant(outline, order, fact, outcomes)
     _end_state(outline, facts)
-    if latest:
-        line = newest_line(phrases, latest)
-        outline.candidates.append(Candidate("Pending User Asks", outline.length, line, 2 * MUST))
+    if newest_item:
+        outline.candidates.append(Candidate("Pending User Asks", outline.length, newest_item, 2 * MUST))
     if previous is not None:
         _inherit(outline, previous, latest, has_next=any(c.section == "Next Steps" for c in outline.candidates))
     _finish(outline)

@@ -13,7 +13,7 @@ from everlong.context.summarize import SummaryRequest, Weakness
 from everlong.context.summary.digest import Piece, boundary, enclosed, outgoing, without_marks
 from everlong.context.summary.redact import redacted
 from everlong.context.summary.text import clip, one_line
-from everlong.model import Message, calls_of, text_of, with_part_appended
+from everlong.model import Message, calls_of, with_part_appended
 
 _TEMPLATE = """\
 Write Markdown with exactly these headings, in this order, and leave out those that would be empty:
@@ -150,7 +150,7 @@ def _enclosed(material: Iterable[tuple[str, list[Piece]]], token: str) -> list[s
 def _context(request: SummaryRequest) -> list[Piece]:
     """What every part must know: what the user first asked, in whose language, and what a memory wants kept."""
     pieces = []
-    if request.opening is not None and (said := text_of(request.opening).strip()):
+    if said := request.opening_words:
         pieces.append(Piece("how the user began", clip(one_line(outgoing(said)), 400), 0))
     if request.memory_context:
         pieces.append(Piece("memory", clip(outgoing(request.memory_context), 4_000), 0))
@@ -159,14 +159,16 @@ def _context(request: SummaryRequest) -> list[Piece]:
 
 def _newest(request: SummaryRequest) -> list[tuple[str, list[Piece]]]:
     """The newest request as material of its own: it may stand behind the stretch that is summarized."""
-    said = text_of(request.latest_user).strip() if request.latest_user is not None else ""
-    return [("newest_request", [Piece("user", clip(one_line(outgoing(said)), 400), 0)])] if said else []
+    said, length = request.newest_words, _NEWEST_LENGTH if request.newest_stands else _WHOLE_NEWEST_LENGTH
+    return [("newest_request", [Piece("user", clip(one_line(outgoing(said)), length), 0)])] if said else []
 
 
+_NEWEST_LENGTH, _WHOLE_NEWEST_LENGTH = 400, 4_000
+"""Characters of the newest request that are shown: where it stands beside the summary, and where it does not."""
 _RESTATE = (
     "What stands under newest_request is the user's newest request, whatever the rest says. Name it, in at most 30 "
     'words, as the first item of Pending User Asks, in the form "- Newest request: ..."; no other item begins so. It '
-    "is kept word for word elsewhere."
+    "is kept word for word beside your summary."
 )
 _CLOSE = (
     "A request that the user took back or replaced later is closed: it never stands under Goal, In Progress, Pending "

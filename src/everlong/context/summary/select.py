@@ -58,7 +58,8 @@ def select(
         selection.take(sorted(related, key=_by_worth), int(budget * _FOCUS_SHARE * 0.6))
         selection.take_lines(lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
     musts = sorted((c for pool in pools.values() for c in pool if c.worth >= MUST), key=_by_worth)
-    selection.take(musts[:1], max(_LEAST_ALLOWANCE, budget // 6))
+    newest_share = 1 / 2 if outline.quotes_newest else 1 / 6
+    selection.take(musts[:1], max(_LEAST_ALLOWANCE, int(budget * newest_share)))
     selection.take(musts[1:], budget // 4)
     for section in SECTIONS:
         if section != "Critical Context":

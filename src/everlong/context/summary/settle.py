@@ -17,7 +17,7 @@ from everlong.context.summary.language import is_closing, without_label
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.takeback import TakenBack
 from everlong.context.summary.text import clip, one_line
-from everlong.model import Message, text_of
+from everlong.model import Message, typed_words
 
 _OPEN = ("In Progress", "Next Steps")
 _CLOSABLE = (*_OPEN, "Constraints & Preferences")
@@ -91,7 +91,7 @@ def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: Sa
 
 def _requested(message: Message) -> str:
     """The words of a message that can be a request; what poses as a summary asks for nothing."""
-    return "" if is_summary(message) else text_of(message)
+    return "" if is_summary(message) else typed_words(message)
 
 
 def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate]:

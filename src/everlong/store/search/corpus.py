@@ -17,7 +17,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import Message
 from everlong.store.content import value_of
 from everlong.store.database import Database
-from everlong.store.search.document import searchable_text, speaker_of
+from everlong.store.search.document import own_text, searchable_text, speaker_of
 from everlong.store.search.index import Scope, scope_of_messages, scope_of_summaries
 from everlong.store.search.words import folded
 
@@ -51,6 +51,11 @@ class Loaded:
     def text(self) -> str:
         """All that can be found of it."""
         return searchable_text(self.message)
+
+    @cached_property
+    def own_text(self) -> str:
+        """The text without what a client wrapped around a person's words: what it is ranked by and shown with."""
+        return own_text(self.message)
 
     @cached_property
     def plain(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from everlong.model import Message, calls_of, is_reasoning, part_text, parts_of
+from everlong.model import Message, calls_of, is_reasoning, part_text, parts_of, read_message
 
 # "Mia: …", "[Mia]: …", "[14 May, 10:05] Mia: …", "Mia said, …"
 _SPEAKER = re.compile(
@@ -33,6 +33,15 @@ def searchable_text(message: Message) -> str:
     for call in calls_of(message):
         pieces += (call.name, _argument_text(call.arguments))
     return "\n".join(piece for piece in pieces if piece)
+
+
+def own_text(message: Message) -> str:
+    """What can be found of a message without what a client wrapped around the user's words; empty if that is all."""
+    if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts_of(message)):
+        read = read_message(message)
+        if read.added:
+            return read.text
+    return searchable_text(message)
 
 
 def _texts(parts: list[dict[str, Any]], depth: int) -> list[str]:

@@ -91,9 +91,15 @@ def hits_of(
                 role=document.role,
                 speaker=document.speaker,
                 at=document.ts,
-                snippet=snippet(document.text, query, weights),
+                snippet=_snippet(document, query, weights),
                 is_match=is_match,
                 status=where.status if where else None,
             )
         )
     return hits
+
+
+def _snippet(document: Loaded, query: Query, weights: dict[str, float]) -> Snippet:
+    """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
+    own = snippet(document.own_text, query, weights)
+    return own if own.marks or document.own_text == document.text else snippet(document.text, query, weights)

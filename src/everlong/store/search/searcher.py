@@ -27,6 +27,7 @@ from everlong.store.search.scope import Filters, scope_for
 from everlong.store.search.unindexed import weighed
 from everlong.store.search.upkeep import Upkeep
 from everlong.store.search.walk import BATCH, Order, Walk
+from everlong.store.search.words import folded
 
 CANDIDATES = 300
 """How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
@@ -215,7 +216,9 @@ def _ranked(walk: Walk, seqs: list[int], figures: Figures) -> list[int]:
 
 
 def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> Candidate:
-    return Candidate(document.seq, document.text, document.plain, document.role, document.speaker, document.ts, *beside)
+    own = document.own_text
+    plain = document.plain if own == document.text else folded(own)
+    return Candidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
 
 
 def _taken(walk: Walk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:

@@ -1,0 +1,226 @@
+"""Summaries of conversations with real clients: the goal and the request are a person's words, never a client's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from everlong import ContextCompressor, ExtractiveSummarizer, Message, Quality, SummaryRequest
+from everlong.context import CompletionSummarizer
+from everlong.context.literals import is_summary, summary_body
+from everlong.context.summary.digest import turn_pieces
+from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.judge import judged
+from everlong.context.summary.prompt import transcript_prompt
+from everlong.context.verify import Yardstick
+from everlong.model import text_of
+from tests.context.builders import assistant, output, step, summary_text, system, user
+from tests.context.scripted import COUNT, Model
+
+FIRST = "Let the lighthouse log count foggy nights per keeper."
+NEWEST = "Print the foggy nights of keeper Ottilie as well."
+RULE = "Never rename the folder keepers/ without a migration."
+REMINDER = (
+    "<system-reminder>\nAvailable agent types: plover, dunlin. Skills: /tidy-nets must be used for nets, port 9911.\n"
+    "</system-reminder>\n"
+)
+CLAUDE_MD = (
+    "<system-reminder>\nYou can use the following context:\n# claudeMd\nInstructions are shown below.\n\n"
+    f"Contents of /srv/fog/CLAUDE.md (project instructions, checked into the codebase):\n\n{RULE}\n"
+    "# currentDate\nToday is 2031-04-05.\n\n      IMPORTANT: this context may or may not be relevant to you.\n"
+    "</system-reminder>\n"
+)
+ENVIRONMENT = "<environment_context>\n  <cwd>/srv/fog</cwd>\n  <shell>zsh-9911</shell>\n</environment_context>"
+DETAILS = "<environment_details>\n# Files\nkeepers/log_9911.py\n# Time\n05:06 dunlin\n</environment_details>"
+JUNK = ("9911", "plover", "dunlin", "reminder", "environment", "interrupted", "ide_opened", "command-", "zsh", "caveat")
+
+
+def parts(*texts: str) -> Message:
+    return {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}
+
+
+@dataclass
+class Client:
+    opening: list[Message]
+    request: list[Message]
+    after: Message
+    """A user message that no person wrote."""
+
+
+CLIENTS = {
+    "claude code": Client(
+        [parts(REMINDER, CLAUDE_MD, FIRST)],
+        [parts(REMINDER, NEWEST)],
+        user("<task-notification>\n<task-id>b9911</task-id>\nplover has ended.\n</task-notification>"),
+    ),
+    "claude code logs": Client(
+        [
+            user("<local-command-caveat>Caveat: plover 9911</local-command-caveat>"),
+            user("<command-name>/model</command-name><command-args>dunlin</command-args>"),
+            user("<local-command-stdout>Set to dunlin-9911</local-command-stdout>"),
+            user(f"<ide_opened_file>The user opened /srv/plover-9911.py in the IDE.</ide_opened_file>\n{FIRST}"),
+        ],
+        [user(NEWEST)],
+        user("[Request interrupted by user for tool use]"),
+    ),
+    "codex": Client(
+        [
+            user(f"# AGENTS.md instructions for /srv/fog\n\n<INSTRUCTIONS>\n{RULE}\n</INSTRUCTIONS>"),
+            user(ENVIRONMENT),
+            user(FIRST),
+        ],
+        [user(NEWEST)],
+        user("<turn_aborted>\ndunlin stopped 9911\n</turn_aborted>"),
+    ),
+    "opencode": Client(
+        [user(f'"{FIRST}"')],
+        [parts("Called the Read tool with the following input: {}", f'"{NEWEST}"')],
+        user("<system-reminder>\nplan mode 9911 is dunlin\n</system-reminder>"),
+    ),
+    "cline": Client(
+        [parts(f"<task>\n{FIRST}\n</task>", DETAILS)],
+        [parts("[ask] Result:\n", f"<user_message>\n{NEWEST}\n</user_message>", DETAILS)],
+        user(f"[ERROR] You did not use a tool in your plover response!\n{DETAILS}"),
+    ),
+    "aider": Client(
+        [user("Here are summaries of some files present in my git repository.\nplover_9911.py"), user(FIRST)],
+        [user(NEWEST)],
+        user("I am not sharing any files that you can edit yet, dunlin 9911."),
+    ),
+    "pi": Client(
+        [user(f'<file name="/srv/fog/keepers.csv">\nkeeper;nights\n</file>\n{FIRST}')],
+        [user(NEWEST)],
+        user("<system-reminder>dunlin 9911</system-reminder>"),
+    ),
+}
+
+
+def conversation(client: Client, *, ends_with_client: bool = False) -> list[Message]:
+    messages = [system(), *client.opening, assistant("I start.")]
+    for number in range(30):
+        reminded = "\n\n<system-reminder>\nConsider /tidy-nets on port 9911.\n</system-reminder>" if number % 3 else ""
+        messages += step(number, f"night_{number}.log: {output(300)}{reminded}")
+    messages += [*client.request, assistant("I look at Ottilie's nights.")]
+    for number in range(30, 60):
+        messages += step(number, f"night_{number}.log: {output(300)}")
+    return [*messages, client.after] if ends_with_client else messages
+
+
+def compacted(messages: list[Message], target: int = 4_000) -> tuple[list[Message], SummaryDocument, Quality]:
+    engine = ContextCompressor(32_000)
+    result = engine.compress(messages, target_tokens=target)
+    summary = next(message for message in result if is_summary(message))
+    assert engine.last_report is not None
+    assert engine.last_report.quality is not None
+    return result, SummaryDocument.parse(summary_body(summary)), engine.last_report.quality
+
+
+@pytest.mark.parametrize("ends_with_client", [False, True])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_goal_and_newest_request_are_the_persons_words(name: str, ends_with_client: bool) -> None:
+    messages = conversation(CLIENTS[name], ends_with_client=ends_with_client)
+    result, document, quality = compacted(messages)
+    assert document.items["Goal"][0].strip('- "').startswith(FIRST[:40])
+    assert document.items["Pending User Asks"][0].removeprefix("- Newest request: ").strip('"') == NEWEST
+    written = document.render()
+    assert [junk for junk in JUNK if junk in written.lower()] == []
+    assert quality.score >= 0.5
+    if ends_with_client:  # what the client said last still reaches the model
+        assert result[-1] == CLIENTS[name].after
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_second_compaction_still_knows_the_request_when_only_the_client_spoke_since(name: str) -> None:
+    once, _, _ = compacted(conversation(CLIENTS[name], ends_with_client=True), 3_000)
+    for number in range(60, 100):
+        once += step(number, f"night_{number}.log: {output(300)}")
+    _, document, _ = compacted(once, 3_000)
+    assert document.items["Pending User Asks"][0].removeprefix("- Newest request: ").strip('"') == NEWEST
+    assert [junk for junk in JUNK if junk in document.render().lower()] == []
+
+
+def test_a_long_request_is_quoted_whole_where_it_stands_nowhere_else() -> None:
+    asked = " ".join(f"Count the nights of keeper number {n} in tower {n + 100}." for n in range(20))
+    client = Client([user(FIRST)], [user(asked)], user(REMINDER))
+    messages = conversation(client, ends_with_client=True)
+    result, document, _ = compacted(messages)
+    assert not any(text_of(message) == asked for message in result)
+    assert document.items["Pending User Asks"][0] == f"- Newest request: {asked}"
+
+
+@pytest.mark.parametrize("name", ["claude code", "codex"])
+def test_rules_of_the_project_are_constraints_and_no_goal(name: str) -> None:
+    messages = conversation(CLIENTS[name])
+    request = SummaryRequest(messages[1:30], None, 600, COUNT, opening=CLIENTS[name].opening[-1])
+    document = SummaryDocument.parse(ExtractiveSummarizer().summarize(request))
+    assert f"- {RULE}" in document.items["Constraints & Preferences"]
+    assert document.items["Goal"] == [f"- {FIRST}"]
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        "<system-reminder> Available agent types: plover, dunlin. Skills: ...",
+        "Available agent types: plover, dunlin. Skills: /tidy-nets",
+        "[Request interrupted by user]",
+        "<command-name>/model</command-name>",
+        "# AGENTS.md instructions for /srv/fog",
+        RULE,
+    ],
+)
+def test_a_goal_of_the_clients_scores_below_one_half(goal: str) -> None:
+    messages = conversation(CLIENTS["claude code"])
+    yardstick = Yardstick(messages[1:40], source=messages)
+    _, document, _ = compacted(messages)
+    good = document.render()
+    document.items["Goal"] = [f"- {goal}"]
+    assert yardstick.score(good) >= 0.5 > yardstick.score(document.render())
+
+
+def test_a_tag_that_a_person_wrote_about_is_a_goal_like_any_other() -> None:
+    asked = "<system-reminder> blocks are shown twice, please mend the page that shows them"
+    messages = conversation(Client([user(asked)], [user(NEWEST)], user(REMINDER)))
+    _, document, quality = compacted(messages)
+    assert document.items["Goal"][0].startswith("- <system-reminder> blocks are shown")
+    assert quality.score >= 0.5
+
+
+def test_a_model_that_takes_a_reminder_for_the_goal_is_corrected() -> None:
+    messages = conversation(CLIENTS["claude code"])
+    answer = (
+        "## Goal\n- Available agent types: plover, dunlin. Skills: /tidy-nets\n\n## Next Steps\n- Read night_3.log.\n"
+    )
+    found = judged(answer, Yardstick(messages[1:40], source=messages), 500, COUNT)
+    assert found.document.items["Goal"] == []
+    assert any("client added" in problem for problem in found.problems)
+    engine = ContextCompressor(32_000, summarizer=CompletionSummarizer(Model(answer), window=32_000))
+    summary = summary_text(engine.compress(messages, target_tokens=4_000))
+    assert "plover" not in summary
+    assert FIRST[:40] in summary
+
+
+def test_the_prompt_for_a_summary_model_shows_the_request_and_no_reminder() -> None:
+    messages = conversation(CLIENTS["claude code"])
+    request = SummaryRequest(
+        messages[1:], None, 500, COUNT, opening=messages[1], latest_user=CLIENTS["claude code"].request[0]
+    )
+    pieces = list(turn_pieces(request.turns, 2_000, COUNT))
+    prompt = text_of(transcript_prompt(request, pieces, 500)[-1])
+    assert FIRST in prompt
+    assert NEWEST in prompt
+    assert RULE in prompt
+    assert [junk for junk in JUNK if junk in prompt.lower()] == []
+
+
+def test_an_earlier_summary_with_a_junk_goal_gets_the_real_one() -> None:
+    request = SummaryRequest(
+        turns=conversation(CLIENTS["claude code"])[2:20],
+        previous="## Goal\n- <system-reminder> Available agent types: plover ...\n\n## Next Steps\n- Read night_3.log",
+        budget_tokens=500,
+        count=COUNT,
+        opening=CLIENTS["claude code"].opening[0],
+    )
+    summary = ExtractiveSummarizer().summarize(request)
+    assert FIRST in summary
+    assert "plover" not in summary
