@@ -71,6 +71,11 @@ class GatewaySettings(Section):
     upstream: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where requests go; null for the API's own address."
     )
+    ca_bundle: Name | None = setting(
+        None,
+        "the path of a file or folder, or null",
+        "Certificates (PEM) that upstreams and proxies may show beside those that the system trusts.",
+    )
     routes: dict[Name, RouteSettings] = setting(
         {}, "a mapping of patterns of model names to upstreams", "Upstreams for models by name (`claude-*`)."
     )

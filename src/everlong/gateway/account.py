@@ -49,6 +49,8 @@ class Account:
     branch: int | None = None
     compactions: list[str] = field(default_factory=list)
     """Reasons of the compactions that were made for it."""
+    opted_out: str = ""
+    """What the client asked to be spared: ``off`` or ``no-store``."""
     usage: Usage | None = None
     cost: float = 0.0
     """US dollars."""

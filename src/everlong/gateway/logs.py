@@ -170,6 +170,7 @@ def _request_line(level: str, now: float, account: Account, seconds: float) -> b
         "model": account.model[:_MOST_CHARS] or None,
         "session": account.session,
         "branch": account.branch,
+        "opted_out": account.opted_out or None,
         "compactions": account.compactions or None,
         "prompt_tokens": usage.prompt_tokens if usage is not None else None,
         "output_tokens": usage.output_tokens if usage is not None else None,

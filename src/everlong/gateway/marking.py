@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -42,7 +43,11 @@ class Marking:
         self._held: OrderedDict[PromptCache, int] = OrderedDict()
         self._bytes = 0
 
-    def marked(self, line: Line, draft: Draft, model: str, provider: str) -> bytes:
+    def marked_once(self, draft: Draft, model: str, provider: str) -> bytes:
+        """Return a body with the markers of a first request; nothing of it is remembered."""
+        return self.marked(_Unremembered(), draft, model, provider)
+
+    def marked(self, line: Line | _Unremembered, draft: Draft, model: str, provider: str) -> bytes:
         """A body with its markers; as it is while it says less than is cached, because a marker would do nothing.
 
         A conversation that has been marked stays so, without another look at its words.
@@ -59,7 +64,8 @@ class Marking:
             request = _loaded(body)
             if not cache.has_begun and not has_words(request, least):
                 return body
-            self._hold(cache, len(body))
+            if not isinstance(line, _Unremembered):
+                self._hold(cache, len(body))
             return spliced(body, added(draft, request, cache.apply(request)))
         except (NotAdded, Broken):
             cache.forget()  # a marker of the client's in another spelling, say
@@ -79,6 +85,13 @@ class Marking:
             oldest, freed = self._held.popitem(last=False)
             oldest.let_go()
             self._bytes -= freed
+
+
+@dataclass(slots=True)
+class _Unremembered:
+    """A conversation that is not known again."""
+
+    cache: PromptCache | None = None
 
 
 def _loaded(body: bytes) -> Any:

@@ -18,14 +18,17 @@ from aiohttp import ClientError, web
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.answering import Answering
+from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
+from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
+from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, dumped, meant
 from everlong.gateway.recalling import Lookup, looked_up, offered
@@ -91,7 +94,7 @@ class Gateway:
         self.routes = routes
         self.database = database
         self.metrics = Metrics()
-        self.relay = Relay()
+        self.relay = Relay(Network(settings.gateway.ca_bundle))
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)), self.metrics)
@@ -100,6 +103,7 @@ class Gateway:
         self._finishing = Finishing(self._writer)
         self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
         self._marking = Marking(settings.prompt_caching)
+        self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -107,6 +111,13 @@ class Gateway:
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
         """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
         self._learn = learn
+
+    @property
+    def way(self) -> str:
+        """The proxies on the way to upstreams, for people; empty where there are none."""
+        found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
+        proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
+        return f" by way of the proxy {proxies}" if proxies else ""
 
     @property
     def waiting(self) -> int:
@@ -137,6 +148,9 @@ class Gateway:
 
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
+        if choice := opted_out(request.headers):
+            shape = partial(self.by_view, dialect=dialect, tenant=tenant)
+            return await self._bypass.pass_on(request, dialect.name, dialect, choice, shape)
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -163,6 +177,8 @@ class Gateway:
 
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
         """Pass on a request of the Responses API."""
+        if choice := opted_out(request.headers):
+            return await self._bypass.pass_on(request, RESPONSES.name, RESPONSES, choice)
         return await self._responder.respond(request, tenant)
 
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
@@ -230,13 +246,10 @@ class Gateway:
 
     def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
-        provider = passing.route.provider
-        if provider == "custom" and passing.dialect.name == "anthropic":
-            provider = "anthropic"  # whoever speaks this API takes its markers
         draft = visit.draft(passing.dialect)
         if passing.route.recalls:
             draft = offered(passing.dialect, draft)
-        sent = self._marking.marked(visit.line, draft, visit.model, provider)
+        sent = self._marking.marked(visit.line, draft, visit.model, passing.route.cached_as)
         return passing.body if sent == visit.body else sent
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
