@@ -122,6 +122,7 @@ def _remarks(books: Books) -> list[str]:
         saved = total.uncached_cost - total.cost
         word = "saved" if saved >= 0 else "cost"
         lines.append(f"caching {word} {_money(abs(saved))}, {abs(saved) / total.uncached_cost:.0%} of what was due")
+    lines += _on_misses(total)
     lines += _on_compactions(total)
     if books.unpriced:
         names = ", ".join(books.unpriced)
@@ -143,6 +144,26 @@ def _on_compactions(total: Account) -> list[str]:
         f"  cost   {_paid(total, total.kinds['summary'].cost)} for summaries",
         f"  cost   {_paid(total, anew.cost)} more for {anew.tokens:,} tokens that had to be sent anew (estimated)",
         f"  saved  {_paid(total, unsent.cost)} for {unsent.tokens:,} tokens that were not sent again (estimated)",
+    ]
+
+
+def _on_misses(total: Account) -> list[str]:
+    """Say why providers did not read what they had read before."""
+    from everlong.caching.misses import REASONS  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    if not total.misses:
+        return []
+    by_size = sorted(total.misses.items(), key=lambda one: -one[1].missed.tokens)
+    tokens = sum(one.missed.tokens for _, one in by_size)
+    cost = sum((one.missed.cost for _, one in by_size), Decimal(0))
+    calls = counted(sum(one.calls for _, one in by_size), "call")
+    return [
+        f"{calls} missed the cache: {tokens:,} tokens paid for again, {_paid(total, cost)} more than to read them",
+        *(
+            f"  {reason:10}  {one.calls:>5,} x {one.missed.tokens:>11,}  {_paid(total, one.missed.cost):>9}  {why}"
+            for reason, one in by_size
+            for why in [REASONS[reason]]  # type: ignore[index]  # only known ones are counted
+        ),
     ]
 
 

@@ -19,6 +19,7 @@ from everlong.config.paths import data_home
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.answering import Answering
 from everlong.gateway.bypass import Bypass, opted_out
+from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.finishing import Finishing
@@ -63,9 +64,12 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientResponse
 
+    from everlong.caching.blocks import Layout
+    from everlong.caching.misses import Miss
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.routing import Routes
+    from everlong.providers.base import Reply
     from everlong.store.database import Database
     from everlong.store.tree import Branch
 
@@ -104,6 +108,7 @@ class Gateway:
         self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
         self._marking = Marking(settings.prompt_caching)
         self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
+        self._watch = CacheWatch()
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -249,7 +254,12 @@ class Gateway:
         draft = visit.draft(passing.dialect)
         if passing.route.recalls:
             draft = offered(passing.dialect, draft)
-        sent = self._marking.marked(visit.line, draft, visit.model, passing.route.cached_as)
+        provider = passing.route.cached_as
+        sent = self._marking.marked(visit.line, draft, visit.model, provider)
+        shown = visit.line.view
+        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
+        layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
+        passing.sent = Sent(draft, sent, visit.model, provider, layout, visit.line.lead, view, visit.began)
         return passing.body if sent == visit.body else sent
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
@@ -293,11 +303,23 @@ class Gateway:
             usage = account.usage = ended.reply.usage
             visit.line.reported = (sent, usage.prompt_tokens)
             account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
-            ended = replace(ended, cost=account.cost)
+            account.miss = self._missed(passing, visit, ended.reply)
+            ended = replace(ended, cost=account.cost, miss=account.miss)
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
             passing.warning = header_text(problem)
+
+    def _missed(self, passing: Passing, visit: Visit, reply: Reply) -> Miss | None:
+        """Return why a request did not read what the one before it had left in the provider's cache."""
+        tenant, session = passing.visits.keeper.store.tenant, visit.line.session
+        answering, sent = passing.answering, passing.sent
+        if session is None or sent is None or answering is None:
+            return None
+        if answering.sent not in (sent.body, passing.body):
+            self._watch.forget(tenant, session)  # it went on with look-ups that its client does not repeat
+            return None
+        return self._watch.compare(tenant, session, sent, reply)
 
     async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
         """Keep a request of a conversation that could not even be looked up."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from everlong.agent.accounting.effects import Effects
+from everlong.agent.accounting.effects import Effects, paid_again
 from everlong.agent.accounting.sums import Account, Entry, Estimate, Tokens
+from everlong.caching.misses import REASONS
 from everlong.errors import ConfigError
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.names import Endpoint, ModelName, endpoint_for, parse_model_name
@@ -138,6 +139,7 @@ class _Bookkeeper:
             None if rates is None else rates.cost(usage),
             None if rates is None else rates.uncached_cost(usage),
             *done,
+            *_missed(call, rates),
         )
         if rates is None:
             self._prices.miss(entry.model)
@@ -182,6 +184,16 @@ def _paid_turn(turn: Turn) -> _Paid | Turn:
     if not turn.usage:
         return turn
     return _Paid(turn.began, turn.model, turn.session, Tokens.of(turn.usage), turn=turn)
+
+
+def _missed(call: _Paid, rates: Rates | None) -> tuple[Estimate, str]:
+    """Return what a call did not read from the provider's cache, and why, where the gateway found that out."""
+    usage = call.turn.usage if call.turn is not None else None
+    told = (usage or {}).get("cache_miss")
+    tokens, reason = (told.get("tokens"), told.get("reason")) if isinstance(told, dict) else (None, None)
+    if not isinstance(tokens, int) or reason not in REASONS:
+        return Estimate(), ""
+    return paid_again(tokens, call.tokens, rates), str(reason)
 
 
 def _paid_receipt(receipt: Receipt) -> _Paid:
