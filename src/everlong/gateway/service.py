@@ -255,7 +255,7 @@ class Gateway:
         if passing.route.recalls:
             draft = offered(passing.dialect, draft)
         provider = passing.route.cached_as
-        sent = self._marking.marked(visit.line, draft, visit.model, provider)
+        sent = self._marking.marked(visit.line, draft, visit.model, provider, passing.visits.keeper.store.tenant)
         shown = visit.line.view
         view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
         layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
