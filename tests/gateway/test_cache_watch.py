@@ -121,7 +121,7 @@ def test_a_compaction_is_named_as_such(model: ModelServer, tmp_path: Path) -> No
     with serving(model.url, tmp_path, {}, log, **own) as hosted, connected(hosted.address) as raw:
         client = Client(raw)
         client.body["system"] = WORDS * 100
-        for _ in range(20):
+        for _ in range(24):
             client.say()
     with Store.open(tmp_path / "served.db") as store:
         assert store.compactions()

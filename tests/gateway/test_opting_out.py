@@ -88,7 +88,7 @@ def test_a_conversation_that_was_compacted_is_sent_by_its_view_with_no_store_and
 ) -> None:
     settings = {"models": {"m": {"context_length": 16_000}}, "compression": {"threshold": 0.3, "protect_last_n": 4}}
     with run_gateway(model.url, str(tmp_path / "store.db"), settings) as running, running.raw() as raw:
-        said = conversation(running, 20)
+        said = conversation(running, 40)
         before = len(list(running.store().turns.since()))
         assert running.store().compactions()
         asked = {"model": "m", "max_tokens": 50, "messages": [*said, {"role": "user", "content": "and now?"}]}

@@ -35,10 +35,13 @@ _SIDE = {
     "--by", type=click.Choice(["model", "session", "day"]), default="model", show_default=True, help="What to group by."
 )
 @click.option("--session", metavar="ID|TITLE", help="Only this conversation.")
+@click.option("--audit", is_flag=True, help="What the gateway would have done to requests of its audit mode.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw the running totals: an .svg or .png file.")
 @json_option
 @store_option(hidden=False)
-def usage_command(since: float | None, by: By, session: str | None, plot: str | None, as_json: bool) -> None:
+def usage_command(
+    since: float | None, by: By, session: str | None, audit: bool, plot: str | None, as_json: bool
+) -> None:
     """Show what models were paid for: tokens by kind, US dollars, and what caching and compactions did to them.
 
     Amounts are tokens as the providers reported them, times the prices of the catalogue or of the settings.
@@ -48,9 +51,16 @@ def usage_command(since: float | None, by: By, session: str | None, plot: str | 
 
     if plot and not plot.lower().endswith((".svg", ".png")):
         raise click.UsageError(f"--plot is {plot!r}, but must end in .svg or .png")
+    if plot and audit:
+        raise click.UsageError("--plot draws what was paid, and cannot be had with --audit")
     settings = load_settings().settings
     with opened() as store:
         only = _named(store, session)
+        if audit:
+            from everlong.cli.usage_audit import show_audit  # noqa: PLC0415 - as above
+
+            show_audit(store, settings, since=since, session=only, as_json=as_json)
+            return
         books = account(store, settings, by=by, since=since, session=only)
     if plot:
         _plot(plot, books)

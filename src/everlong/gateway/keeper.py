@@ -78,6 +78,8 @@ class Ended:
     """The part of a cancelled or broken reply that arrived."""
     miss: Miss | None = None
     """What it did not read from the provider's cache, and why."""
+    is_audited: bool = False
+    """Whether it was sent as it came, whatever the gateway would have done."""
 
     @property
     def status(self) -> End:
@@ -95,7 +97,8 @@ class Ended:
         if self.reply is None:
             return None
         missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
-        return {**self.reply.usage.to_dict(), **missed}
+        audited = {"audited": True} if self.is_audited else {}
+        return {**self.reply.usage.to_dict(), **missed, **audited}
 
     def past(self, session: str | None, model: str | None, began: float, names: Sequence[str] = ()) -> Past:
         """The whole turn."""

@@ -21,6 +21,7 @@ from everlong.gateway.answering import Answering
 from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.dialects import Dialect
+from everlong.gateway.drafts import draft_of
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from everlong.caching.misses import Miss
     from everlong.config import Settings
     from everlong.context import Summarizer
+    from everlong.gateway.drafts import Draft
     from everlong.gateway.routing import Routes
     from everlong.providers.base import Reply
     from everlong.store.database import Database
@@ -109,6 +111,7 @@ class Gateway:
         self._marking = Marking(settings.prompt_caching)
         self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
         self._watch = CacheWatch()
+        self._is_audit = settings.gateway.mode == "audit"
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -119,10 +122,11 @@ class Gateway:
 
     @property
     def way(self) -> str:
-        """The proxies on the way to upstreams, for people; empty where there are none."""
+        """How requests get to their upstreams, for people: the proxies, and that they are not changed."""
         found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
         proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
-        return f" by way of the proxy {proxies}" if proxies else ""
+        way = f" by way of the proxy {proxies}" if proxies else ""
+        return f"{way}; audit: requests are passed on as they come" if self._is_audit else way
 
     @property
     def waiting(self) -> int:
@@ -154,7 +158,7 @@ class Gateway:
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
         if choice := opted_out(request.headers):
-            shape = partial(self.by_view, dialect=dialect, tenant=tenant)
+            shape = None if self._is_audit else partial(self.by_view, dialect=dialect, tenant=tenant)
             return await self._bypass.pass_on(request, dialect.name, dialect, choice, shape)
         try:
             body = await request.read()
@@ -190,7 +194,7 @@ class Gateway:
         """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
         visits = self._visits.get((tenant, dialect.name))
         try:
-            return body if visits is None else await visits.peek(body)
+            return body if visits is None or self._is_audit else await visits.peek(body)
         except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
@@ -213,7 +217,7 @@ class Gateway:
 
     async def _passed_on(self, passing: Passing) -> web.StreamResponse:
         visit = passing.visit
-        if visit is not None:
+        if visit is not None and not self._is_audit:
             await self._room.make(passing, visit)
         for attempt in range(_TRIES + 1):
             sent = passing.body if visit is None else self._outgoing(passing, visit)
@@ -227,7 +231,8 @@ class Gateway:
                     passing.request, upstream, lambda _: False, partial(self._refused, passing, upstream), passing.extra
                 )
             data, is_cut = await whole_of(upstream)
-            if visit is not None and attempt < _TRIES and upstream.status in _PEEK_STATUS:
+            may_shorten = visit is not None and not self._is_audit and attempt < _TRIES
+            if visit is not None and may_shorten and upstream.status in _PEEK_STATUS:
                 error = classify_answer(upstream.status, data)
                 if isinstance(error, ContextOverflow | RequestTooLarge) and await self._room.shorten(
                     passing, visit, error, attempt, len(sent)
@@ -251,6 +256,8 @@ class Gateway:
 
     def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
+        if self._is_audit:
+            return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         if passing.route.recalls:
             draft = offered(passing.dialect, draft)
@@ -258,13 +265,18 @@ class Gateway:
         sent = self._marking.marked(visit.line, draft, visit.model, provider, passing.visits.keeper.store.tenant)
         shown = visit.line.view
         view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
-        layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
-        passing.sent = Sent(draft, sent, visit.model, provider, layout, visit.line.lead, view, visit.began)
+        passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
+
+    def _untouched(self, passing: Passing, visit: Visit) -> bytes:
+        """Return the client's own bytes, as in audit mode."""
+        draft = draft_of(visit.body, visit.read, visit.line.ends)
+        passing.sent = _sent(passing, visit, draft, visit.body, None)
+        return passing.body
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or not passing.route.recalls:
+        if visit is None or not passing.route.recalls or self._is_audit:
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
@@ -304,7 +316,7 @@ class Gateway:
             visit.line.reported = (sent, usage.prompt_tokens)
             account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
             account.miss = self._missed(passing, visit, ended.reply)
-            ended = replace(ended, cost=account.cost, miss=account.miss)
+            ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
@@ -364,6 +376,11 @@ class Gateway:
             keeper = Keeper(self._store_of(tenant), dialect)
             self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf)
         return self._visits[key]
+
+
+def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int | None) -> Sent:
+    layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
+    return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
 
 
 def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:

@@ -96,6 +96,10 @@ class Windows:
 
     def size(self, line: Line, sent: int, model: str, provider: str, answer_tokens: int) -> Size:
         """The size of a body of so many bytes."""
+        return self.limits(model, provider, tokens_in(line, sent), answer_tokens)
+
+    def limits(self, model: str, provider: str, tokens: int, answer_tokens: int = 0) -> Size:
+        """Return how large a request of so many tokens may be."""
         window = self.window(model, provider)
         key = (model, window)
         if key not in self._thresholds:
@@ -103,7 +107,7 @@ class Windows:
             self._thresholds[key] = engine.threshold_tokens
         room = min(int(_FULL * window), int((1 - _MARGIN) * window) - answer_tokens)
         threshold = min(self._thresholds[key], int(0.9 * room))
-        return Size(tokens_in(line, sent), window, threshold, max(room, window // 8))
+        return Size(tokens, window, threshold, max(room, window // 8))
 
 
 def tokens_in(line: Line, sent: int) -> int:
