@@ -82,7 +82,7 @@ def test_openrouter_is_given_the_session_and_xai_a_header() -> None:
 
 @pytest.mark.spec("3.2")
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match=r"prompt_caching\.prefix_ttl .* must be 5m, 1h, or null"):
+    with pytest.raises(ConfigError, match=r"prompt_caching\.prefix_ttl .* must be 5m, 1h, auto, or null"):
         PromptCache(MODEL, settings={"prefix_ttl": "10m"})
     assert PromptCache(MODEL, settings=PromptCachingSettings(prefix_ttl="1h")).settings.prefix_ttl == "1h"
 

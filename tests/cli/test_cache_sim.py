@@ -47,7 +47,7 @@ def test_the_plot_is_a_picture_with_a_line_for_each_strategy(run: Run, session_f
     target = tmp_path / "cost.svg"
     assert run("cache-sim", str(session_file), "--plot", str(target), "--collapse-runs").code == 0
     root = ET.fromstring(target.read_text(encoding="utf-8"))  # noqa: S314 - our own file
-    assert len(root.findall(".//{http://www.w3.org/2000/svg}polyline")) == 14
+    assert len(root.findall(".//{http://www.w3.org/2000/svg}polyline")) == 16
 
 
 def test_a_png_without_a_converter_is_an_error_that_says_what_to_do(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def usage(run: Run, store_file: Path) -> Run:
     return lambda *arguments: run("usage", "--store", str(store_file), *arguments)
 
 
-def asked(store: Store, session: Session, model: str = SONNET, **tokens: int) -> None:
+def asked(store: Store, session: Session, model: str = SONNET, **tokens: Any) -> None:
     assert session.branch is not None
     number = store.turns.begin(store.branch(session.branch), model=model, session=session.id).id
     store.turns.finish(number, usage=tokens)
@@ -94,6 +95,25 @@ def test_a_picture_is_written(usage: Run, tmp_path: Path) -> None:
     assert f"wrote {path}" in usage("--plot", str(path), "--json").err
     assert path.read_text(encoding="utf-8").startswith("<svg")
     assert "must end in .svg or .png" in usage("--plot", "paid.pdf").err
+
+
+def test_why_the_cache_was_missed_is_summed_up_by_reason(usage: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        made = add_session(store, TALK, "Harbour")
+        for reason, tokens in (("tools", 100_000), ("expired", 400_000), ("tools", 50_000), ("made up", 9)):
+            missed: Any = {"reason": reason, "tokens": tokens}
+            asked(store, made, input_tokens=10, cache_write_tokens=500_000, cache_miss=missed)
+    shown = usage().out
+    # Writing costs $2.50 a million and reading $0.20.
+    assert "3 calls missed the cache: 550,000 tokens paid for again, $1.26 more than to read them" in shown
+    assert [line.split()[:5] for line in shown.splitlines() if " x " in line] == [
+        ["expired", "1", "x", "400,000", "$0.9200"],
+        ["tools", "2", "x", "150,000", "$0.3450"],
+    ]
+    assert usage("--json").json["total"]["cache_misses"] == {
+        "tools": {"calls": 2, "tokens": 150_000, "cost": "0.345"},
+        "expired": {"calls": 1, "tokens": 400_000, "cost": "0.92"},
+    }
 
 
 def test_a_store_that_is_new_or_not_there_is_told_so(run: Run, usage: Run) -> None:

@@ -74,7 +74,9 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "gateway": {
             "host": "127.0.0.1",
             "port": 8642,
+            "mode": "active",
             "upstream": None,
+            "ca_bundle": None,
             "routes": {},
             "keys": {},
             "body_megabytes": 64,

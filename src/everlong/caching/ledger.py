@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from everlong.caching.rules import SECONDS, Ttl
 from everlong.caching.view import RequestView
 
-__all__ = ["Entry", "Ledger", "Lives", "Mark", "Role", "last_markable", "place"]
+__all__ = ["Entry", "Ledger", "Lives", "Mark", "Role", "last_markable", "place", "static_end"]
 
 Role: TypeAlias = Literal["S", "R", "F", "W", "spare", "client", "automatic"]
 SPACING = 15
@@ -121,7 +121,7 @@ def place(
     last = last_markable(view, _stable_end(view))
     live = _deepest_live(view, known, is_live, last)
     take(last, lives.tail, "W")
-    take(_static_end(view), lives.prefix, "S")
+    take(static_end(view), lives.prefix, "S")
     if live is not None:
         take(live, lives.frontier if live == _frontier(view) else lives.tail, "R")
     if view.kept < view.head and view.kept:  # the system prompt changed: what of it stays is worth a marker
@@ -146,7 +146,7 @@ def last_markable(view: RequestView, end: int, start: int = 0) -> int | None:
     return None
 
 
-def _static_end(view: RequestView) -> int | None:
+def static_end(view: RequestView) -> int | None:
     """The last block of tools and system prompt that can carry a marker."""
     return last_markable(view, view.head)
 

@@ -17,7 +17,7 @@ __all__ = ["PANEL_HEIGHT", "draw", "panel", "picture", "to_png"]
 
 _WIDTH, _PANEL, _LEFT, _RIGHT, _GAP = 860, 220, 80, 190, 60
 PANEL_HEIGHT = _PANEL + _GAP
-_COLOURS = ("#888888", "#c8553d", "#1b6ca8", "#588157", "#8e6c8a", "#b08900", "#2f4858")
+_COLOURS = ("#888888", "#c8553d", "#1b6ca8", "#588157", "#8e6c8a", "#b08900", "#2f4858", "#5b8c8a")
 
 
 def draw(results: Sequence[Replay]) -> str:

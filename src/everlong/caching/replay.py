@@ -25,6 +25,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "system_and_3": {"strategy": "system_and_3"},
     "ledger": {"strategy": "ledger"},
     "ledger, prefix 1h": {"strategy": "ledger", "prefix_ttl": "1h"},
+    "ledger, prefix auto": {"strategy": "ledger", "prefix_ttl": "auto"},
     "ledger, 1h": {"strategy": "ledger", "cache_ttl": "1h"},
     "ledger, keep-alive": {"strategy": "ledger", "keep_alive": True},
 }

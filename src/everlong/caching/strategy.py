@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
-from everlong.caching.ledger import Ledger, Lives, Mark, last_markable, place
+from everlong.caching.ledger import Ledger, Lives, Mark, last_markable, place, static_end
 from everlong.caching.markers import strip_markers, with_markers
-from everlong.caching.pace import Pace
+from everlong.caching.pace import Pace, Pauses
 from everlong.caching.reference import apply_anthropic_cache_control
 from everlong.caching.rules import (
     CacheRules,
@@ -111,8 +111,8 @@ def _automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strat
 
 
 def _life(values: CachingValues) -> str:
-    if values.prefix_ttl == "1h" and values.cache_ttl == "5m":
-        return "5m, prefix 1h"
+    if values.prefix_ttl in {"1h", "auto"} and values.cache_ttl == "5m":
+        return f"5m, prefix {values.prefix_ttl}"
     return values.cache_ttl
 
 
@@ -157,6 +157,7 @@ class PromptCache:
         clock: seconds; any clock that all requests share.
         warn: told once about prompts that are too short to be cached; a Python warning by default.
         immutable: say that nobody changes a request after it was given, so that no copies of it are kept.
+        pauses: those of other sessions, where ``prefix_ttl`` is ``auto``; this one's are counted there too.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a host may know otherwise
@@ -171,6 +172,7 @@ class PromptCache:
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] | None = None,
         immutable: bool = False,
+        pauses: Pauses | None = None,
     ) -> None:
         self.settings = caching_values(settings)
         self.session_id = session_id
@@ -182,6 +184,7 @@ class PromptCache:
         self._sessions: dict[tuple[Provider, str], _Session] = {}
         self._warned: set[str] = set()
         self._immutable = immutable
+        self._pauses = pauses
         self.choice = self._choose(model)
 
     def _choose(self, model: str) -> Choice:
@@ -248,7 +251,7 @@ class PromptCache:
         own = self._own_marks(view, request, layout)
         session.pace.note(now, view.chain[view.frontiers[-1]] if view.frontiers else None)
         tail = self.settings.cache_ttl
-        prefix = "1h" if tail == "1h" else self.settings.prefix_ttl or tail
+        prefix = self._prefix_ttl(session, now)
         marks = place(
             view,
             session.known,
@@ -268,6 +271,19 @@ class PromptCache:
         )
         session.last = _Sent(end, tuple(view.marked), placement, tuple(view.chain[mark.at] for mark in marks))
         return placement
+
+    def _prefix_ttl(self, session: _Session, now: float) -> Ttl:
+        """Return how long system prompt and tools are to be kept; what is held already stays as it was written."""
+        tail, wanted = self.settings.cache_ttl, self.settings.prefix_ttl
+        if tail == "1h" or wanted is None:
+            return tail
+        if wanted != "auto":
+            return wanted
+        at = static_end(session.view)
+        held = None if at is None else session.ledger.entries.get(session.view.chain[at])
+        if held is not None and now < held.expires:
+            return held.ttl
+        return "1h" if session.pace.pays_for_hour(self.choice.model_rules) else "5m"
 
     def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[Mark]:
         """The client's own markers, as far as the provider would take them."""
@@ -366,7 +382,7 @@ class PromptCache:
     def _session(self) -> _Session:
         key = (self.choice.provider, self._model)
         if key not in self._sessions:
-            self._sessions[key] = _Session(self._view(key))
+            self._sessions[key] = _Session(self._view(key), pace=Pace(shared=self._pauses))
         return self._sessions[key]
 
     def _view(self, key: tuple[Provider, str]) -> RequestView:

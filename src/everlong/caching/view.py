@@ -18,7 +18,7 @@ from typing import Any
 from everlong.caching.blocks import Block, Count, Layout, head_blocks, message_blocks, rough_count, system_count
 from everlong.model import Message
 
-__all__ = ["RequestView", "extend_chain", "link", "switches_of"]
+__all__ = ["SWITCHES", "RequestView", "extend_chain", "link", "switches_of"]
 
 _RECENT = 128
 _IN_TURN = 256
@@ -35,6 +35,8 @@ _MESSAGE_SWITCHES = (
     "output_config",
     "additionalModelRequestFields",
 )
+SWITCHES = (*_SYSTEM_SWITCHES, *_MESSAGE_SWITCHES)
+"""Fields of a request that invalidate what is cached, without being part of the prompt."""
 
 
 class RequestView:

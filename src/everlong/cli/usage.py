@@ -35,10 +35,13 @@ _SIDE = {
     "--by", type=click.Choice(["model", "session", "day"]), default="model", show_default=True, help="What to group by."
 )
 @click.option("--session", metavar="ID|TITLE", help="Only this conversation.")
+@click.option("--audit", is_flag=True, help="What the gateway would have done to requests of its audit mode.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw the running totals: an .svg or .png file.")
 @json_option
 @store_option(hidden=False)
-def usage_command(since: float | None, by: By, session: str | None, plot: str | None, as_json: bool) -> None:
+def usage_command(
+    since: float | None, by: By, session: str | None, audit: bool, plot: str | None, as_json: bool
+) -> None:
     """Show what models were paid for: tokens by kind, US dollars, and what caching and compactions did to them.
 
     Amounts are tokens as the providers reported them, times the prices of the catalogue or of the settings.
@@ -48,9 +51,16 @@ def usage_command(since: float | None, by: By, session: str | None, plot: str | 
 
     if plot and not plot.lower().endswith((".svg", ".png")):
         raise click.UsageError(f"--plot is {plot!r}, but must end in .svg or .png")
+    if plot and audit:
+        raise click.UsageError("--plot draws what was paid, and cannot be had with --audit")
     settings = load_settings().settings
     with opened() as store:
         only = _named(store, session)
+        if audit:
+            from everlong.cli.usage_audit import show_audit  # noqa: PLC0415 - as above
+
+            show_audit(store, settings, since=since, session=only, as_json=as_json)
+            return
         books = account(store, settings, by=by, since=since, session=only)
     if plot:
         _plot(plot, books)
@@ -122,6 +132,7 @@ def _remarks(books: Books) -> list[str]:
         saved = total.uncached_cost - total.cost
         word = "saved" if saved >= 0 else "cost"
         lines.append(f"caching {word} {money(abs(saved))}, {abs(saved) / total.uncached_cost:.0%} of what was due")
+    lines += _on_misses(total)
     lines += _on_compactions(total)
     if books.unpriced:
         names = ", ".join(books.unpriced)
@@ -143,6 +154,26 @@ def _on_compactions(total: Account) -> list[str]:
         f"  cost   {_paid(total, total.kinds['summary'].cost)} for summaries",
         f"  cost   {_paid(total, anew.cost)} more for {anew.tokens:,} tokens that had to be sent anew (estimated)",
         f"  saved  {_paid(total, unsent.cost)} for {unsent.tokens:,} tokens that were not sent again (estimated)",
+    ]
+
+
+def _on_misses(total: Account) -> list[str]:
+    """Say why providers did not read what they had read before."""
+    from everlong.caching.misses import REASONS  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    if not total.misses:
+        return []
+    by_size = sorted(total.misses.items(), key=lambda one: -one[1].missed.tokens)
+    tokens = sum(one.missed.tokens for _, one in by_size)
+    cost = sum((one.missed.cost for _, one in by_size), Decimal(0))
+    calls = counted(sum(one.calls for _, one in by_size), "call")
+    return [
+        f"{calls} missed the cache: {tokens:,} tokens paid for again, {_paid(total, cost)} more than to read them",
+        *(
+            f"  {reason:10}  {one.calls:>5,} x {one.missed.tokens:>11,}  {_paid(total, one.missed.cost):>9}  {why}"
+            for reason, one in by_size
+            for why in [REASONS[reason]]  # type: ignore[index]  # only known ones are counted
+        ),
     ]
 
 

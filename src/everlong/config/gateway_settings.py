@@ -68,8 +68,16 @@ class GatewaySettings(Section):
 
     host: Name = setting("127.0.0.1", "a host name or an address", "Where the gateway listens.")
     port: Whole = setting(8642, "a whole number from 0 to 65,535", "The port; 0 for any free one.", ge=0, le=65_535)
+    mode: Literal["active", "audit"] = setting(
+        "active", "active or audit", "Whether requests may be changed; audit changes none, stores and measures."
+    )
     upstream: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where requests go; null for the API's own address."
+    )
+    ca_bundle: Name | None = setting(
+        None,
+        "the path of a file or folder, or null",
+        "Certificates (PEM) that upstreams and proxies may show beside those that the system trusts.",
     )
     routes: dict[Name, RouteSettings] = setting(
         {}, "a mapping of patterns of model names to upstreams", "Upstreams for models by name (`claude-*`)."

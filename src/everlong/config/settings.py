@@ -135,10 +135,10 @@ class PromptCachingSettings(_Section):
     strategy: Literal["auto", "ledger", "system_and_3", "off"] = _setting(
         CACHING_DEFAULTS.strategy, "auto, ledger, system_and_3 or off", "How cache breakpoints are placed."
     )
-    prefix_ttl: Literal["5m", "1h"] | None = _setting(
+    prefix_ttl: Literal["5m", "1h", "auto"] | None = _setting(
         CACHING_DEFAULTS.prefix_ttl,
-        "5m, 1h, or null for that of cache_ttl",
-        "How long the provider keeps the system prompt, the tools and a summary, which change least.",
+        "5m, 1h, auto, or null for that of cache_ttl",
+        "How long the provider keeps system prompt, tools and a summary, which change least; auto goes by pauses.",
     )
     keep_alive: Flag = _setting(
         CACHING_DEFAULTS.keep_alive,

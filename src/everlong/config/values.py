@@ -40,7 +40,7 @@ class CachingValues:
 
     cache_ttl: Literal["5m", "1h"] = "5m"
     strategy: Literal["auto", "ledger", "system_and_3", "off"] = "auto"
-    prefix_ttl: Literal["5m", "1h"] | None = None
+    prefix_ttl: Literal["5m", "1h", "auto"] | None = None
     keep_alive: bool = False
     edit_min_gain: int = 40_000
 

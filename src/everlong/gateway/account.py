@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 if TYPE_CHECKING:
+    from everlong.caching.misses import Miss
     from everlong.gateway.auth import Caller
     from everlong.providers.base import Usage
 
@@ -49,7 +50,11 @@ class Account:
     branch: int | None = None
     compactions: list[str] = field(default_factory=list)
     """Reasons of the compactions that were made for it."""
+    opted_out: str = ""
+    """What the client asked to be spared: ``off`` or ``no-store``."""
     usage: Usage | None = None
+    miss: Miss | None = None
+    """What it did not read from the provider's cache, and why."""
     cost: float = 0.0
     """US dollars."""
     problem: str = ""

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Guard
+from everlong.gateway.bypass import opted_out
 from everlong.gateway.client_compaction import COMPACT_PATH
 from everlong.gateway.counting import Counting, has_no_count
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
@@ -126,7 +127,9 @@ class _Endpoints:
         except Broken:
             return await self.other(request, account)  # the upstream says what is wrong with it
         route = self._gateway.routes.find(ANTHROPIC.name, account.model)
-        body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
+        account.opted_out = opted_out(request.headers)
+        if account.opted_out != "off":
+            body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
         if not self._counting.lacks(route.base_url):
             upstream, data = await whole_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
             if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):

@@ -125,7 +125,7 @@ class Front:
             return await handler(request, account)
         finally:
             self.limits.leave(caller)
-            self.limits.spend(caller, account.cost)
+            self.limits.spend(caller, account.cost, is_stored=not account.opted_out)
 
     async def _body(self, request: web.Request, most: int) -> bytes:
         """The whole body; it stays with the request."""

@@ -15,6 +15,7 @@ from everlong.gateway.app import SERVER_OPTIONS
 from everlong.gateway.front import dialect_of, refusal
 from everlong.gateway.limits import Refused
 from everlong.gateway.logs import Log
+from everlong.gateway.network import Network
 from everlong.gateway.relay import Relay
 from everlong.gateway.server import GatewayServer, bound_socket
 from everlong.gateway.through import passed_through
@@ -130,7 +131,7 @@ class HostedRelay(_Hosted):
         super().__init__()
         self._routes = routes
         self._host, self._port = host, port
-        self._relay = Relay()
+        self._relay = Relay(Network(routes.ca_bundle))
         self._runner: web.AppRunner | None = None
 
     async def _begin(self) -> None:

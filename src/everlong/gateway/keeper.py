@@ -28,6 +28,7 @@ from everlong.store.stateless import Asked, Placed, Sender
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
+    from everlong.caching.misses import Miss
     from everlong.context import ContextEngine
     from everlong.gateway.spool import Spooled
     from everlong.model import Message
@@ -80,6 +81,10 @@ class Ended:
     """US dollars."""
     partial: Message | None = None
     """The part of a cancelled or broken reply that arrived."""
+    miss: Miss | None = None
+    """What it did not read from the provider's cache, and why."""
+    is_audited: bool = False
+    """Whether it was sent as it came, whatever the gateway would have done."""
 
     @property
     def status(self) -> End:
@@ -92,9 +97,13 @@ class Ended:
         return self.partial if self.reply is None else self.reply.message
 
     @property
-    def usage(self) -> dict[str, int] | None:
+    def usage(self) -> dict[str, Any] | None:
         """What it used."""
-        return None if self.reply is None else self.reply.usage.to_dict()
+        if self.reply is None:
+            return None
+        missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
+        audited = {"audited": True} if self.is_audited else {}
+        return {**self.reply.usage.to_dict(), **missed, **audited}
 
     def past(self, session: str | None, model: str | None, began: float, names: Sequence[str] = ()) -> Past:
         """The whole turn."""

@@ -46,6 +46,8 @@ class _Used:
     """US dollars of this day as the store has them."""
     since: float = 0.0
     """US dollars since the store was asked."""
+    unstored: float = 0.0
+    """US dollars of this day for requests that the store does not have."""
 
 
 class Limits:
@@ -83,12 +85,15 @@ class Limits:
         if caller.limits is not None:
             self._of(caller).under_way -= 1
 
-    def spend(self, caller: Caller, dollars: float) -> None:
-        """Say what a request has cost."""
+    def spend(self, caller: Caller, dollars: float, *, is_stored: bool = True) -> None:
+        """Say what a request has cost; one that is not stored is remembered here for the day."""
         if caller.limits is not None and dollars:
             used = self._of(caller)
             self._turn_over(used)
-            used.since += dollars
+            if is_stored:
+                used.since += dollars
+            else:
+                used.unstored += dollars
 
     def stored(self, tenant: str, limits: KeySettings, dollars: float) -> None:
         """Say what the store knows of this day."""
@@ -98,7 +103,7 @@ class Limits:
 
     def _check_spend(self, used: _Used, most: float) -> None:
         self._turn_over(used)
-        if used.stored + used.since >= most:
+        if used.stored + used.since + used.unstored >= most:
             rest = _DAY - self._now() % _DAY
             raise Refused(429, f"this key may spend {most:,.2f} US dollars a day (UTC), and has; try tomorrow", rest)
 
@@ -114,7 +119,7 @@ class Limits:
     def _turn_over(self, used: _Used) -> None:
         today = day_of(self._now())
         if used.day != today:
-            used.day, used.stored, used.since = today, 0.0, 0.0
+            used.day, used.stored, used.since, used.unstored = today, 0.0, 0.0, 0.0
 
     def _of(self, caller: Caller) -> _Used:
         assert caller.limits is not None  # noqa: S101 - asked before

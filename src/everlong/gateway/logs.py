@@ -157,7 +157,7 @@ class _Kinds(logging.Handler):
 
 
 def _request_line(level: str, now: float, account: Account, seconds: float) -> bytes:
-    usage = account.usage
+    usage, miss = account.usage, account.miss
     fields: dict[str, Any] = {
         "id": account.id,
         "method": account.method[:_MOST_CHARS],
@@ -170,9 +170,14 @@ def _request_line(level: str, now: float, account: Account, seconds: float) -> b
         "model": account.model[:_MOST_CHARS] or None,
         "session": account.session,
         "branch": account.branch,
+        "opted_out": account.opted_out or None,
         "compactions": account.compactions or None,
         "prompt_tokens": usage.prompt_tokens if usage is not None else None,
         "output_tokens": usage.output_tokens if usage is not None else None,
+        "cache_read_tokens": usage.cache_read_tokens if usage is not None else None,
+        "cache_missed_tokens": miss.tokens if miss is not None else None,
+        "cache_miss": f"{miss.reason}: {miss.detail}" if miss and miss.detail else miss.reason if miss else None,
+        "cache_diagnosis": (miss.diagnosis or None) if miss is not None else None,
         "problem": account.problem or None,
     }
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})

@@ -48,6 +48,7 @@ class Metrics:
         self._sent = 0
         self._compactions: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._tokens: defaultdict[str, int] = defaultdict(int)
+        self._misses: defaultdict[str, int] = defaultdict(int)
         self._dollars = 0.0
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
 
@@ -65,6 +66,8 @@ class Metrics:
         if account.usage is not None:
             for name, attribute in _TOKENS.items():
                 self._tokens[name] += getattr(account.usage, attribute)
+        if account.miss is not None:
+            self._misses[account.miss.reason] += account.miss.tokens
 
     def compacted(self, reason: str, outcome: str) -> None:
         """Count a compaction."""
@@ -88,6 +91,9 @@ class Metrics:
         yield from _head("everlong_tokens_total", "counter", "Tokens that upstreams reported, by kind.")
         for kind in _TOKENS:
             yield _line("everlong_tokens_total", self._tokens[kind], {"kind": kind})
+        yield from _head("everlong_cache_missed_tokens_total", "counter", "Tokens paid for again, by the reason.")
+        for reason, tokens in sorted(self._misses.items()):
+            yield _line("everlong_cache_missed_tokens_total", tokens, {"reason": reason})
         yield from _single("everlong_dollars_total", "counter", "US dollars by known prices.", self._dollars)
         for name, about, read in self._gauges:
             yield from _single(name, "gauge", about, read())

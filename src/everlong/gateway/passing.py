@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from everlong.gateway.answering import Answering
+    from everlong.gateway.cache_watch import Sent
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.routing import Route
     from everlong.gateway.visits import Visit, Visits
@@ -35,9 +36,11 @@ class Passing:
     visit: Visit | None = None
     answering: Answering | None = None
     """The way back of the newest attempt."""
-    sent: bytes | None = None
+    sent_body: bytes | None = None
     """The body that went upstream last."""
     warning: str = ""
+    sent: Sent | None = None
+    """What of its conversation went upstream last."""
     is_over: bool = False
     """Whether it is known what came of it."""
     is_rewritten: bool = False

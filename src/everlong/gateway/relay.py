@@ -12,8 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aiohttp import (
+    ClientConnectorCertificateError,
     ClientError,
+    ClientHttpProxyError,
     ClientOSError,
+    ClientProxyConnectionError,
     ClientResponseError,
     ClientSession,
     ClientTimeout,
@@ -25,6 +28,7 @@ from yarl import URL
 
 from everlong.gateway.connections import Pool, begin, was_stale
 from everlong.gateway.encodings import readable_of
+from everlong.gateway.network import Network
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, StreamReader
@@ -61,7 +65,7 @@ _HOP = frozenset(
     }
 )
 """Headers that belong to one connection."""
-_OURS = frozenset({"host", "content-length", "expect", "x-everlong-session", "x-everlong-key"})
+_OURS = frozenset({"host", "content-length", "expect", "x-everlong", "x-everlong-session", "x-everlong-key"})
 _LENGTH = frozenset({"content-length"})
 _IDLE_SECONDS = 600.0
 """How long an upstream may be silent; clients give up earlier."""
@@ -81,14 +85,15 @@ class ClientGone(Exception):  # noqa: N818 - what has happened, not whose fault 
 class Relay:
     """Connections to where requests go."""
 
-    def __init__(self, limit: int = 0) -> None:
+    def __init__(self, network: Network | None = None, limit: int = 0) -> None:
         self._session: ClientSession | None = None
+        self.network = network or Network()
         self._limit = limit
 
     async def start(self) -> None:
         """Open the pool of connections."""
         self._session = ClientSession(
-            connector=Pool(limit=self._limit, keepalive_timeout=60),
+            connector=Pool(limit=self._limit, keepalive_timeout=60, ssl=self.network.ssl),
             timeout=ClientTimeout(total=None, sock_connect=20, sock_read=_IDLE_SECONDS),
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
@@ -108,12 +113,15 @@ class Relay:
         """
         assert self._session is not None  # noqa: S101 - started before anything is sent
         address = URL(url, encoded=True)  # as the client wrote it, whatever could be written otherwise
+        proxy = self.network.proxy_for(address)
         for is_second in (False, True):
             # A large body goes out in pieces, so that others get their turn.
             data = io.BytesIO(body) if body is not None and len(body) > _PIECE_BYTES else body
             begin(only_new=is_second)
             try:
-                return await self._session.request(method, address, headers=headers, data=data, allow_redirects=False)
+                return await self._session.request(
+                    method, address, headers=headers, data=data, proxy=proxy, allow_redirects=False
+                )
             except (ClientOSError, ServerDisconnectedError) as error:
                 if is_second or not was_stale(error):
                     raise
@@ -124,6 +132,14 @@ def failure(where: str, error: BaseException) -> str:
     """Why an upstream did not answer, in words; none of its own."""
     if isinstance(error, ServerDisconnectedError):
         return f"the upstream {where} closed the connection before it had answered"
+    if isinstance(error, ClientHttpProxyError):
+        return f"the proxy on the way to {where} answered with status {error.status}; see HTTPS_PROXY and NO_PROXY"
+    if isinstance(error, ClientProxyConnectionError):
+        said = error.os_error.strerror or type(error.os_error).__name__
+        return f"the proxy on the way to {where} could not be reached: {said}; see HTTPS_PROXY and NO_PROXY"
+    if isinstance(error, ClientConnectorCertificateError):
+        said = str(getattr(error.certificate_error, "verify_message", "")) or "it could not be verified"
+        return f"the certificate of {where} is not trusted: {said}; name your network's own with gateway.ca_bundle"
     if isinstance(error, ClientResponseError):
         return f"the upstream {where} answered with something that is no HTTP"
     return f"the upstream {where} could not be reached: {str(error) or type(error).__name__}"

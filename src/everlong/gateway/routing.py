@@ -41,6 +41,11 @@ class Route:
     """Whether the model may look up what was said before."""
 
     @property
+    def cached_as(self) -> str:
+        """The provider whose caching rules hold: whoever speaks Anthropic's API takes its markers."""
+        return "anthropic" if self.provider == "custom" and self.api == "anthropic" else self.provider
+
+    @property
     def shown(self) -> str:
         """The upstream without anything secret."""
         parts = urlsplit(self.base_url)
@@ -91,6 +96,11 @@ class Routes:
         places = {api: above or (upstreams or {}).get(api) or official for api, official in _OFFICIAL.items()}
         self._default = {api: self._for(api, url) for api, url in places.items()}
         self._routes = [(pattern, self._routed(pattern)) for pattern in settings.gateway.routes]
+
+    @property
+    def ca_bundle(self) -> str | None:
+        """The certificates that upstreams may show beside those that the system trusts."""
+        return self._settings.gateway.ca_bundle
 
     @property
     def shown(self) -> str:

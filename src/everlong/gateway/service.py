@@ -18,6 +18,8 @@ from aiohttp import ClientError, web
 from everlong.config.paths import data_home
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.answering import Answering
+from everlong.gateway.bypass import Bypass, opted_out
+from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.client_compaction import (
     COMPACT_PATH,
     ClientCompaction,
@@ -29,6 +31,7 @@ from everlong.gateway.client_compaction import (
     unfolded,
 )
 from everlong.gateway.dialects import Dialect
+from everlong.gateway.drafts import draft_of
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
@@ -38,6 +41,7 @@ from everlong.gateway.late_refusals import read_beginning
 from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
+from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, dumped, meant
 from everlong.gateway.recalling import Lookup, looked_up, offered
@@ -74,9 +78,13 @@ if TYPE_CHECKING:
 
     from aiohttp import ClientResponse
 
+    from everlong.caching.blocks import Layout
+    from everlong.caching.misses import Miss
     from everlong.config import Settings
     from everlong.context import Summarizer
+    from everlong.gateway.drafts import Draft
     from everlong.gateway.routing import Routes
+    from everlong.providers.base import Reply
     from everlong.store.database import Database
     from everlong.store.tree import Branch
 
@@ -113,7 +121,7 @@ class Gateway:
         self.routes = routes
         self.database = database
         self.metrics = Metrics()
-        self.relay = Relay()
+        self.relay = Relay(Network(settings.gateway.ca_bundle))
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
@@ -125,6 +133,9 @@ class Gateway:
         self._finishing = Finishing(self._writer)
         self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
         self._marking = Marking(settings.prompt_caching)
+        self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
+        self._watch = CacheWatch()
+        self._is_audit = settings.gateway.mode == "audit"
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
@@ -132,6 +143,14 @@ class Gateway:
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
         """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
         self._learn = learn
+
+    @property
+    def way(self) -> str:
+        """How requests get to their upstreams, for people: the proxies, and that they are not changed."""
+        found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
+        proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
+        way = f" by way of the proxy {proxies}" if proxies else ""
+        return f"{way}; audit: requests are passed on as they come" if self._is_audit else way
 
     @property
     def waiting(self) -> int:
@@ -162,6 +181,9 @@ class Gateway:
 
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries a conversation."""
+        if choice := opted_out(request.headers):
+            shape = None if self._is_audit else partial(self.by_view, dialect=dialect, tenant=tenant)
+            return await self._bypass.pass_on(request, dialect.name, dialect, choice, shape)
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -192,6 +214,8 @@ class Gateway:
 
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
         """Pass on a request of the Responses API: kept inside the window, unless the upstream has its conversation."""
+        if choice := opted_out(request.headers):
+            return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice)
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -212,7 +236,7 @@ class Gateway:
         """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
         visits = self._visits.get((tenant, dialect.name))
         try:
-            return body if visits is None else await visits.peek(body)
+            return body if visits is None or self._is_audit else await visits.peek(body)
         except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
@@ -239,8 +263,9 @@ class Gateway:
             upstream = await self._send(passing, passing.body)
             head = await self._head_of(passing, upstream)
             return await self._passed_back(passing, passing.body, upstream, head)
-        is_ours = not passing.dialect.compacts_upstream(visit.read)
+        is_ours = not self._is_audit and not passing.dialect.compacts_upstream(visit.read)
         is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
+        is_asked = is_asked and not self._is_audit
         if is_ours and not is_asked:
             await self._room.make(passing, visit)
         if is_asked:
@@ -248,7 +273,7 @@ class Gateway:
             if not is_known:
                 return await self._compacted(passing, visit, is_unknown=is_known is False)
         for attempt in range(_TRIES + 1):
-            sent = passing.sent = self._outgoing(passing, visit)
+            sent = passing.sent_body = self._outgoing(passing, visit)
             upstream = await self._send(passing, sent)
             head = await self._head_of(passing, upstream)
             error = head.error if is_ours and attempt < _TRIES else None
@@ -346,20 +371,29 @@ class Gateway:
 
     def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
-        provider = passing.route.provider
-        if provider == "custom" and passing.dialect.name == "anthropic":
-            provider = "anthropic"  # whoever speaks this API takes its markers
+        if self._is_audit:
+            return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         visit.drafted = len(draft.body)
         if _recalls(passing):
             draft = offered(passing.dialect, draft)
+        provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
-        sent = self._marking.marked(visit.line, draft, visit.model, provider) if marks else draft.body
+        sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
+        shown = visit.line.view
+        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
+        passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
+
+    def _untouched(self, passing: Passing, visit: Visit) -> bytes:
+        """Return the client's own bytes, as in audit mode."""
+        draft = draft_of(visit.body, visit.read, visit.line.ends)
+        passing.sent = _sent(passing, visit, draft, visit.body, None)
+        return passing.body
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or not _recalls(passing):
+        if visit is None or self._is_audit or not _recalls(passing):
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
@@ -398,11 +432,23 @@ class Gateway:
             usage = account.usage = ended.reply.usage
             await self._room.answered(passing, visit, usage, sent)
             account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
-            ended = replace(ended, cost=account.cost)
+            account.miss = self._missed(passing, visit, ended.reply)
+            ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
             passing.warning = header_text(problem)
+
+    def _missed(self, passing: Passing, visit: Visit, reply: Reply) -> Miss | None:
+        """Return why a request did not read what the one before it had left in the provider's cache."""
+        tenant, session = passing.visits.keeper.store.tenant, visit.line.session
+        answering, sent = passing.answering, passing.sent
+        if session is None or sent is None or answering is None:
+            return None
+        if answering.sent not in (sent.body, passing.body):
+            self._watch.forget(tenant, session)  # it went on with look-ups that its client does not repeat
+            return None
+        return self._watch.compare(tenant, session, sent, reply)
 
     async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
         """Keep a request of a conversation that could not even be looked up."""
@@ -447,6 +493,11 @@ class Gateway:
             keeper = Keeper(self._store_of(tenant), dialect)
             self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf)
         return self._visits[key]
+
+
+def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int | None) -> Sent:
+    layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
+    return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
 
 
 def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:

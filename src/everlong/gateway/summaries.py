@@ -142,10 +142,10 @@ class Summaries:
         today = int(self._clock() // _DAY)
         if today != self._day:
             self._day, self._count = today, 0
-        if passing.sent is None or self._count >= self._most:
+        if passing.sent_body is None or self._count >= self._most:
             return None
         self._count += 1
-        return OwnSummarizer(passing, passing.sent, room, self._send, self._windows)
+        return OwnSummarizer(passing, passing.sent_body, room, self._send, self._windows)
 
 
 def _names_model(settings: Settings) -> bool:

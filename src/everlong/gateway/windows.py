@@ -100,6 +100,13 @@ class Windows:
 
     def size(self, line: Line, model: str, provider: str, tokens: int, answer_tokens: int) -> Size:
         """Return how large a request of so many tokens is, beside what it may be."""
+        fixed, head = tokens_of(line, line.fixed_bytes), tokens_of(line, line.head_bytes)
+        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head)
+
+    def limits(
+        self, model: str, provider: str, tokens: int, answer_tokens: int = 0, *, fixed: int = 0, head: int = 0
+    ) -> Size:
+        """Return how large a request of so many tokens may be, of which so many always stand there."""
         window = self.window(model, provider)
         if window not in self._budgets:
             if len(self._budgets) >= _MOST_MODELS:
@@ -110,8 +117,8 @@ class Windows:
         prices = prices_for(model) if info.prices is None else relative_prices(info)
         pace = pace_of(
             budgets,
-            fixed=tokens_of(line, line.fixed_bytes),
-            head=min(budgets.tail_tokens, tokens_of(line, line.head_bytes)),
+            fixed=fixed,
+            head=min(budgets.tail_tokens, head),
             answer_tokens=answer_tokens,
             dearer_above=prices.dearer_above if prices.are_known else None,
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from everlong.agent.accounting.effects import Effects
+from everlong.agent.accounting.effects import Effects, paid_again
 from everlong.agent.accounting.sums import Account, Entry, Estimate, Tokens
+from everlong.caching.misses import REASONS
 from everlong.errors import ConfigError
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.names import Endpoint, ModelName, endpoint_for, parse_model_name
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from everlong.store import Session, Store, Turn
     from everlong.store.receipts import Receipt
 
-__all__ = ["Books", "By", "account"]
+__all__ = ["Books", "By", "Prices", "account", "first_sessions"]
 
 By = Literal["model", "session", "day"]
 UNNAMED = "unknown"
@@ -90,8 +91,8 @@ class _Bookkeeper:
     def __init__(self, store: Store, settings: Settings, books: Books, session: str | None) -> None:
         self._store = store
         self._books = books
-        self._prices = _Prices(settings)
-        self._roots = _roots(store.sessions.newest())
+        self._prices = Prices(settings)
+        self._roots = first_sessions(store.sessions.newest())
         self._only = None if session is None else self._roots.get(session, session)
 
     def kept(self) -> Books:
@@ -138,6 +139,7 @@ class _Bookkeeper:
             None if rates is None else rates.cost(usage),
             None if rates is None else rates.uncached_cost(usage),
             *done,
+            *_missed(call, rates),
         )
         if rates is None:
             self._prices.miss(entry.model)
@@ -181,7 +183,20 @@ class _Paid:
 def _paid_turn(turn: Turn) -> _Paid | Turn:
     if not turn.usage:
         return turn
-    return _Paid(turn.began, turn.model, turn.session, Tokens.of(turn.usage), turn=turn)
+    tokens = Tokens.of(turn.usage)
+    if turn.usage.get("audited"):
+        turn = replace(turn, view_id=None)  # it was sent whole, whatever view was in force
+    return _Paid(turn.began, turn.model, turn.session, tokens, turn=turn)
+
+
+def _missed(call: _Paid, rates: Rates | None) -> tuple[Estimate, str]:
+    """Return what a call did not read from the provider's cache, and why, where the gateway found that out."""
+    usage = call.turn.usage if call.turn is not None else None
+    told = (usage or {}).get("cache_miss")
+    tokens, reason = (told.get("tokens"), told.get("reason")) if isinstance(told, dict) else (None, None)
+    if not isinstance(tokens, int) or reason not in REASONS:
+        return Estimate(), ""
+    return paid_again(tokens, call.tokens, rates), str(reason)
 
 
 def _paid_receipt(receipt: Receipt) -> _Paid:
@@ -192,8 +207,8 @@ def _moment(call: _Paid | Turn) -> float:
     return call.at if isinstance(call, _Paid) else call.began
 
 
-def _roots(sessions: list[Session]) -> dict[str, str]:
-    """For each session the first one of its lineage."""
+def first_sessions(sessions: list[Session]) -> dict[str, str]:
+    """Return for each session the first one of its lineage."""
     parents = {one.id: one.parent for one in sessions}
     roots: dict[str, str] = {}
     for ident in parents:
@@ -204,7 +219,7 @@ def _roots(sessions: list[Session]) -> dict[str, str]:
     return roots
 
 
-class _Prices:
+class Prices:
     """What tokens cost, by the name of a model as it was stored."""
 
     def __init__(self, settings: Settings) -> None:
@@ -212,8 +227,10 @@ class _Prices:
         self._catalogue = Catalogue(settings.models)
         self._known: dict[str, tuple[ModelName, Endpoint] | None] = {}
         self.missing: list[str] = []
+        """Models whose price is not known."""
 
     def of(self, model: str | None, prompt_tokens: int, at: float) -> Rates | None:
+        """Return the rates of one request; None where they are not known."""
         name = model or UNNAMED
         if name not in self._known:
             self._known[name] = self._resolved(name)
@@ -221,6 +238,7 @@ class _Prices:
         return None if found is None else self._catalogue.rates(*found, prompt_tokens, at)
 
     def miss(self, model: str) -> None:
+        """Note a model whose price is not known."""
         if model not in self.missing:
             self.missing.append(model)
 

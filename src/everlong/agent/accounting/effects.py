@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from everlong.store import Compaction, Turn
     from everlong.store.receipts import Receipt
 
-__all__ = ["Effects"]
+__all__ = ["Effects", "paid_again"]
 
 _SHORT, _HOUR = 300.0, 3_600.0
 """Seconds for which a provider holds what was written to its cache."""
@@ -86,7 +86,7 @@ class Effects:
             return Estimate(), _unsent(spared, _written_as(tokens), rates)
         would_be_new = max(0, done.tokens_before - before.tokens.prompt)
         moved = max(0, done.tokens_after - would_be_new - tokens.cache_read)
-        return _rewritten(moved, tokens, rates), _unsent(spared, "cache_read", rates)
+        return paid_again(moved, tokens, rates), _unsent(spared, "cache_read", rates)
 
     def _compaction_of(self, view: int | None) -> Compaction | None:
         while view is not None and view not in self._by_view:
@@ -122,8 +122,11 @@ def _unsent(spared: int, rate: Rate, rates: Rates | None) -> Estimate:
     return Estimate(spared) if rates is None else Estimate(spared, (spared * _price(rates, rate)).scaleb(-6))
 
 
-def _rewritten(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
-    """What was moved is paid as what the request wrote, from its beginning on: an hour stands before five minutes."""
+def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
+    """Return what a request paid above reading for tokens that had been sent before.
+
+    They are paid as what the request wrote, from its beginning on: an hour stands before five minutes.
+    """
     moved = min(moved, tokens.written + tokens.plain)
     if rates is None:
         return Estimate(moved)

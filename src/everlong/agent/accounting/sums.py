@@ -13,7 +13,7 @@ from typing import Any, Literal
 from everlong.providers.base import Usage
 from everlong.store.session import usage_totals
 
-__all__ = ["KINDS", "Account", "Entry", "Estimate", "KindSum", "Tokens"]
+__all__ = ["KINDS", "Account", "Entry", "Estimate", "KindSum", "MissSum", "Tokens"]
 
 CallKind = Literal["conversation", "summary", "memory", "ping", "plugin"]
 KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "ping", "plugin")
@@ -98,6 +98,18 @@ class Entry:
     """What it had to send anew because a compaction moved it; the cost is what that was above reading it."""
     unsent: Estimate = Estimate()
     """What it did not have to send because of a compaction, and what that would have cost."""
+    missed: Estimate = Estimate()
+    """What the request before had left in the cache and it did not read; the cost is what that was above reading it."""
+    missed_by: str = ""
+    """Why it was not read, by one of the reasons of `everlong.caching.misses`."""
+
+
+@dataclass(slots=True)
+class MissSum:
+    """The calls that missed the cache for one reason."""
+
+    calls: int = 0
+    missed: Estimate = Estimate()
 
 
 @dataclass(slots=True)
@@ -122,6 +134,8 @@ class Account:
     compactions: int = 0
     rewritten: Estimate = Estimate()
     unsent: Estimate = Estimate()
+    misses: dict[str, MissSum] = field(default_factory=dict)
+    """By reason, the calls that did not read what the one before had left in the provider's cache."""
 
     @property
     def calls(self) -> int:
@@ -155,6 +169,10 @@ class Account:
             self.uncached_cost += entry.uncached_cost
         self.rewritten += entry.rewritten
         self.unsent += entry.unsent
+        if entry.missed_by:
+            mine_missed = self.misses.setdefault(entry.missed_by, MissSum())
+            mine_missed.calls += 1
+            mine_missed.missed += entry.missed
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-ready data; amounts are exact, as text, and null where no price is known."""
@@ -179,6 +197,10 @@ class Account:
                 "rewritten_cost": amount(self.rewritten.cost),
                 "unsent_tokens": self.unsent.tokens,
                 "unsent_cost": amount(self.unsent.cost),
+            },
+            "cache_misses": {
+                reason: {"calls": one.calls, "tokens": one.missed.tokens, "cost": amount(one.missed.cost)}
+                for reason, one in self.misses.items()
             },
             "unpriced_calls": self.unpriced_calls,
             "unanswered": self.unanswered,

@@ -1,0 +1,165 @@
+"""Why a provider did not read from its cache what a request repeats of the one before it.
+
+Two requests of a conversation are compared by digests of their parts: model, tools, system prompt, settings and each
+message. Where nothing differs, time, markers and the provider itself are left as reasons. Keeps nothing and knows no
+wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from everlong.caching.rules import SECONDS, CacheRules, ModelRules
+
+__all__ = ["REASONS", "Miss", "Parts", "Reason", "Tokens", "find_miss"]
+
+Reason: TypeAlias = Literal[
+    "model", "tools", "system", "setting", "message", "compaction", "expired", "no marker", "look-back", "provider"
+]
+REASONS: dict[Reason, str] = {
+    "model": "another model was asked",
+    "tools": "the tools changed",
+    "system": "the system prompt changed",
+    "setting": "a setting changed that the cache depends on, such as thinking or tool_choice",
+    "message": "an earlier message changed",
+    "compaction": "the conversation was compacted",
+    "expired": "the request came after the provider had let go",
+    "no marker": "nothing was marked to be cached",
+    "look-back": "more was added at once than a read walks back over",
+    "provider": "nothing changed, but the provider did not have it",
+}
+"""What each reason means, for people."""
+
+_SLACK = 0.01
+"""The share of what was expected that may be missing without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The prompt tokens of one answered request."""
+
+    prompt: int
+    read: int
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A request as digests of what a provider's cache depends on."""
+
+    at: float
+    """When it was sent, in seconds."""
+    model: str
+    tools: Sequence[int]
+    system: Sequence[int]
+    settings: Mapping[str, int]
+    messages: Sequence[int]
+    blocks: Sequence[int]
+    """How many blocks each message has, as far as they were counted; 0 for one that was not."""
+    view: int | None = None
+    """The compaction by which history was shortened."""
+    marks: Sequence[str] = ()
+    """How long what is marked is to be kept: ``5m`` or ``1h``, for each marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """What a request did not read, and why."""
+
+    reason: Reason
+    tokens: int
+    """Tokens that the request before had left in the cache and that were paid for again."""
+    detail: str = ""
+    """The very thing that changed, without a word of content."""
+    diagnosis: str = ""
+    """The provider's own reason, where it was asked for one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready data."""
+        return {
+            name: value
+            for name in ("reason", "tokens", "detail", "diagnosis")
+            if (value := getattr(self, name)) or name == "tokens"
+        }
+
+
+def find_miss(
+    before: tuple[Parts, Tokens], now: tuple[Parts, Tokens], rules: CacheRules, model: ModelRules
+) -> Miss | None:
+    """Return why a request did not read what the one before it had left in the cache; None where it did.
+
+    Args:
+        before: the request before, and its tokens as the provider reported them.
+        now: the request.
+        rules: those of the provider's cache.
+        model: those of the model that is asked now.
+    """
+    (old, left), (new, got) = before, now
+    missed = min(_expected(left, rules, model), got.prompt) - got.read
+    if missed <= max(rules.step_tokens, _SLACK * got.prompt, 1):
+        return None
+    reason, detail = _reason(old, left, new, rules)
+    return Miss(reason, missed, detail)
+
+
+def _expected(left: Tokens, rules: CacheRules, model: ModelRules) -> int:
+    """Return the tokens that a next request could have read."""
+    if left.prompt < model.minimum_tokens:
+        return 0
+    if rules.style == "markers" and left.read + left.written:
+        return left.read + left.written
+    if rules.style == "markers" or rules.provider not in {"local", "unknown"} or left.read or left.written:
+        return left.prompt
+    return 0  # a server that may not cache at all
+
+
+def _reason(old: Parts, left: Tokens, new: Parts, rules: CacheRules) -> tuple[Reason, str]:
+    lives = [SECONDS[ttl] for ttl in old.marks if ttl in SECONDS] if rules.style == "markers" else [rules.ttl_seconds]
+    gap = new.at - old.at
+    is_marked = rules.style != "markers" or bool(left.read + left.written)
+    if lives and is_marked and gap >= max(lives):
+        return "expired", _late(gap, max(lives))
+    changed = _change(old, new)
+    if changed is not None:
+        return changed
+    if rules.style == "markers" and (not is_marked or not new.marks):
+        return "no marker", "in this request" if not new.marks else "in the request before"
+    if lives and gap >= min(lives):
+        return "expired", _late(gap, min(lives))
+    added = sum(new.blocks[len(old.messages) :])
+    if rules.style == "markers" and added >= rules.look_back:
+        return "look-back", f"{added} blocks since the request before; a read walks back over {rules.look_back}"
+    return "provider", ""
+
+
+def _late(gap: float, life: int) -> str:
+    return f"{gap:.0f} seconds after the request before; it is held for {life}"
+
+
+def _change(old: Parts, new: Parts) -> tuple[Reason, str] | None:
+    """Return what changed first, in the order in which caches are read."""
+    if old.model != new.model:
+        return "model", ""
+    if old.tools != new.tools:
+        return "tools", _difference("tool", old.tools, new.tools)
+    if old.view != new.view:
+        return "compaction", ""
+    if old.system != new.system:
+        return "system", _difference("block", old.system, new.system)
+    for name in sorted({*old.settings, *new.settings}):
+        if old.settings.get(name) != new.settings.get(name):
+            return "setting", name
+    if list(new.messages[: len(old.messages)]) != list(old.messages):
+        return "message", _difference("message", old.messages, new.messages)
+    return None
+
+
+def _difference(what: str, old: Sequence[int], new: Sequence[int]) -> str:
+    """Return the first of several things that differs, counted from 1."""
+    at = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
+    if at is not None:
+        return f"{what} {at + 1} of {len(old)}"
+    more = len(new) - len(old)
+    return f"{abs(more)} {what}{'' if abs(more) == 1 else 's'} {'more' if more > 0 else 'less'}"

@@ -1,0 +1,142 @@
+"""Requests whose client asked the gateway to stay out of the way, by the header ``x-everlong``.
+
+With ``off`` a request goes on as it came. With ``no-store`` it goes on by the view in force, where its conversation is
+in memory, and with cache markers. Neither is stored or compacted; what both cost is counted all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from aiohttp import ClientError, web
+
+from everlong.gateway.account import REQUEST_ID, account_of
+from everlong.gateway.drafts import draft_of
+from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.limits import Refused
+from everlong.gateway.raw import Broken, meant, read_body
+from everlong.gateway.relay import (
+    ClientGone,
+    Relay,
+    answered,
+    comes_whole,
+    failure,
+    forwarded_headers,
+    streamed,
+    target_of,
+)
+from everlong.gateway.taps import Tapped, tap_for
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+    from everlong.gateway.account import Account
+    from everlong.gateway.marking import Marking
+    from everlong.gateway.routing import Route, Routes
+    from everlong.gateway.taps import StreamTap, WholeTap
+    from everlong.providers.base import Usage
+
+__all__ = ["HEADER", "Bypass", "OptOut", "Shape", "opted_out"]
+
+HEADER = "x-everlong"
+"""The header by which a client opts out; it is not sent upstream."""
+
+OptOut = Literal["", "off", "no-store"]
+Shape = Callable[[bytes], Awaitable[bytes]]
+"""Puts a body into the form of its view, and leaves no trace."""
+
+
+def opted_out(headers: Mapping[str, str]) -> OptOut:
+    """Return what a client asks to be spared; `Refused` where that is nothing that the gateway knows."""
+    given = headers.get(HEADER)
+    if given is None:
+        return ""
+    match given.strip().lower():
+        case "off":
+            return "off"
+        case "no-store":
+            return "no-store"
+    raise Refused(400, f"the header {HEADER} is {given[:100]!r}, but must be off or no-store")
+
+
+class Bypass:
+    """Passes requests on beside the store."""
+
+    def __init__(
+        self, relay: Relay, routes: Routes, marking: Marking, cost: Callable[[str, str, Usage], float]
+    ) -> None:
+        self._relay = relay
+        self._routes = routes
+        self._marking = marking
+        self._cost = cost
+
+    async def pass_on(
+        self, request: web.Request, api: str, tapped: Tapped, choice: OptOut, shape: Shape | None = None
+    ) -> web.StreamResponse:
+        """Pass one on.
+
+        Args:
+            request: what the client sent.
+            api: the API that it speaks.
+            tapped: reads its answers.
+            choice: what it is to be spared.
+            shape: with ``no-store``, puts its body into the form of its view.
+        """
+        account, body = account_of(request), await request.read()
+        encoding = request.headers.get("Content-Encoding", "")
+        is_packed = is_compressed(body, encoding)
+        try:
+            words = plain(body, encoding, request.client_max_size) if is_packed else body
+            told = meant(words)
+            account.model = str(told.get("model") or "") if isinstance(told, dict) else ""
+        except (Broken, Unreadable):
+            words = body  # the upstream says what is wrong with it
+        route = self._routes.find(api, account.model)
+        account.opted_out, account.api, account.provider = choice, api, route.provider
+        sent = words if shape is None or choice == "off" else await self._shaped(words, shape, account.model, route)
+        headers = forwarded_headers(request.headers.items())
+        if sent is words:
+            sent = body
+        elif is_packed:
+            headers.popall("Content-Encoding", None)
+        route.authorize(headers, account.spoken)
+        try:
+            upstream = await self._relay.send("POST", route.url(target_of(request)), headers, sent)
+            return await self._answer(request, account, tapped, upstream)
+        except ClientGone:
+            return web.Response(status=499)  # to nobody
+        except (ClientError, TimeoutError, OSError) as error:
+            raise Refused(502, failure(route.shown, error)) from error
+
+    async def _shaped(self, body: bytes, shape: Shape, model: str, route: Route) -> bytes:
+        shaped = await shape(body)
+        try:
+            read = read_body(shaped, "messages")
+        except Broken:
+            return body
+        draft = draft_of(shaped, read, [entry.end for entry in read.entries])
+        marked = self._marking.marked_once(draft, model, route.cached_as)
+        return body if marked == body else marked
+
+    async def _answer(
+        self, request: web.Request, account: Account, tapped: Tapped, upstream: ClientResponse
+    ) -> web.StreamResponse:
+        tap, extra = tap_for(tapped, upstream), {REQUEST_ID: account.id}
+        if await comes_whole(upstream):
+            data = await upstream.read()
+            tap(data)
+            self._count(account, tap)
+            return answered(upstream, data, extra)
+
+        async def before_end() -> None:
+            if account.usage is None:
+                self._count(account, tap)
+
+        return await streamed(request, upstream, tap, before_end, extra)
+
+    def _count(self, account: Account, tap: StreamTap | WholeTap) -> None:
+        reply = tap.reply()
+        if reply is not None and reply.usage.prompt_tokens:
+            account.usage = reply.usage
+            account.cost = self._cost(account.model, account.provider, reply.usage)

@@ -1,0 +1,247 @@
+"""Watching what providers read from their caches: each request is compared with the one before it.
+
+Of the last request of each conversation, digests of its parts are in memory, and no words. A message that comes again
+in the same bytes costs its checksum; only what is new or changed is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everlong.caching.blocks import Layout, head_blocks, message_blocks
+from everlong.caching.misses import Miss, Parts, Tokens, find_miss
+from everlong.caching.rules import cache_rules, model_rules, provider_of
+from everlong.caching.view import SWITCHES
+from everlong.gateway.raw import meant
+
+if TYPE_CHECKING:
+    from everlong.gateway.drafts import Draft
+    from everlong.gateway.raw import Stretch
+    from everlong.providers.base import Reply
+
+__all__ = ["CacheWatch", "Sent"]
+
+_log = logging.getLogger("everlong.gateway")
+
+_MARKER = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
+_NAME = b'"cache_control"'
+_HOUR = re.compile(rb'\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
+_MOST_MESSAGES = 1_000_000
+"""Messages of which digests are kept, of all conversations together; each takes about 24 bytes."""
+_NEWEST = 4
+"""Messages at the end of a first request that may come again in another shape: clients move their markers."""
+
+
+class Sent(NamedTuple):
+    """A request as it was sent."""
+
+    draft: Draft
+    """The body before the gateway's own markers were put in."""
+    body: bytes
+    model: str
+    provider: str
+    """The one whose caching rules hold."""
+    layout: Layout
+    lead: int
+    """Entries at the beginning that are system messages."""
+    view: int | None
+    at: float
+
+
+class _Known(NamedTuple):
+    """What is remembered of a conversation's last request."""
+
+    parts: Parts
+    tokens: Tokens
+    raw: array[int]
+    """For each entry the checksum of its bytes without markers."""
+    entries: array[int]
+    """For each entry the digest of what it says; 0 where only its bytes are known."""
+    counts: array[int]
+    heads: Mapping[str, tuple[int, list[int]]]
+    """The checksum of tools and system prompt, and the digests of their blocks."""
+    stem: tuple[int, int, int]
+    """How many entries come before the newest, their length, and the checksum of all their bytes."""
+
+
+class CacheWatch:
+    """The last requests of many conversations."""
+
+    def __init__(self, most_messages: int = _MOST_MESSAGES) -> None:
+        self._most = most_messages
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._openings: dict[tuple[str, int, int], tuple[str, str]] = {}
+        """By a tenant and the first question and reply, the conversation that went on from them last."""
+        self._messages = 0
+
+    def compare(self, tenant: str, session: str, sent: Sent, reply: Reply) -> Miss | None:
+        """Take in a request that was answered; why it missed the cache, where it did.
+
+        One that begins a conversation of its own, because an earlier message was edited, is compared with the request
+        that it has its beginning from.
+        """
+        key = (tenant, session)
+        opening = _opening(tenant, sent)
+        before = self._known.get(key) or self._known.get(self._openings.get(opening, key))
+        usage = reply.usage
+        tokens = Tokens(usage.prompt_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        try:
+            known = _known(sent, tokens, before)
+        except Exception as error:  # noqa: BLE001 - whatever a client makes up, its answer is there
+            _log.warning("a request could not be compared with the one before it: %s", type(error).__name__)
+            self.forget(tenant, session)
+            return None
+        self._keep(key, known)
+        if opening[2]:
+            self._openings[opening] = key
+        if before is None:
+            return None
+        rules = cache_rules(provider_of(sent.provider, model=sent.model), sent.model)
+        old = replace(before.parts, messages=_comparable(before, known))
+        miss = find_miss((old, before.tokens), (known.parts, tokens), rules, model_rules(sent.model))
+        return None if miss is None else replace(miss, diagnosis=_diagnosis(reply.raw))
+
+    def forget(self, tenant: str, session: str) -> None:
+        """Let go of a conversation: what was sent last is not what its client goes on from."""
+        gone = self._known.pop((tenant, session), None)
+        self._messages -= 0 if gone is None else len(gone.raw)
+
+    def _keep(self, key: tuple[str, str], known: _Known) -> None:
+        self.forget(*key)
+        self._known[key] = known
+        self._messages += len(known.raw)
+        while self._messages > self._most and len(self._known) > 1:
+            self.forget(*next(iter(self._known)))
+        if len(self._openings) > 2 * len(self._known) + 100:
+            self._openings = {opening: key for opening, key in self._openings.items() if key in self._known}
+
+
+def _opening(tenant: str, sent: Sent) -> tuple[str, int, int]:
+    """Return what a conversation is known by that goes on elsewhere; it ends in 0 where nobody has replied yet."""
+    draft = sent.draft
+    if len(draft.ends) < sent.lead + 3:
+        return tenant, 0, 0
+    first, second = (_checksum(draft.body, draft.entry(sent.lead + number)) for number in (0, 1))
+    return tenant, first, second
+
+
+def _comparable(before: _Known, now: _Known) -> Sequence[int]:
+    """Return the digests of the messages before, where bytes or words are the same those of now."""
+    lead = len(before.entries) - len(before.parts.messages)
+    found = array("Q", before.entries)
+    for at in range(min(len(before.raw), len(now.raw))):
+        if before.raw[at] == now.raw[at]:
+            found[at] = now.entries[at]
+    return found[lead:]
+
+
+def _known(sent: Sent, tokens: Tokens, before: _Known | None) -> _Known:
+    draft, whole = sent.draft, memoryview(sent.draft.body)
+    same = 0 if before is None else _same(draft, whole, before.stem)
+    raw, entries, counts = array("Q"), array("Q"), array("Q")
+    if before is not None:
+        raw, entries, counts = before.raw[:same], before.entries[:same], before.counts[:same]
+    is_marked = _NAME in draft.body
+    for number in range(same, len(draft.ends)):
+        start, end = draft.entry(number)
+        if is_marked:
+            checksum = _checksum(draft.body, (start, end))
+        else:
+            checksum = zlib.crc32(whole[start:end]) | ((end - start) << 32)
+        raw.append(checksum)
+        if before is not None and number < len(before.raw) and before.raw[number] == checksum:
+            entries.append(before.entries[number])
+            counts.append(before.counts[number])
+        elif before is not None or number >= len(draft.ends) - _NEWEST or number < sent.lead:
+            blocks = message_blocks(number, meant(draft.body[start:end]), sent.layout, _uncounted)
+            entries.append(_joined(block.digest for block in blocks))
+            counts.append(len(blocks))
+        else:
+            entries.append(0)
+            counts.append(0)
+    heads = {name: _head(name, sent, before) for name in ("tools", "system")}
+    parts = Parts(
+        sent.at,
+        sent.model,
+        heads["tools"][1],
+        [*heads["system"][1], *entries[: sent.lead]],
+        {
+            name: zlib.crc32(whole[slice(*draft.fields[name])])
+            for name in SWITCHES
+            if name in draft.fields and draft.body[slice(*draft.fields[name])] != b"null"
+        },
+        entries[sent.lead :],
+        counts[sent.lead :],
+        sent.view,
+        ["1h" if _HOUR.match(sent.body, place) else "5m" for place in _markers(sent.body)],
+    )
+    return _Known(parts, tokens, raw, entries, counts, heads, _stem(draft, whole))
+
+
+def _stem(draft: Draft, whole: memoryview) -> tuple[int, int, int]:
+    """Return what tells whether a later body begins with the same entries, but for the newest."""
+    count = max(0, len(draft.ends) - _NEWEST)
+    end = draft.ends[count - 1] if count else draft.start
+    return count, end - draft.start, zlib.crc32(whole[draft.start : end])
+
+
+def _same(draft: Draft, whole: memoryview, stem: tuple[int, int, int]) -> int:
+    """Return how many entries of a body are those of an earlier one, by one look at all of them."""
+    count, length, checksum = stem
+    if len(draft.ends) < count or (draft.ends[count - 1] if count else draft.start) - draft.start != length:
+        return 0
+    return count if zlib.crc32(whole[draft.start : draft.start + length]) == checksum else 0
+
+
+def _checksum(body: bytes, place: Stretch) -> int:
+    """Return a number for the bytes of an entry; a marker that a client moves along does not change it."""
+    part = body[slice(*place)]
+    bare = _MARKER.sub(b"", part) if _NAME in part else part
+    return zlib.crc32(bare) | (len(bare) << 32)
+
+
+def _markers(body: bytes) -> Iterator[int]:
+    """Return the places behind the names of the markers in a body."""
+    place = body.find(_NAME)
+    while place >= 0:
+        place += len(_NAME)
+        yield place
+        place = body.find(_NAME, place)
+
+
+def _head(name: str, sent: Sent, before: _Known | None) -> tuple[int, list[int]]:
+    place = sent.draft.fields.get(name)
+    if place is None:
+        return 0, []
+    data = sent.draft.body[slice(*place)]
+    checksum = zlib.crc32(data) | (len(data) << 32)
+    if before is not None and before.heads[name][0] == checksum:
+        return before.heads[name]
+    blocks = head_blocks({name: meant(data)}, sent.layout, _uncounted)
+    return checksum, [int.from_bytes(block.digest[:8]) for block in blocks]
+
+
+def _joined(digests: Any) -> int:
+    """Return one digest for several; never 0."""
+    return int.from_bytes(blake2b(b"".join(digests), digest_size=8).digest()) or 1
+
+
+def _uncounted(text: str) -> int:
+    del text
+    return 0
+
+
+def _diagnosis(answer: Mapping[str, Any]) -> str:
+    """Return the provider's own reason, where the client asked for one."""
+    found = answer.get("diagnostics")
+    reason = found.get("cache_miss_reason") if isinstance(found, Mapping) else None
+    kind = reason.get("type") if isinstance(reason, Mapping) else reason
+    return kind[:100] if isinstance(kind, str) and kind.isprintable() else ""

@@ -1,0 +1,158 @@
+"""Audit mode: requests pass as they come, and what would have been done to them is reckoned afterwards."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.agent.accounting import Tokens, account
+from everlong.config import Settings
+from everlong.gateway.audit import audit, shortened
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.gateway.running import Running, run_gateway
+from tests.gateway.served import program
+
+API = [("x-api-key", "own"), ("anthropic-version", "2023-06-01")]
+MODEL = "claude-sonnet-5"
+AUDIT = {"gateway": {"mode": "audit"}}
+SMALL: dict[str, Any] = {
+    "models": {MODEL: {"context_length": 32_000}},
+    "compression": {"threshold": 0.4, "protect_last_n": 4},
+}
+WORDS = "The tide gauge was read again and found in order. "
+MARK = {"type": "ephemeral"}
+
+
+def talk(running: Running, turns: int, *, marks: bool = False) -> list[bytes]:
+    """A conversation of so many turns; the bodies that its client sent."""
+    said: list[dict[str, Any]] = []
+    sent = []
+    with running.raw() as raw:
+        for number in range(turns):
+            said.append({"role": "user", "content": [{"type": "text", "text": f"{number}: {WORDS * 60}"}]})
+            body = {"model": MODEL, "max_tokens": 50, "system": WORDS * 120, "messages": json.loads(json.dumps(said))}
+            if marks:
+                body["messages"][-1]["content"][-1]["cache_control"] = MARK
+            sent.append(json.dumps(body, indent=1).encode())
+            answer = raw.ask(sent[-1], headers=API)
+            assert answer.status == 200, answer.body
+            said.append({"role": "assistant", "content": answer.json()["content"]})
+    return sent
+
+
+@pytest.mark.parametrize("recall", [False, True])
+def test_requests_pass_as_they_come_and_are_stored(recall: bool, model: ModelServer, tmp_path: Path) -> None:
+    settings = {**SMALL, "gateway": {"mode": "audit", "routes": {"*": {"recall": recall}}}}
+    with run_gateway(model.url, str(tmp_path / "store.db"), settings) as running:
+        sent = talk(running, 24)
+        turns = list(running.store().turns.since())
+        assert not running.store().compactions()
+    assert [one.body for one in model.requests] == [json.loads(body) for body in sent]
+    assert [(turn.status, (turn.usage or {})["audited"]) for turn in turns] == [("done", True)] * 24
+
+
+def test_a_request_that_does_not_fit_is_refused_as_it_would_be_without_a_gateway(tmp_path: Path) -> None:
+    with (
+        ModelServer(window=8_000) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), AUDIT) as running,
+        running.raw() as raw,
+    ):
+        body = {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": WORDS * 2_000}]}
+        assert raw.ask(json.dumps(body).encode(), headers=API).status == 400
+        assert len(model.requests) == 1
+
+
+def test_a_view_of_earlier_is_not_applied_and_not_counted_as_saved(model: ModelServer, tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    with run_gateway(model.url, path, SMALL) as running:
+        talk(running, 42)  # more than fits: one of the compactions is made in line
+    with Store.open(path) as store:
+        before = account(store, Settings()).total.unsent
+        assert before.tokens
+    model.requests.clear()
+    with run_gateway(model.url, path, {**SMALL, **AUDIT}) as running:
+        sent = talk(running, 44)
+    assert json.loads(sent[-1]) == model.requests[-1].body
+    with Store.open(path) as store:
+        assert account(store, Settings()).total.unsent == before
+
+
+def test_markers_that_would_have_been_put_in_read_what_the_real_cache_reads(model: ModelServer, tmp_path: Path) -> None:
+    settings = Settings()
+    with run_gateway(model.url, str(tmp_path / "audit.db"), AUDIT) as running:
+        talk(running, 12)
+        found = audit(running.store(), settings)
+    model.requests.clear()
+    with run_gateway(model.url, str(tmp_path / "active.db")) as running:
+        talk(running, 12)
+        real = [Tokens.of(turn.usage or {}) for turn in running.store().turns.since()]
+    assert [one.tokens.cache_read for one in found.requests] == [0] * 12
+    assert [one.tokens.prompt for one in found.requests] == [one.prompt for one in real]
+    for one, actual in zip(found.requests, real, strict=True):
+        assert one.marked.prompt == actual.prompt
+        assert abs(one.marked.cache_read - actual.cache_read) <= 0.05 * actual.prompt
+    assert all(one.markers for one in found.requests)
+    with Store.open(tmp_path / "active.db") as store:
+        paid = account(store, settings).total.cost
+    would = sum((one.marked_cost or Decimal(0) for one in found.requests), Decimal(0))
+    assert abs(would - paid) <= Decimal("0.1") * paid
+    assert found.saved_by_markers > 0
+
+
+def test_a_client_that_marks_itself_would_have_been_left_alone(model: ModelServer, tmp_path: Path) -> None:
+    with run_gateway(model.url, str(tmp_path / "store.db"), AUDIT) as running:
+        talk(running, 6, marks=True)
+        found = audit(running.store(), Settings())
+    assert [(one.markers, one.marked == one.tokens) for one in found.requests] == [(0, True)] * 6
+    assert found.saved_by_markers == 0
+
+
+def test_compactions_would_have_come_at_the_threshold_and_held_from_the_next_request_on(
+    model: ModelServer, tmp_path: Path
+) -> None:
+    with run_gateway(model.url, str(tmp_path / "store.db"), {**SMALL, **AUDIT}) as running:
+        talk(running, 30, marks=True)
+        found = audit(running.store(), Settings.model_validate(SMALL)).requests
+    at = [number for number, one in enumerate(found) if one.compaction]
+    assert at
+    first = found[at[0]]
+    assert first.compaction == "threshold"
+    assert 0.4 * 32_000 <= first.tokens.prompt < 0.4 * 32_000 + 1_500
+    assert all(one.shown == one.tokens for one in found[: at[0] + 1])
+    after, later = found[at[0] + 1], found[at[0] + 2]
+    assert after.shown.prompt == after.tokens.prompt - first.freed
+    assert after.shown.cache_read < after.tokens.cache_read - first.freed  # what was moved is sent anew
+    assert after.shown.written > after.tokens.written
+    assert later.shown.prompt == later.tokens.prompt - first.freed
+    assert later.shown.cache_read == later.tokens.cache_read - first.freed
+    assert later.shown.written == later.tokens.written
+    assert max(one.shown.prompt for one in found) < 0.85 * 32_000 < max(one.tokens.prompt for one in found)
+    assert all(two - one > 3 for one, two in pairwise(at))
+
+
+TOKENS = st.builds(Tokens, *(st.integers(0, 100_000) for _ in range(5)))
+
+
+@given(TOKENS, st.integers(0, 100_000), st.integers(0, 100_000), st.booleans())
+def test_no_token_is_made_up_or_lost(tokens: Tokens, freed: int, fixed: int, is_first: bool) -> None:
+    found = shortened(tokens, freed, fixed, is_first=is_first)
+    assert found.prompt == max(0, tokens.prompt - freed)
+    assert found.output == tokens.output
+    assert min(found.to_dict().values()) >= 0
+    assert found.cache_read <= max(0, tokens.cache_read - freed)
+    if freed and is_first:
+        assert found.cache_read <= fixed
+
+
+def test_serve_says_that_it_only_watches(tmp_path: Path) -> None:
+    own = {"EVERLONG_HOME": str(tmp_path), "EVERLONG_GATEWAY__MODE": "audit"}
+    with program("--port", "0", "--upstream", "http://127.0.0.1:9", **own) as started:
+        assert "audit: requests are passed on as they come" in started.first

@@ -1,0 +1,244 @@
+"""For each turn that missed the provider's cache the gateway knows why, from the bytes that it sent."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.gateway.cache_watch import CacheWatch, Sent
+from everlong.gateway.raw import meant
+from everlong.providers.base import Reply, Usage
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.gateway.bodies import draft
+from tests.gateway.running import Raw
+from tests.gateway.served import raw as connected
+from tests.gateway.served import serving
+from tests.gateway.upstream import Upstream
+
+API = [("x-api-key", "own"), ("anthropic-version", "2023-06-01")]
+MARK = {"type": "ephemeral"}
+WORDS = "The tide gauge was read again and found in order. "
+
+
+def tool(name: str) -> dict[str, Any]:
+    return {"name": name, "description": WORDS * 20, "input_schema": {"type": "object", "properties": {}}}
+
+
+class Client:
+    """A client that sends its whole history each time, with markers of its own where it is told to."""
+
+    def __init__(self, raw: Raw, model: str = "claude-sonnet-5", *, marks: bool = False) -> None:
+        self.raw, self.marks = raw, marks
+        self.body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": 100,
+            "system": WORDS * 400,
+            "tools": [tool("look"), tool("find")],
+            "messages": [],
+        }
+
+    def say(self, text: str = WORDS * 60) -> dict[str, Any]:
+        said = self.body["messages"]
+        said.append({"role": "user", "content": text})
+        sent = copy.deepcopy(self.body)
+        if self.marks:  # the newest message becomes a list for its marker, and is a text again in the next request
+            sent["system"] = [{"type": "text", "text": sent["system"], "cache_control": MARK}]
+            sent["messages"][-1]["content"] = [{"type": "text", "text": text, "cache_control": MARK}]
+        answer = self.raw.ask(json.dumps(sent).encode(), headers=API)
+        assert answer.status == 200, answer.body
+        told: dict[str, Any] = answer.json()
+        said.append({"role": "assistant", "content": told["content"]})
+        return told
+
+
+def lines(log: io.BytesIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.getvalue().splitlines() if b'"event":"request"' in line]
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def _edit(body: dict[str, Any]) -> None:
+    body["messages"][2]["content"] = WORDS * 61
+
+
+@pytest.mark.parametrize("marks", [False, True], ids=["marked by the gateway", "marked by the client"])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda _: None, None),
+        (lambda body: body.update(system=WORDS * 401), "system: block 1 of 1"),
+        (lambda body: body["tools"].append(tool("more")), "tools: 1 tool more"),
+        (lambda body: body["tools"].reverse(), "tools: tool 1 of 2"),
+        (lambda body: body.update(model="claude-opus-5"), "model"),
+        (lambda body: body.update(tool_choice={"type": "any"}), "setting: tool_choice"),
+        (_edit, "message: message 3 of 5"),
+        (lambda body: body.update(metadata={"user_id": "ada"}), None),
+    ],
+    ids=["nothing", "system", "tool", "order", "model", "choice", "message", "other"],
+)
+def test_what_changed_is_in_the_log_the_numbers_and_the_store(
+    change: Change, reason: str | None, marks: bool, model: ModelServer, tmp_path: Path
+) -> None:
+    log = io.BytesIO()
+    with serving(model.url, tmp_path, {}, log) as hosted, connected(hosted.address) as raw:
+        client = Client(raw, marks=marks)
+        for _ in range(3):
+            client.say()
+        change(client.body)
+        last = client.say()
+        numbers = raw.ask(b"", "/metrics", method="GET").body.decode()
+    assert [line.get("cache_miss") for line in lines(log)[:4]] == [None, None, None, reason]
+    with Store.open(tmp_path / "served.db") as store:
+        turns = list(store.turns.since())
+    found = (turns[-1].usage or {}).get("cache_miss")
+    if reason is None:
+        assert found is None
+        assert last["usage"]["cache_read_input_tokens"] > 4_000
+        return
+    assert found is not None
+    kind, _, detail = reason.partition(": ")
+    assert (found["reason"], found.get("detail", "")) == (kind, detail)
+    before = turns[-2].usage or {}
+    expected = before["cache_read_tokens"] + before["cache_write_tokens"]
+    assert found["tokens"] == expected - last["usage"]["cache_read_input_tokens"] > 1_000
+    assert f'everlong_cache_missed_tokens_total{{reason="{kind}"}} {found["tokens"]}' in numbers
+
+
+def test_a_compaction_is_named_as_such(model: ModelServer, tmp_path: Path) -> None:
+    log = io.BytesIO()
+    own: Any = {
+        "models": {"claude-sonnet-5": {"context_length": 16_000}},
+        "compression": {"threshold": 0.3, "protect_last_n": 4},
+    }
+    with serving(model.url, tmp_path, {}, log, **own) as hosted, connected(hosted.address) as raw:
+        client = Client(raw)
+        client.body["system"] = WORDS * 100
+        for _ in range(24):
+            client.say()
+    with Store.open(tmp_path / "served.db") as store:
+        assert store.compactions()
+    found = [line["cache_miss"] for line in lines(log) if "cache_miss" in line]
+    assert found
+    assert set(found) == {"compaction"}
+
+
+# -- beside a server -------------------------------------------------------------------------------------------------
+
+
+def sent(body: dict[str, Any], at: float = 0.0, model: str = "claude-sonnet-5") -> Sent:
+    data = json.dumps(body).encode()
+    return Sent(draft(data), data, model, "anthropic", "anthropic", 0, None, at)
+
+
+def reply(prompt: int, read: int, raw: dict[str, Any] | None = None) -> Reply:
+    usage = Usage(0, 1, read, prompt - read)
+    return Reply({"role": "assistant", "content": "hi"}, usage, "end", "m", "anthropic", raw=raw or {})
+
+
+def body_of(count: int, word: str = "") -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"{word}{number}", "cache_control": MARK} for number in range(count)]
+    return {"system": "s", "messages": messages}
+
+
+def test_a_pause_is_told_with_its_length() -> None:
+    watch = CacheWatch()
+    assert watch.compare("local", "s", sent(body_of(3), 1_000.0), reply(9_000, 0)) is None
+    miss = watch.compare("local", "s", sent(body_of(5), 1_412.0), reply(9_500, 0))
+    assert miss is not None
+    assert (miss.reason, miss.detail) == ("expired", "412 seconds after the request before; it is held for 300")
+
+
+@pytest.mark.parametrize(
+    ("told", "diagnosis"),
+    [
+        ({"cache_miss_reason": {"type": "messages_changed", "cache_missed_input_tokens": 9}}, "messages_changed"),
+        ({"cache_miss_reason": None}, ""),
+        ({"cache_miss_reason": {"type": 5}}, ""),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_the_providers_own_diagnosis_stands_beside_ours(told: Any, diagnosis: str) -> None:
+    watch = CacheWatch()
+    watch.compare("local", "s", sent(body_of(3)), reply(9_000, 0))
+    changed = body_of(4)
+    changed["messages"][0]["content"] = "other"
+    miss = watch.compare("local", "s", sent(changed), reply(9_500, 0, {"diagnostics": told}))
+    assert miss is not None
+    assert (miss.reason, miss.detail, miss.diagnosis) == ("message", "message 1 of 3", diagnosis)
+
+
+def test_conversations_and_tenants_are_compared_with_themselves_only() -> None:
+    watch = CacheWatch()
+    watch.compare("ada", "s", sent(body_of(3)), reply(9_000, 0))
+    assert watch.compare("bob", "s", sent(body_of(4)), reply(9_000, 0)) is None
+    assert watch.compare("ada", "t", sent(body_of(4, "other")), reply(9_000, 0)) is None
+    watch.forget("ada", "s")
+    assert watch.compare("ada", "s", sent(body_of(4)), reply(9_000, 0)) is None
+
+
+def test_a_conversation_of_its_own_is_compared_with_the_one_that_it_has_its_beginning_from() -> None:
+    watch = CacheWatch()
+    watch.compare("ada", "s", sent(body_of(6)), reply(9_000, 0))
+    edited = body_of(7)
+    edited["messages"][4]["content"] = "something else"
+    miss = watch.compare("ada", "t", sent(edited), reply(9_000, 2_000))
+    assert miss is not None
+    assert (miss.reason, miss.detail, miss.tokens) == ("message", "message 5 of 6", 7_000)
+
+
+def test_only_so_much_is_remembered_and_the_oldest_goes_first() -> None:
+    watch = CacheWatch(most_messages=10)
+    for name in "abc":
+        watch.compare("local", name, sent(body_of(4, name)), reply(9_000, 0))
+    assert watch.compare("local", "a", sent(body_of(4, "a")), reply(9_000, 0)) is None
+    assert watch.compare("local", "c", sent(body_of(4, "c")), reply(9_000, 0)) is not None
+
+
+def test_a_message_that_comes_again_in_the_same_bytes_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+
+    def noted(data: bytes) -> Any:
+        read.append(data)
+        return meant(data)
+
+    monkeypatch.setattr("everlong.gateway.cache_watch.meant", noted)
+    watch = CacheWatch()
+    watch.compare("local", "s", sent(body_of(1_000)), reply(90_000, 0))
+    read.clear()
+    watch.compare("local", "s", sent(body_of(1_002)), reply(90_000, 89_000))
+    assert len(read) == 2
+
+
+def test_the_diagnosis_of_a_real_answer_is_logged(upstream: Upstream, tmp_path: Path) -> None:
+    answer = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": "hi"}],
+        "usage": {"input_tokens": 0, "output_tokens": 1, "cache_creation_input_tokens": 9_000},
+        "diagnostics": {"cache_miss_reason": {"type": "system_changed", "cache_missed_input_tokens": 9_000}},
+    }
+    start = {"type": "message_start", "message": {**answer, "content": []}}
+    text = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hi"}}
+    ends = [(name, {"type": name, "index": 0}) for name in ("content_block_stop", "message_stop")]
+    events = [("message_start", start), ("content_block_start", text), *ends]
+    pieces = [f"event: {name}\ndata: {json.dumps(data)}\n\n".encode() for name, data in events]
+    upstream.script = lambda exchange: exchange.stream(*pieces)
+    log = io.BytesIO()
+    with serving(upstream.url, tmp_path, {}, log) as hosted, connected(hosted.address) as raw:
+        said = [{"role": "user", "content": "hello"}]
+        for system in ("one", "two"):
+            body = {"model": "claude-sonnet-5", "max_tokens": 9, "system": system, "stream": True, "messages": said}
+            assert raw.ask(json.dumps(body).encode()).status == 200
+            said += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": "and?"}]
+    assert [line.get("cache_diagnosis") for line in lines(log)] == [None, "system_changed"]

@@ -1,0 +1,187 @@
+"""Through a company's network: proxies, hosts that are reached directly, and certificates of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from yarl import URL
+
+from everlong.errors import ConfigError
+from everlong.gateway.network import Network
+from tests.gateway.proxies import Company, company
+from tests.gateway.running import run_gateway
+from tests.gateway.served import program
+from tests.gateway.upstream import Upstream
+
+BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
+NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*NAMES, "SSL_CERT_DIR", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def office(upstream: Upstream, tmp_path: Path) -> Iterator[Company]:
+    with company(tmp_path, int(upstream.url.rpartition(":")[2])) as found:
+        yield found
+
+
+def ask(where: str, folder: Path, ca_bundle: Path | None = None) -> tuple[int, str]:
+    """What a client gets from a gateway in front of an upstream."""
+    own = {"gateway": {"ca_bundle": None if ca_bundle is None else str(ca_bundle)}}
+    with run_gateway(where, str(folder / "store.db"), own) as running, running.raw() as raw:
+        answer = raw.ask(BODY)
+        return answer.status, answer.body.decode()
+
+
+# -- proxies ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_upstream_by_http_is_asked_through_the_proxy(
+    office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", office.proxy.url)
+    assert ask("http://upstream.test/api", tmp_path)[0] == 200
+    assert office.proxy.asked == ["POST http://upstream.test/api/v1/messages HTTP/1.1"]
+    assert upstream.last.target == "/api/v1/messages"
+    assert upstream.last.body == BODY
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"])
+def test_an_upstream_by_https_is_asked_through_a_tunnel_that_only_it_can_read(
+    variable: str, office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", office.proxy.url.removeprefix("http://"))  # also without its scheme
+    monkeypatch.setenv(variable, str(office.ca_file))
+    assert ask("https://upstream.test", tmp_path)[0] == 200
+    assert office.proxy.asked == ["CONNECT upstream.test:443 HTTP/1.1"]
+    assert upstream.last.header("host") == "upstream.test"
+    assert upstream.last.body == BODY
+
+
+def test_certificates_can_be_named_in_the_settings(
+    office: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", office.proxy.url)
+    assert ask("https://upstream.test", tmp_path, office.ca_file)[0] == 200
+
+
+def test_a_certificate_that_nobody_trusts_is_an_error_that_says_what_to_do(
+    office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", office.proxy.url)
+    status, said = ask("https://upstream.test", tmp_path)
+    assert status == 502
+    assert "the certificate of https://upstream.test is not trusted" in said
+    assert "gateway.ca_bundle" in said
+    assert not upstream.requests
+
+
+def test_a_proxy_is_told_who_asks_and_nobody_else_is(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with company(tmp_path, int(upstream.url.rpartition(":")[2]), login="ada:secret") as office:
+        monkeypatch.setenv("HTTPS_PROXY", office.proxy.url.replace("://", "://ada:secret@"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(office.ca_file))
+        assert ask("https://upstream.test", tmp_path)[0] == 200
+        assert upstream.last.header("proxy-authorization") is None
+        monkeypatch.setenv("HTTPS_PROXY", office.proxy.url.replace("://", "://ada:wrong@"))
+        status, said = ask("https://upstream.test", tmp_path)
+    assert status == 502
+    assert "the proxy on the way to https://upstream.test answered with status 407" in said
+    assert "wrong" not in said
+
+
+def test_a_proxy_that_is_not_there_is_named_as_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://ada:secret@127.0.0.1:9")
+    status, said = ask("https://upstream.test", tmp_path)
+    assert status == 502
+    assert "the proxy on the way to https://upstream.test could not be reached" in said
+    assert "secret" not in said
+
+
+def test_this_machine_is_asked_directly_whatever_the_proxy(
+    office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", office.proxy.url)
+    assert ask(upstream.url, tmp_path)[0] == 200
+    assert not office.proxy.asked
+
+
+def test_serve_says_by_which_proxy_requests_go_without_its_password(tmp_path: Path) -> None:
+    own = {"HTTPS_PROXY": "http://ada:secret@proxy.test:3128", "EVERLONG_HOME": str(tmp_path)}
+    with program("--port", "0", "--upstream", "https://upstream.test", **own) as started:
+        assert "going to https://upstream.test by way of the proxy http://proxy.test:3128" in started.first
+        assert "secret" not in started.first
+
+
+# -- hosts that are reached directly ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entries", "address", "is_direct"),
+    [
+        ("", "https://api.example.com", False),
+        ("*", "https://api.example.com", True),
+        ("example.com", "https://api.example.com", True),
+        (".example.com", "https://api.example.com", True),
+        ("*.example.com", "https://api.example.com", True),
+        ("EXAMPLE.com", "https://Api.example.com", True),
+        ("ample.com", "https://api.example.com", False),
+        ("other.org, example.com", "https://example.com", True),
+        ("other.org example.com", "https://example.com", True),
+        ("example.com:8443", "https://example.com:8443", True),
+        ("example.com:8443", "https://example.com", False),
+        ("10.0.0.0/8", "http://10.1.2.3:8080/v1", True),
+        ("10.0.0.0/8", "http://11.1.2.3:8080/v1", False),
+        ("10.1.2.3", "http://10.1.2.3", True),
+        ("10.1.2.3:80", "http://10.1.2.3:81", False),
+        ("fd00::/8", "http://[fd00::1]", True),
+        ("[fd00::1]", "http://[fd00::1]:8080", True),
+        ("", "http://127.0.0.1:8080", True),
+        ("", "http://localhost:8080", True),
+        ("", "http://[::1]:8080", True),
+        ("10.0.0.0/8", "http://example.com", False),
+    ],
+)
+def test_no_proxy_names_hosts_domains_ports_and_networks(entries: str, address: str, is_direct: bool) -> None:
+    env = {"HTTP_PROXY": "http://proxy.test:3128", "HTTPS_PROXY": "http://proxy.test:3128", "NO_PROXY": entries}
+    assert (Network(env=env).proxy_for(URL(address)) is None) is is_direct
+
+
+def test_a_name_in_small_letters_goes_before_the_same_in_capitals() -> None:
+    network = Network(env={"https_proxy": "http://small.test:1", "HTTPS_PROXY": "http://large.test:1"})
+    assert str(network.proxy_for(URL("https://upstream.test"))) == "http://small.test:1"
+    assert network.proxy_for(URL("http://upstream.test")) is None
+
+
+@pytest.mark.parametrize("value", ["socks5://ada:secret@proxy.test:1080", "http://", "http://[half"])
+def test_a_proxy_of_another_kind_is_refused_at_the_start(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"HTTPS_PROXY is .* but a proxy must be") as refused:
+        Network(env={"HTTPS_PROXY": value})
+    assert "secret" not in str(refused.value)
+
+
+# -- certificates ----------------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_of_the_settings_has_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gateway\.ca_bundle is .*none\.pem.*No such file"):
+        Network(str(tmp_path / "none.pem"), env={})
+    (tmp_path / "empty.pem").write_text("nothing\n")
+    with pytest.raises(ConfigError, match="no certificate in it"):
+        Network(str(tmp_path / "empty.pem"), env={})
+
+
+def test_a_bundle_that_another_program_was_promised_keeps_nobody_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Network(env={"NODE_EXTRA_CA_CERTS": str(tmp_path / "none.pem")})
+    assert "NODE_EXTRA_CA_CERTS is" in caplog.text

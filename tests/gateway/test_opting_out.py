@@ -1,0 +1,160 @@
+"""A client that asks the gateway to stay out of the way gets its answer, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.gateway.limits import Limits
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.gateway.running import Raw, Running, run_gateway
+from tests.gateway.served import raw as connected
+from tests.gateway.served import serving
+from tests.gateway.test_auth import ADA, KEYS
+from tests.gateway.test_limits import caller, refusal
+from tests.gateway.upstream import Exchange, Upstream
+
+OFF, NO_STORE = ("x-everlong", "off"), ("X-Everlong", "No-Store")
+LONG = "The harbour office keeps a list of berths. " * 300
+ANSWER = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [{"type": "text", "text": "hi"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 1_000_000, "output_tokens": 1},
+}
+API = [("x-api-key", "own"), ("anthropic-version", "2023-06-01")]
+PATHS = ["/v1/messages", "/v1/chat/completions", "/v1/responses"]
+
+
+def body_of(said: str = LONG, model: str = "claude-sonnet-5") -> bytes:
+    messages = [{"role": "user", "content": said}]
+    return json.dumps({"model": model, "max_tokens": 9, "messages": messages, "input": messages}, indent=1).encode()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("header", [OFF, NO_STORE], ids=["off", "no-store"])
+def test_nothing_is_stored(
+    path: str, header: tuple[str, str], relay: Running, raw: Raw, upstream: Upstream, journal: list[Any]
+) -> None:
+    assert raw.ask(body_of(), path, [header]).status == 200
+    assert raw.ask(b"no JSON", path, [header]).status == 200
+    assert [one.header("x-everlong") for one in upstream.requests] == [None, None]
+    assert not list(relay.store().turns.since())
+    assert relay.gateway.conversations == 0
+    assert not journal
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_off_leaves_every_byte_alone(path: str, raw: Raw, upstream: Upstream) -> None:
+    raw.ask(body_of(), path, [OFF])
+    assert upstream.last.body == body_of()
+    packed = gzip.compress(body_of())
+    raw.ask(packed, path, [OFF, ("content-encoding", "gzip")])
+    assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, "gzip")
+
+
+def test_no_store_still_marks_what_the_provider_may_cache(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(gzip.compress(body_of()), headers=[NO_STORE, ("content-encoding", "gzip")])
+    assert b'"cache_control"' in upstream.last.body
+    assert upstream.last.header("content-encoding") is None
+    packed = gzip.compress(body_of("too short to be cached"))
+    raw.ask(packed, headers=[NO_STORE, ("content-encoding", "gzip")])
+    assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, "gzip")
+
+
+def conversation(running: Running, turns: int) -> list[dict[str, Any]]:
+    """A conversation that was compacted on its way."""
+    said: list[dict[str, Any]] = []
+    with running.raw() as raw:
+        for number in range(turns):
+            said.append({"role": "user", "content": f"question {number}: " + "sand and gravel " * 150})
+            asked = {"model": "m", "max_tokens": 50, "messages": said}
+            answer = raw.ask(json.dumps(asked).encode(), headers=API).json()
+            said.append({"role": "assistant", "content": answer["content"]})
+    return said
+
+
+def test_a_conversation_that_was_compacted_is_sent_by_its_view_with_no_store_and_whole_with_off(
+    model: ModelServer, tmp_path: Path
+) -> None:
+    settings = {"models": {"m": {"context_length": 16_000}}, "compression": {"threshold": 0.3, "protect_last_n": 4}}
+    with run_gateway(model.url, str(tmp_path / "store.db"), settings) as running, running.raw() as raw:
+        said = conversation(running, 40)
+        before = len(list(running.store().turns.since()))
+        assert running.store().compactions()
+        asked = {"model": "m", "max_tokens": 50, "messages": [*said, {"role": "user", "content": "and now?"}]}
+        assert raw.ask(json.dumps(asked).encode(), headers=[*API, NO_STORE]).status == 200
+        shown = model.requests[-1].body
+        assert raw.ask(json.dumps(asked).encode(), headers=[*API, OFF]).status == 200
+        assert model.requests[-1].body == asked
+        assert len(shown["messages"]) < len(said)
+        assert shown["messages"][-1]["content"][-1:] == asked["messages"][-1]["content"][-1:]  # type: ignore[index]
+        assert len(list(running.store().turns.since())) == before
+
+
+def test_a_token_count_with_off_is_that_of_the_whole_body(raw: Raw, upstream: Upstream) -> None:
+    assert raw.ask(body_of(), "/v1/messages/count_tokens", [OFF]).status == 200
+    assert (upstream.last.body, upstream.last.header("x-everlong")) == (body_of(), None)
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/v1/messages/count_tokens"])
+def test_a_wish_that_nobody_knows_is_refused_rather_than_stored(path: str, raw: Raw, upstream: Upstream) -> None:
+    answer = raw.ask(body_of(), path, [("x-everlong", "nostore")])
+    assert answer.status == 400
+    assert "x-everlong is 'nostore', but must be off or no-store" in answer.json()["error"]["message"]
+    assert not upstream.requests
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_what_it_costs_counts_towards_the_limit_and_is_in_the_log(
+    is_streamed: bool, upstream: Upstream, tmp_path: Path
+) -> None:
+    def script(exchange: Exchange) -> None:
+        start = {"type": "message_start", "message": {**ANSWER, "content": []}}
+        events = [("message_start", start), ("message_stop", {"type": "message_stop"})]
+        if not is_streamed:
+            exchange.answer(json.dumps(ANSWER).encode())
+        else:
+            exchange.stream(*(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode() for name, data in events))
+
+    upstream.script = script
+    gateway = {"keys": {"ada": {**KEYS["ada"], "dollars_per_day": 2.0}}}
+    prices: Any = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}
+    log = io.BytesIO()
+    with serving(upstream.url, tmp_path, gateway, log, **prices) as hosted, connected(hosted.address) as client:
+        headers = [OFF, ("x-everlong-key", ADA)]
+        assert client.ask(body_of(model="m"), headers=headers).status == 200
+        assert client.ask(body_of(model="m"), headers=headers).status == 429
+    first = json.loads(log.getvalue().splitlines()[0])
+    assert (first["opted_out"], first["prompt_tokens"], "session" in first) == ("off", 1_000_000, False)
+    with Store.open(tmp_path / "served.db", "ada") as store:
+        assert not list(store.turns.since())
+
+
+def test_what_the_store_does_not_know_is_not_forgotten_when_the_store_is_asked() -> None:
+    limits, ada = Limits(100), caller(dollars_per_day=1.0)
+    assert ada.limits is not None
+    limits.spend(ada, 0.6, is_stored=False)
+    limits.stored("ada", ada.limits, 0.3)
+    limits.enter(ada)
+    limits.spend(ada, 0.2, is_stored=False)
+    refusal(lambda: limits.enter(ada))
+
+
+def test_an_answer_that_breaks_off_breaks_off_and_an_upstream_that_is_away_is_said_to_be(
+    raw: Raw, upstream: Upstream
+) -> None:
+    upstream.script = lambda exchange: exchange.answer(b'{"type":"error"}', "529 Overloaded")
+    assert raw.ask(body_of(), headers=[OFF]).status == 529
+    upstream.script = Exchange.cut
+    answer = raw.ask(body_of(), headers=[OFF])
+    assert (answer.status, answer.json()["type"]) == (502, "error")
