@@ -1,0 +1,232 @@
+"""A session of a real client on the model server, direct or through the gateway, and what the server billed for it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import genai_prices
+
+from bench.clients.programs import Place, Program
+from bench.clients.script import Plan, Worker
+from bench.gateway.serving import gateway
+from everlong.store import Store
+from everlong.testing import Ask, ModelServer
+from everlong.testing.server.cache import anthropic_blocks_of, openai_blocks_of
+from everlong.testing.server.record import Record
+
+__all__ = ["Bill", "Desk", "Played", "open_desk", "play"]
+
+
+@dataclass
+class Bill:
+    """What the server billed, by its own account."""
+
+    requests: int = 0
+    refused: list[str] = field(default_factory=list)
+    prompt: int = 0
+    read: int = 0
+    repeated: int = 0
+    """Tokens of prompts that had been sent before, block for block from the beginning."""
+    repeated_read: int = 0
+    """Those of them that were read from the cache."""
+    written: int = 0
+    output: int = 0
+    largest: int = 0
+    dollars: Decimal = Decimal(0)
+
+    @property
+    def read_share(self) -> float:
+        """The share of all prompt tokens that was read from the cache."""
+        return self.read / max(1, self.prompt)
+
+    @property
+    def repeated_share(self) -> float:
+        """The share of the tokens that had been sent before that was read from the cache."""
+        return self.repeated_read / max(1, self.repeated)
+
+
+def bill_of(records: Sequence[Record]) -> Bill:
+    """Add up what the server recorded."""
+    bill = Bill()
+    seen: set[str] = set()
+    for record in records:
+        if record.rejected:
+            bill.refused.append(f"request {record.number}: {record.error}")
+        if record.status != 200:
+            continue
+        usage = _usage(record)
+        blocks = anthropic_blocks_of(record.body) if record.api == "anthropic" else openai_blocks_of(record.body)
+        total = repeated = 0
+        for block in blocks:
+            total += block.tokens
+            if block.prefix in seen:
+                repeated = total
+        seen.update(block.prefix for block in blocks)
+        read = usage.cache_read_tokens or 0
+        bill.requests += 1
+        bill.prompt += usage.input_tokens or 0
+        bill.read += read
+        bill.repeated += repeated
+        bill.repeated_read += min(read, repeated)
+        bill.written += usage.cache_write_tokens or 0
+        bill.output += usage.output_tokens or 0
+        bill.largest = max(bill.largest, usage.input_tokens or 0)
+        bill.dollars += genai_prices.calc_price(usage, str(record.body["model"])).total_price
+    return bill
+
+
+def _usage(record: Record) -> genai_prices.Usage:
+    told = record.usage
+    if record.api == "anthropic":
+        read, written = told.get("cache_read_input_tokens") or 0, told.get("cache_creation_input_tokens") or 0
+        return genai_prices.Usage(
+            input_tokens=told["input_tokens"] + read + written,
+            output_tokens=told["output_tokens"],
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            cache_write_1h_tokens=(told.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0,
+        )
+    details: Mapping[str, Any] = told.get("prompt_tokens_details") or told.get("input_tokens_details") or {}
+    return genai_prices.Usage(
+        input_tokens=told.get("prompt_tokens") or told.get("input_tokens") or 0,
+        output_tokens=told.get("completion_tokens") or told.get("output_tokens") or 0,
+        cache_read_tokens=details.get("cached_tokens") or 0,
+        cache_write_tokens=details.get("cache_write_tokens") or 0,
+    )
+
+
+@dataclass
+class Played:
+    """What came of a session."""
+
+    bill: Bill = field(default_factory=Bill)
+    compactions: Counter[str] = field(default_factory=Counter)
+    """Those of the gateway, by reason."""
+    own_compactions: int = 0
+    """Those that the client made itself."""
+    answers: list[str] = field(default_factory=list)
+    """What the client printed, prompt by prompt."""
+    files: dict[str, str] = field(default_factory=dict)
+    """What the client wrote."""
+    known: int = 0
+    """Facts that were still known at the end, of ten."""
+    recalled: int = 0
+    requests: list[tuple[int, int, int]] = field(default_factory=list)
+    """Prompt tokens, read tokens and status of each request."""
+    seconds: float = 0.0
+
+
+@dataclass
+class Desk:
+    """A client with its scratch folders, a scripted model, and perhaps a gateway between them."""
+
+    program: Program
+    worker: Worker
+    server: ModelServer
+    root: Path
+    url: str
+    window: int
+    model: str
+
+    def place(self, plan: Plan, name: str = "") -> Place:
+        """A home and a folder with the plan's files, ready for the client."""
+        made = Place(
+            self.root / f"home-{name or plan.name}",
+            self.root / f"work-{name or plan.name}",
+            self.url,
+            self.model,
+            self.window,
+        )
+        made.home.mkdir()
+        for path, text in plan.files.items():
+            file = made.folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        self.program.prepare(made)
+        return made
+
+    def compactions(self) -> Counter[str]:
+        """Compactions that the gateway stored, by reason."""
+        database = self.root / "gateway.db"
+        if not database.exists():
+            return Counter()
+        with Store.open(database) as store:
+            return Counter(one.reason for one in store.compactions())
+
+
+def written(place: Place) -> dict[str, str]:
+    """The files that a client has written."""
+    found = sorted((place.folder / "out").glob("**/*"))
+    return {str(path.relative_to(place.folder)): path.read_text() for path in found if path.is_file()}
+
+
+def _folder_in(ask: Ask, root: Path) -> Path:
+    """The folder that the client works in, which it tells the model."""
+    told = re.search(re.escape(str(root)) + r"/work-\w+", ask.text)
+    return Path(told[0]) if told else root / "work-a"
+
+
+@contextmanager
+def open_desk(
+    program: Program,
+    plans: Sequence[Plan],
+    *,
+    through_gateway: bool,
+    window: int,
+    settings: Mapping[str, Any] | None = None,
+    model: str | None = None,
+) -> Iterator[Desk]:
+    """Start the model server, and a gateway in front of it if wanted."""
+    name = model or program.model
+    with tempfile.TemporaryDirectory(prefix="everlong-client-", ignore_cleanup_errors=True) as root:
+        folder = Path(root)
+        worker = Worker(plans, lambda step, ask: program.call(step, ask.tools, _folder_in(ask, folder)))
+        with ModelServer(worker, window=window, models=(name,)) as server:
+            desk = Desk(program, worker, server, folder, server.url, window, name)
+            if not through_gateway:
+                yield desk
+                return
+            given = {"models": {name.rpartition("/")[2]: {"context_length": window}}, **(settings or {})}
+            with gateway(server.url, folder / "gateway.db", given, folder / "spool") as (url, _):
+                desk.url = url
+                yield desk
+
+
+def play(
+    program: Program,
+    plan: Plan,
+    *,
+    through_gateway: bool,
+    window: int,
+    settings: Mapping[str, Any] | None = None,
+    timeout: float = 900,
+) -> Played:
+    """Play a plan from beginning to end, each task as a prompt of its own in the same session."""
+    played = Played()
+    began = time.perf_counter()
+    with open_desk(program, [plan], through_gateway=through_gateway, window=window, settings=settings) as desk:
+        place = desk.place(plan)
+        for number in range(len(plan.tasks)):
+            played.answers.append(program.run(place, plan.prompt(number), resumes=number > 0, timeout=timeout))
+        played.files = written(place)
+        played.bill = bill_of(desk.server.requests)
+        played.requests = [(one.prompt_tokens, _read(one), one.status) for one in desk.server.requests]
+        played.own_compactions = desk.worker.asked["own summary"]
+        played.known = len(desk.worker.known[plan.name])
+        played.recalled = desk.worker.recalled[plan.name]
+        played.compactions = desk.compactions()
+    played.seconds = time.perf_counter() - began
+    return played
+
+
+def _read(record: Record) -> int:
+    return _usage(record).cache_read_tokens or 0 if record.usage else 0
