@@ -1,4 +1,4 @@
-"""A model server on loopback that speaks both wire formats, checks every request and answers from a script.
+"""A model server on loopback that speaks all wire formats, checks every request and answers from a script.
 
 Written from the APIs' documentation and apart from the rest of the package: its counting, its protocol rules and its
 cache are second opinions, so nothing here imports what it is there to test.

@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 from everlong.testing.server.anthropic_blocks import check_marker
 from everlong.testing.server.refusal import Refusal
-from everlong.testing.server.tokens import MESSAGE_TOKENS, count_value
+from everlong.testing.server.responses_rules import unsealed
+from everlong.testing.server.tokens import MESSAGE_TOKENS, count_text, count_value
 
-__all__ = ["Block", "Charge", "PromptCache", "anthropic_blocks_of", "openai_blocks_of"]
+__all__ = ["Block", "Charge", "PromptCache", "anthropic_blocks_of", "openai_blocks_of", "responses_blocks_of"]
 
 LOOK_BACK = 20
 SECONDS = {"5m": 300.0, "1h": 3600.0}
@@ -254,3 +255,29 @@ def openai_blocks_of(body: Mapping[str, Any]) -> list[Block]:
     for at, message in enumerate(messages):
         chain.add(message, tokens=MESSAGE_TOKENS, breakpoint_=bool(spoken) and at == spoken[-1])
     return chain.blocks
+
+
+def responses_blocks_of(body: Mapping[str, Any]) -> list[Block]:
+    """The instructions, tools and items of a prompt of the Responses API, one block each."""
+    chain = _Chain(body.get("model"), body.get("prompt_cache_key"))
+    given = body.get("input") or []
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    spoken = [at for at, item in enumerate(items) if _is_spoken(item)]
+    if body.get("instructions"):
+        chain.add({"content": body["instructions"]}, tokens=MESSAGE_TOKENS)
+    for tool in body.get("tools") or []:
+        chain.add(tool, tokens=8)
+    for at, item in enumerate(items):
+        if item.get("type") == "compaction_trigger":
+            continue
+        tokens = MESSAGE_TOKENS
+        if item.get("type") == "reasoning":  # billed for what was thought, not for how it is written
+            thought = count_text(unsealed("rs", item.get("encrypted_content")) or "")
+            item = {"type": "reasoning", "id": item.get("id")}  # noqa: PLW2901 - the rest of it is counted
+            tokens += thought
+        chain.add(item, tokens=tokens, breakpoint_=bool(spoken) and at == spoken[-1])
+    return chain.blocks
+
+
+def _is_spoken(item: Mapping[str, Any]) -> bool:
+    return item.get("role") == "user" or str(item.get("type")).endswith("_output")

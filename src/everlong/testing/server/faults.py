@@ -72,7 +72,7 @@ def random_faults(seed: int, share: float, kinds: Sequence[FaultKind] = KINDS, s
 
 def fault_refusal(fault: Fault, api: Api) -> Refusal | None:
     """The refusal that a fault is, in the words of an API; None for one that damages the answer instead."""
-    found = _WORDING.get((fault.kind, api))
+    found = _WORDING.get((fault.kind, "openai" if api == "responses" else api))
     if found is None:
         return None
     status, kind, code, message = found

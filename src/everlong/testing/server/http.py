@@ -40,6 +40,8 @@ class ModelServer:
         alternate_roles: refuse two Anthropic messages of one role in a row, as some hosts of the API do.
         models: the names that ``/v1/models`` lists.
         remember: keep the bodies of so many requests only, the newest; all by default.
+        knows_compaction: answer ``compaction_trigger`` and ``/v1/responses/compact`` with a compaction item.
+        overflows_in_stream: refuse a streamed request of the Responses API that is too long inside of the stream.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a test may want to turn
@@ -54,6 +56,8 @@ class ModelServer:
         alternate_roles: bool = False,
         models: tuple[str, ...] = ("test-model",),
         remember: int | None = None,
+        knows_compaction: bool = False,
+        overflows_in_stream: bool = False,
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"dialect is one of {', '.join(DIALECTS)}; got {dialect!r}")
@@ -62,6 +66,8 @@ class ModelServer:
         self.api_key = api_key
         self.alternate_roles = alternate_roles
         self.models = list(models)
+        self.knows_compaction = knows_compaction
+        self.overflows_in_stream = overflows_in_stream
         self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, remember)
         self._remember = remember
         self.cache = PromptCache(clock)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Api = Literal["openai", "anthropic"]
+Api = Literal["openai", "anthropic", "responses"]
+"""Whose rules a request is held to: chat completions, messages, responses."""
 
 
 @dataclass(slots=True)

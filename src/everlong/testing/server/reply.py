@@ -1,4 +1,4 @@
-"""From a request to a reply: rules, window, cache, script and faults in their order, for both APIs.
+"""From a request to a reply: rules, window, cache, script and faults in their order, for all APIs.
 
 What comes out is bytes and headers for the HTTP side to send; nothing here knows sockets.
 """
@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everlong.testing.server import anthropic_api, openai_api
+from everlong.testing.server import anthropic_api, openai_api, responses_api
 from everlong.testing.server.anthropic_rules import check_anthropic
-from everlong.testing.server.cache import Block, anthropic_blocks_of, openai_blocks_of
+from everlong.testing.server.cache import Block, Charge, anthropic_blocks_of, openai_blocks_of, responses_blocks_of
 from everlong.testing.server.faults import Fault, fault_refusal
 from everlong.testing.server.openai_rules import check_openai
 from everlong.testing.server.record import Api, Record
 from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.responses_rules import check_responses
 from everlong.testing.server.script import Ask
 from everlong.testing.server.window import check_window, overflow
 
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from everlong.testing.server.http import ModelServer
 
 __all__ = ["Reply", "count_reply", "models_reply", "reply_to"]
+
+COMPACT = "/v1/responses/compact"
+_APIS: dict[str, Api] = {
+    "/v1/messages": "anthropic",
+    "/v1/chat/completions": "openai",
+    "/v1/responses": "responses",
+    COMPACT: "responses",
+}
 
 
 @dataclass(slots=True)
@@ -43,8 +52,8 @@ def reply_to(
     server: ModelServer, path: str, raw: bytes, headers: Mapping[str, str], *, too_large: bool = False
 ) -> Reply:
     """The reply to a request for a completion."""
-    api: Api | None = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}.get(path)  # type: ignore[assignment]
-    if api is None:
+    api = _APIS.get(path)
+    if api is None or (path == COMPACT and not server.knows_compaction):
         return _error("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
     body, problem = _decoded(raw)
     record, fault = server.started(
@@ -58,6 +67,10 @@ def reply_to(
     except Refusal as refusal:
         record.status = refusal.status
         record.error = refusal.message
+        is_late = api == "responses" and refusal.code == "context_length_exceeded" and server.overflows_in_stream
+        if is_late and record.body.get("stream"):
+            told = responses_api.failed_events(record.body, refusal, record.number)
+            return Reply(200, None, _identity(api, record.number), [_event(one["type"], one) for one in told])
         return _error(api, refusal, record.number)
 
 
@@ -97,6 +110,10 @@ def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[B
         check_anthropic(body, alternate_roles=server.alternate_roles)
         blocks = anthropic_blocks_of(body)
         most = body["max_tokens"]
+    elif api == "responses":
+        check_responses(body, server.dialect, knows_compaction=server.knows_compaction)
+        blocks = responses_blocks_of(body)
+        most = body.get("max_output_tokens")
     else:
         check_openai(body, server.dialect)
         blocks = openai_blocks_of(body)
@@ -119,6 +136,8 @@ def _answered(server: ModelServer, api: Api, record: Record, blocks: list[Block]
         if refusal is not None:
             raise refusal
     ask = Ask(api, record.number, body, record.headers, record.prompt_tokens)
+    if api == "responses" and _wants_compaction(record):
+        return _compacted(ask, record, server.cache.openai(blocks, ask.model))
     try:
         answer = server.model(ask)
     except Exception as error:
@@ -129,6 +148,9 @@ def _answered(server: ModelServer, api: Api, record: Record, blocks: list[Block]
         charge = server.cache.anthropic(blocks, ask.model)
         whole = anthropic_api.message(answer, body, charge, record.number)
         frames = [_event(name, data) for name, data in anthropic_api.events(whole)]
+    elif api == "responses":
+        whole = responses_api.response(answer, body, server.cache.openai(blocks, ask.model), record.number)
+        frames = [_event(event["type"], event) for event in responses_api.events(whole)]
     else:
         charge = server.cache.openai(blocks, ask.model)
         whole = openai_api.completion(answer, body, charge, record.number, server.dialect)
@@ -137,6 +159,25 @@ def _answered(server: ModelServer, api: Api, record: Record, blocks: list[Block]
     record.usage = whole["usage"]
     reply = Reply(200, whole, _identity(api, record.number), frames if body.get("stream") else None)
     return reply if fault is None else _damaged(reply, fault, api, record.number)
+
+
+def _wants_compaction(record: Record) -> bool:
+    items = record.body.get("input")
+    last = items[-1] if isinstance(items, list) else {}
+    return record.path == COMPACT or last.get("type") == "compaction_trigger"
+
+
+def _compacted(ask: Ask, record: Record, charge: Charge) -> Reply:
+    """Return a compaction item, for which no script is asked: what it holds are the words of the request."""
+    record.status = 200
+    if record.path == COMPACT:
+        told = responses_api.compacted(ask.text, charge, record.number)
+        record.usage = told["usage"]
+        return Reply(200, told, _identity("responses", record.number))
+    whole = responses_api.compaction(ask.text, record.body, charge, record.number)
+    record.usage = whole["usage"]
+    frames = [_event(event["type"], event) for event in responses_api.events(whole)]
+    return Reply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)
 
 
 def _damaged(reply: Reply, fault: Fault, api: Api, number: int) -> Reply:
@@ -155,6 +196,9 @@ def _damaged(reply: Reply, fault: Fault, api: Api, number: int) -> Reply:
         half = reply.pieces[: max(1, len(reply.pieces) // 2)]
         if api == "anthropic":
             reply.pieces = [*half, _event("error", anthropic_api.error_body(refusal, _request_id(number)))]
+        elif api == "responses":
+            told = {"type": "error", "code": "server_error", "message": refusal.message, "param": None}
+            reply.pieces = [*half, _event("error", {**told, "sequence_number": len(half)})]
         else:
             reply.pieces = [*half, _data(openai_api.error_body(refusal))]
     return reply

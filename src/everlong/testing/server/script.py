@@ -1,7 +1,7 @@
-"""What a scripted model is asked and what it answers, the same for both wire formats.
+"""What a scripted model is asked and what it answers, the same for all wire formats.
 
 A script is a function from an `Ask` to an `Answer` (or a plain text), or a list of answers. This module reads requests
-of both formats into turns; whether they keep the protocol is checked elsewhere, before a script sees them.
+of all formats into turns; whether they keep the protocol is checked elsewhere, before a script sees them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from everlong.testing.server.record import Api
+from everlong.testing.server.responses_rules import unsealed
 
 __all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "Turn"]
 
@@ -76,7 +77,8 @@ class Ask:
     @property
     def max_tokens(self) -> int | None:
         """The most tokens that the answer may have, if the client said so."""
-        value = self.body.get("max_completion_tokens", self.body.get("max_tokens"))
+        names = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+        value = next((self.body[name] for name in names if self.body.get(name) is not None), None)
         return value if isinstance(value, int) else None
 
     @cached_property
@@ -88,18 +90,22 @@ class Ask:
     @cached_property
     def system(self) -> str:
         """The words of the system prompt."""
-        own = _text(self.body.get("system"))
+        own = _text(self.body.get("system")) or _text(self.body.get("instructions"))
         return "\n".join(filter(None, [own, *(turn.text for turn in self.turns if turn.role in _SYSTEM)]))
 
     @cached_property
     def turns(self) -> list[Turn]:
         """The messages in order."""
+        if self.api == "responses":
+            given = self.body.get("input") or []
+            items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+            return [_item_turn(item) for item in items]
         return [_turn(message) for message in self.body.get("messages") or []]
 
     @cached_property
     def text(self) -> str:
         """All words of the request: what the model can know."""
-        words = [_text(self.body.get("system"))]
+        words = [_text(self.body.get("system")), _text(self.body.get("instructions"))]
         for turn in self.turns:
             words.append(turn.text)
             words += [call.arguments_text for call in turn.calls]
@@ -172,10 +178,26 @@ def _turn(message: Mapping[str, Any]) -> Turn:
     return Turn(role, _text(content), tuple(calls), tuple(results))
 
 
+def _item_turn(item: Mapping[str, Any]) -> Turn:
+    kind = str(item.get("type", "message"))
+    if kind == "compaction":
+        return Turn("assistant", unsealed("cmp", item.get("encrypted_content")) or "")
+    if kind.endswith("_output"):
+        return Turn("tool", "", results=((str(item.get("call_id")), _text(item.get("output"))),))
+    if kind != "message":
+        called = str(item.get("arguments") or item.get("input") or "")
+        calls = (Call(str(item.get("name")), called, item.get("call_id")),) if "call_id" in item else ()
+        return Turn("assistant", "", calls)
+    return Turn(str(item.get("role")), _text(item.get("content")))
+
+
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+
+
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         return ""
-    texts = [block.get("text") for block in content if isinstance(block, dict) and block.get("type") == "text"]
+    texts = [block.get("text") for block in content if isinstance(block, dict) and str(block.get("type")) in _TEXTS]
     return "\n".join(text for text in texts if isinstance(text, str))

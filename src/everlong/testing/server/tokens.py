@@ -16,6 +16,7 @@ IMAGE_TOKENS = 1_200
 MESSAGE_TOKENS = 4
 """What every message costs besides its words."""
 _FRAME = frozenset({"type", "role", "cache_control", "signature", "media_type"})
+_PICTURES = frozenset({"image", "image_url", "input_image", "document"})
 
 
 @lru_cache(maxsize=65_536)
@@ -29,7 +30,7 @@ def count_value(value: Any) -> int:
     if isinstance(value, str):
         return count_text(value)
     if isinstance(value, Mapping):
-        if value.get("type") in {"image", "image_url", "input_image", "document"}:
+        if str(value.get("type")) in _PICTURES:  # a property of a schema may have this name, and any value
             return IMAGE_TOKENS
         return sum(_named(name, item) for name, item in value.items() if name not in _FRAME)
     if isinstance(value, list | tuple):
@@ -40,4 +41,5 @@ def count_value(value: Any) -> int:
 def _named(name: str, value: Any) -> int:
     # In the schema of a tool and the input of a call the names are words that the model reads.
     known = {"text", "content", "thinking", "data", "id", "tool_use_id", "tool_call_id", "input", "arguments"}
+    known |= {"call_id", "output", "summary", "encrypted_content"}
     return count_value(value) + (0 if name in known else count_text(name))

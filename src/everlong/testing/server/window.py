@@ -29,6 +29,12 @@ def overflow(api: Api, dialect: Dialect, prompt: int, answer: int | None, window
             f"input length and `max_tokens` exceed context limit: {prompt} + {answer} > {window}, "
             "decrease input length or `max_tokens` and try again"
         )
+    if api == "responses" and dialect == "openai":
+        return Refusal(
+            "Your input exceeds the context window of this model. Please adjust your input and try again.",
+            param="input",
+            code="context_length_exceeded",
+        )
     if dialect == "llama.cpp":
         return Refusal(
             f"request ({prompt} tokens) exceeds the available context size ({window} tokens), try increasing it",

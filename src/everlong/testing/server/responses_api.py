@@ -1,0 +1,175 @@
+"""Answers in the shape of the OpenAI Responses API: whole, as a stream of events, as failures, and as compactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from everlong.testing.server.anthropic_api import pieces
+from everlong.testing.server.cache import Charge
+from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.responses_rules import sealed
+from everlong.testing.server.script import Answer
+from everlong.testing.server.tokens import count_text, count_value
+
+__all__ = ["compacted", "compaction", "events", "failed_events", "response"]
+
+_CREATED = 1_767_225_600
+
+
+def response(answer: Answer, body: Mapping[str, Any], charge: Charge, number: int) -> dict[str, Any]:
+    """Return a whole answer."""
+    output = _output(answer, body, number)
+    reasoning = count_text(answer.thinking or "")
+    size = reasoning + sum(count_value(item) for item in output if item["type"] != "reasoning")
+    most = body.get("max_output_tokens") or size
+    is_cut = size > most
+    if is_cut:
+        for item in output:
+            if item["type"] == "message":
+                part = item["content"][0]
+                while part.get("text") and count_text(part["text"]) > most - reasoning:
+                    part["text"] = part["text"][: len(part["text"]) * 3 // 4]
+    whole = _frame(body, number, output, _usage(charge, min(size, most), reasoning))
+    if is_cut:
+        whole |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    return whole
+
+
+def compaction(words: str, body: Mapping[str, Any], charge: Charge, number: int) -> dict[str, Any]:
+    """Return the answer to a ``compaction_trigger``: one compaction item, which holds the words of the input."""
+    return _frame(body, number, [_compaction_item(words, number)], _usage(charge, count_text(words) // 10, 0))
+
+
+def compacted(words: str, charge: Charge, number: int) -> dict[str, Any]:
+    """Return the answer of ``/v1/responses/compact``."""
+    return {
+        "id": f"resp_{number:024d}",
+        "object": "response.compaction",
+        "created_at": _CREATED,
+        "output": [_compaction_item(words, number)],
+        "usage": _usage(charge, count_text(words) // 10, 0),
+    }
+
+
+def _compaction_item(words: str, number: int) -> dict[str, Any]:
+    return {"type": "compaction", "id": f"cmp_{number:024d}", "encrypted_content": sealed("cmp", words)}
+
+
+def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+    output: list[dict[str, Any]] = []
+    if answer.thinking is not None:
+        thought: dict[str, Any] = {"type": "reasoning", "id": f"rs_{number:08d}", "summary": []}
+        if (body.get("reasoning") or {}).get("summary"):
+            thought["summary"] = [{"type": "summary_text", "text": answer.thinking}]
+        if "reasoning.encrypted_content" in (body.get("include") or []):
+            thought["encrypted_content"] = sealed("rs", answer.thinking)
+        output.append(thought)
+    if answer.text or answer.refused:
+        text = answer.text or "I can't help with that."
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        said = {"type": "refusal", "refusal": text} if answer.refused else part
+        frame = {"type": "message", "id": f"msg_{number:08d}", "status": "completed", "role": "assistant"}
+        output.append({**frame, "content": [said]})
+    custom = {tool.get("name") for tool in body.get("tools") or [] if tool.get("type") == "custom"}
+    for index, call in enumerate(answer.calls):
+        is_custom = call.name in custom
+        output.append(
+            {
+                "type": "custom_tool_call" if is_custom else "function_call",
+                "id": f"{'ctc' if is_custom else 'fc'}_{number:08d}{index:04d}",
+                "status": "completed",
+                "call_id": call.id or f"call_{number:08d}{index:04d}",
+                "name": call.name,
+                "input" if is_custom else "arguments": call.arguments_text,
+            }
+        )
+    return output
+
+
+def _frame(body: Mapping[str, Any], number: int, output: list[Any], usage: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "id": f"resp_{number:024d}",
+        "object": "response",
+        "created_at": _CREATED,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "metadata": {},
+        "model": body["model"],
+        "output": output,
+        "parallel_tool_calls": bool(body.get("parallel_tool_calls", True)),
+        "store": bool(body.get("store", True)),
+        "temperature": 1.0,
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "usage": usage,
+    }
+
+
+def _usage(charge: Charge, output: int, reasoning: int) -> dict[str, Any]:
+    return {
+        "input_tokens": charge.total,
+        "input_tokens_details": {"cached_tokens": charge.read, "cache_write_tokens": charge.written},
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": charge.total + output,
+    }
+
+
+def events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return the events of a stream that adds up to an answer, numbered."""
+    return _numbered(_events(whole))
+
+
+def failed_events(body: Mapping[str, Any], refusal: Refusal, number: int) -> Iterator[dict[str, Any]]:
+    """Return a stream that fails before any output, which is how this API may refuse what is too long."""
+    begun = {**_frame(body, number, [], None), "status": "in_progress"}
+    error = {"code": refusal.code, "message": refusal.message}
+    failed = {"type": "response.failed", "response": {**begun, "status": "failed", "error": error}}
+    started = ({"type": f"response.{name}", "response": begun} for name in ("created", "in_progress"))
+    return _numbered(iter([*started, failed]))
+
+
+def _numbered(told: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, event in enumerate(told):
+        yield {**event, "sequence_number": number}
+
+
+def _events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    for name in ("created", "in_progress"):
+        yield {"type": f"response.{name}", "response": begun}
+    for index, item in enumerate(whole["output"]):
+        place = {"output_index": index, "item_id": item["id"]}
+        yield {"type": "response.output_item.added", "output_index": index, "item": _begun(item)}
+        yield from _inside(item, place)
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    yield {"type": f"response.{whole['status']}", "response": whole}
+
+
+def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
+    empties: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
+    empty = empties.get(item["type"], {})
+    return {**item, **empty, **({"status": "in_progress"} if "status" in item else {})}
+
+
+def _inside(item: Mapping[str, Any], place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if item["type"] == "message":
+        for index, part in enumerate(item["content"]):
+            name = "refusal" if part["type"] == "refusal" else "text"
+            kind = f"response.{part['type']}"
+            here = {**place, "content_index": index, **({"logprobs": []} if name == "text" else {})}
+            empty = {**part, name: ""}
+            yield {"type": "response.content_part.added", **place, "content_index": index, "part": empty}
+            for piece in pieces(part[name]):
+                yield {"type": f"{kind}.delta", **here, "delta": piece}
+            yield {"type": f"{kind}.done", **here, name: part[name]}
+            yield {"type": "response.content_part.done", **place, "content_index": index, "part": part}
+    elif item["type"] == "function_call":
+        for piece in pieces(item["arguments"]):
+            yield {"type": "response.function_call_arguments.delta", **place, "delta": piece}
+        done = {"name": item["name"], "arguments": item["arguments"]}
+        yield {"type": "response.function_call_arguments.done", **place, **done}
