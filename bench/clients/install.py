@@ -104,9 +104,8 @@ def _finish(name: str, spec: str) -> None:
 def _run(*command: str | Path, cwd: Path) -> None:
     ran = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise RuntimeError(
-            f"{' '.join(str(part) for part in command[:4])} … failed:\n{(ran.stdout + ran.stderr)[-3000:]}"
-        )
+        shown = " ".join(str(part) for part in command[:4])
+        raise RuntimeError(f"{shown} … failed:\n{(ran.stdout + ran.stderr)[-3000:]}")
 
 
 def _empty_folder(name: str) -> Path:
@@ -158,11 +157,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.clients.install", description=__doc__)
     parser.add_argument("clients", nargs="*", choices=[[], *CLIENTS], default=[], help="all by default")
     names = parser.parse_args().clients or list(CLIENTS)
-    if all(map(is_installed, names)):
+    missing = [name for name in names if not is_installed(name)]
+    if not missing:
         return
-    print(
-        f"==> installing {', '.join(name for name in names if not is_installed(name))} into {FOLDER.name}/", flush=True
-    )
+    print(f"==> installing {', '.join(missing)} into {FOLDER.name}/", flush=True)
     began = time.perf_counter()
     _install_from_python("node", NODE)
     if "aider" in names:

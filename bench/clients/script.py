@@ -107,9 +107,8 @@ class Worker:
             return Answer(_own_summary(ask))
         if self._tools is not None and not ask.tools:
             self.asked["title"] += 1
-            return Answer(
-                '{"title": "Harbour notes"}' if "json" in str(ask.body.get("output_config")) else "Harbour notes"
-            )
+            wants_json = "json" in str(ask.body.get("output_config"))
+            return Answer('{"title": "Harbour notes"}' if wants_json else "Harbour notes")
         self.asked["work"] += 1
         plan, task, step = self._place(ask)
         self._places[plan.name] = (task, step)
@@ -175,9 +174,7 @@ def note(number: int, tokens: int) -> str:
     count = 0
     while count < tokens:
         words = " ".join(dice.choice(_FISH) for _ in range(9))
-        lines.append(
-            f"{dice.randrange(24):02}:{dice.randrange(60):02} N{number}-{len(lines)} {words} {dice.randrange(10_000)}"
-        )
+        lines.append(f"{dice.randrange(24):02}:00 N{number}-{len(lines)} {words} {dice.randrange(10_000)}")
         count += count_text(lines[-1])
     return "\n".join(lines) + "\n"
 
@@ -206,9 +203,7 @@ def long_plan(steps: int, tokens: int, name: str = "a") -> Plan:
                 shown,
                 said,
             ),
-            Task(
-                "Read all notes, and write down how far you are every ten of them.", tuple(work), "All notes are read."
-            ),
+            Task("Read all notes, and write down how far you are every ten notes.", tuple(work), "All notes are read."),
             Task(f"Answer each of these in a line:\n{questions}\n", is_question=True),
         ),
         {**FILES, **{f"notes/{number:03}.txt": note(number, tokens) for number in range(steps)}},

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import genai_prices
 
@@ -20,10 +20,12 @@ from bench.clients.script import Plan, Worker
 from bench.gateway.serving import gateway
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
-from everlong.testing.server.cache import anthropic_blocks_of, openai_blocks_of
+from everlong.testing.server.cache import anthropic_blocks_of, openai_blocks_of, responses_blocks_of
 from everlong.testing.server.record import Record
 
 __all__ = ["Bill", "Desk", "Played", "open_desk", "play"]
+
+_BLOCKS = {"anthropic": anthropic_blocks_of, "openai": openai_blocks_of, "responses": responses_blocks_of}
 
 
 @dataclass
@@ -63,45 +65,60 @@ def bill_of(records: Sequence[Record]) -> Bill:
             bill.refused.append(f"request {record.number}: {record.error}")
         if record.status != 200:
             continue
-        usage = _usage(record)
-        blocks = anthropic_blocks_of(record.body) if record.api == "anthropic" else openai_blocks_of(record.body)
-        total = repeated = 0
+        tokens, total, repeated = tokens_of(record), 0, 0
+        blocks = _BLOCKS[record.api](record.body)
         for block in blocks:
             total += block.tokens
             if block.prefix in seen:
                 repeated = total
         seen.update(block.prefix for block in blocks)
-        read = usage.cache_read_tokens or 0
         bill.requests += 1
-        bill.prompt += usage.input_tokens or 0
-        bill.read += read
+        bill.prompt += tokens.prompt
+        bill.read += tokens.read
         bill.repeated += repeated
-        bill.repeated_read += min(read, repeated)
-        bill.written += usage.cache_write_tokens or 0
-        bill.output += usage.output_tokens or 0
-        bill.largest = max(bill.largest, usage.input_tokens or 0)
-        bill.dollars += genai_prices.calc_price(usage, str(record.body["model"])).total_price
+        bill.repeated_read += min(tokens.read, repeated)
+        bill.written += tokens.written
+        bill.output += tokens.output
+        bill.largest = max(bill.largest, tokens.prompt)
+        bill.dollars += tokens.price(str(record.body["model"]))
     return bill
 
 
-def _usage(record: Record) -> genai_prices.Usage:
+class Tokens(NamedTuple):
+    """The tokens of a request, as the server billed them."""
+
+    prompt: int = 0
+    """All of the prompt, whatever it cost."""
+    read: int = 0
+    written: int = 0
+    written_1h: int = 0
+    output: int = 0
+
+    def price(self, model: str) -> Decimal:
+        """The price in dollars."""
+        usage = genai_prices.Usage(
+            input_tokens=self.prompt,
+            output_tokens=self.output,
+            cache_read_tokens=self.read,
+            cache_write_tokens=self.written,
+            cache_write_1h_tokens=self.written_1h,
+        )
+        return genai_prices.calc_price(usage, model).total_price
+
+
+def tokens_of(record: Record) -> Tokens:
+    """Read the usage that the server reported."""
     told = record.usage
+    if not told:
+        return Tokens()
     if record.api == "anthropic":
         read, written = told.get("cache_read_input_tokens") or 0, told.get("cache_creation_input_tokens") or 0
-        return genai_prices.Usage(
-            input_tokens=told["input_tokens"] + read + written,
-            output_tokens=told["output_tokens"],
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-            cache_write_1h_tokens=(told.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0,
-        )
+        longer = (told.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
+        return Tokens(told["input_tokens"] + read + written, read, written, longer, told["output_tokens"])
     details: Mapping[str, Any] = told.get("prompt_tokens_details") or told.get("input_tokens_details") or {}
-    return genai_prices.Usage(
-        input_tokens=told.get("prompt_tokens") or told.get("input_tokens") or 0,
-        output_tokens=told.get("completion_tokens") or told.get("output_tokens") or 0,
-        cache_read_tokens=details.get("cached_tokens") or 0,
-        cache_write_tokens=details.get("cache_write_tokens") or 0,
-    )
+    prompt = told.get("prompt_tokens") or told.get("input_tokens") or 0
+    output = told.get("completion_tokens") or told.get("output_tokens") or 0
+    return Tokens(prompt, details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0, 0, output)
 
 
 @dataclass
@@ -139,13 +156,8 @@ class Desk:
 
     def place(self, plan: Plan, name: str = "") -> Place:
         """A home and a folder with the plan's files, ready for the client."""
-        made = Place(
-            self.root / f"home-{name or plan.name}",
-            self.root / f"work-{name or plan.name}",
-            self.url,
-            self.model,
-            self.window,
-        )
+        key = name or plan.name
+        made = Place(self.root / f"home-{key}", self.root / f"work-{key}", self.url, self.model, self.window)
         made.home.mkdir()
         for path, text in plan.files.items():
             file = made.folder / path
@@ -190,7 +202,7 @@ def open_desk(
     with tempfile.TemporaryDirectory(prefix="everlong-client-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
         worker = Worker(plans, lambda step, ask: program.call(step, ask.tools, _folder_in(ask, folder)))
-        with ModelServer(worker, window=window, models=(name,)) as server:
+        with ModelServer(worker, window=window, models=(name,), counts_max_tokens=False) as server:
             desk = Desk(program, worker, server, folder, server.url, window, name)
             if not through_gateway:
                 yield desk
@@ -219,14 +231,10 @@ def play(
             played.answers.append(program.run(place, plan.prompt(number), resumes=number > 0, timeout=timeout))
         played.files = written(place)
         played.bill = bill_of(desk.server.requests)
-        played.requests = [(one.prompt_tokens, _read(one), one.status) for one in desk.server.requests]
+        played.requests = [(one.prompt_tokens, tokens_of(one).read, one.status) for one in desk.server.requests]
         played.own_compactions = desk.worker.asked["own summary"]
         played.known = len(desk.worker.known[plan.name])
         played.recalled = desk.worker.recalled[plan.name]
         played.compactions = desk.compactions()
     played.seconds = time.perf_counter() - began
     return played
-
-
-def _read(record: Record) -> int:
-    return _usage(record).cache_read_tokens or 0 if record.usage else 0

@@ -23,7 +23,10 @@ STEPS = 45
 READ_SHARE, REPEATED_SHARE = 0.92, 0.99
 MOST_COMPACTIONS = 2
 DEARER = 1.05
-_HEAD = f"{'client':16} {'steps':>5} {'':8} {'requests':>8} {'refused':>7} {'compactions':>18} {'own':>4} {'cache':>7} {'again':>7} {'largest':>8} {'cost':>8} {'/direct':>8} {'known':>6} {'s':>5}"
+_HEAD = (
+    f"{'client':16} {'steps':>5} {'':8} {'requests':>8} {'refused':>7} {'compactions':>18} {'own':>4} {'cache':>7} "
+    f"{'again':>7} {'largest':>8} {'cost':>8} {'/direct':>8} {'known':>6} {'s':>5}"
+)
 
 
 def row(name: str, steps: int, way: str, played: Played, direct: Played | None) -> str:
@@ -95,9 +98,8 @@ def main() -> int:
 
 def _paired(direct: Played, played: Played) -> list[tuple[str, str]]:
     """Prompt and read tokens of both sessions, request by request."""
-    lines = [
-        [f"{prompt:,} read {read:,} {status}" for prompt, read, status in one.requests] for one in (direct, played)
-    ]
+    both = (direct, played)
+    lines = [[f"{prompt:,} read {read:,} {status}" for prompt, read, status in one.requests] for one in both]
     length = max(map(len, lines))
     first, second = ([*line, *[""] * (length - len(line))] for line in lines)
     return list(zip(first, second, strict=True))
