@@ -8,9 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.clients.install import command_of, node
+from bench.clients.install import FOLDER, command_of, node
 from bench.clients.script import Step
 
 __all__ = ["PROGRAMS", "Place", "Program"]
@@ -20,13 +19,15 @@ _KEY = "key-of-nobody"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a client runs: a home and a folder of its own, the address it talks to, the model and its window."""
+    """Where a client runs: a home and a folder of its own, the address it talks to, the model and what it can hold."""
 
     home: Path
     folder: Path
     url: str
     model: str
     window: int
+    answer: int | None = None
+    """The most tokens of an answer that the client may ask for; None is the client's own choice."""
 
     def write(self, name: str, text: str) -> None:
         """Write a file in the home."""
@@ -43,6 +44,12 @@ class Program:
     """The wire format: anthropic, openai or responses."""
     model = "gpt-5"
     """A model that the client and the list of prices know."""
+    small_model: str | None = None
+    """What the client uses for small things, if that is another model."""
+    has_tools = True
+    resumes = True
+    """Goes on with an earlier session without a terminal."""
+    has_agents = False
 
     def prepare(self, place: Place) -> None:
         """Write the client's configuration."""
@@ -89,6 +96,10 @@ class Program:
             raise RuntimeError(f"{self.name} ended with {process.returncode}: {out[-1000:]} {err[-2000:]}")
         return out
 
+    def talk(self, place: Place, prompts: Sequence[str], timeout: float = 300) -> list[str]:
+        """Say everything in one session; returns what the client printed, prompt by prompt where it can be told."""
+        return [self.run(place, prompt, resumes=at > 0, timeout=timeout) for at, prompt in enumerate(prompts)]
+
     def start(self, place: Place, prompt: str, *, resumes: bool = False) -> subprocess.Popen[str]:
         """Start the client on a prompt."""
         return subprocess.Popen(
@@ -101,7 +112,6 @@ class Program:
             text=True,
             encoding="utf-8",
             errors="replace",
-            start_new_session=True,
         )
 
 
@@ -109,10 +119,13 @@ class ClaudeCode(Program):
     """Claude Code."""
 
     name, api, model = "claude-code", "anthropic", "claude-sonnet-4-5"
+    has_agents = True
 
     def variables(self, place: Place) -> dict[str, str]:
         """Address, key, and no traffic besides."""
+        limited = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.answer)} if place.answer else {}
         return {
+            **limited,
             "ANTHROPIC_BASE_URL": place.url,
             "ANTHROPIC_API_KEY": _KEY,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -152,7 +165,7 @@ class Pi(Program):
             "input": ["text"],
             "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75},
             "contextWindow": place.window,
-            "maxTokens": min(16_000, place.window // 8),
+            "maxTokens": place.answer or 16_000,
         }
         api = {"anthropic": "anthropic-messages", "openai": "openai-completions"}[self.api]
         url = place.url if self.api == "anthropic" else f"{place.url}/v1"
@@ -187,11 +200,12 @@ class OpenCode(Program):
     """opencode, in Anthropic's format."""
 
     name, api, model = "opencode", "anthropic", "claude-sonnet-4-5"
+    has_agents = True
 
     def prepare(self, place: Place) -> None:
         """Write its configuration: a provider of its own with one model."""
         package = {"anthropic": "@ai-sdk/anthropic", "openai": "@ai-sdk/openai-compatible"}[self.api]
-        model = {"name": place.model, "limit": {"context": place.window, "output": min(32_000, place.window // 8)}}
+        model = {"name": place.model, "limit": {"context": place.window, "output": place.answer or 32_000}}
         name = f"harbour/{place.model}"
         provider = {
             "npm": package,
@@ -205,6 +219,9 @@ class OpenCode(Program):
             "model": name,
             "small_model": name,
             "permission": "allow",
+            "snapshot": False,
+            "lsp": False,
+            "formatter": False,
             "provider": {"harbour": provider},
         }
         place.write(".config/opencode/opencode.json", json.dumps(config))
@@ -273,32 +290,32 @@ class Codex(Program):
 
 
 class Cline(Program):
-    """Cline's command line, in OpenAI's format."""
+    """Cline's command line, in OpenAI's format; it resumes sessions in a terminal only."""
 
     name, api, model = "cline", "openai", "gpt-5"
+    resumes = False
+    has_agents = True
 
     def prepare(self, place: Place) -> None:
         """Have it note the address and the key."""
+        place.write(
+            ".cline/data/settings/global-settings.json",
+            json.dumps({"telemetryOptOut": True, "autoUpdateEnabled": False}),
+        )
         asked = ["auth", "-p", "openai", "-k", _KEY, "-m", place.model, "-b", f"{place.url}/v1"]
         command = [*command_of(self.name), *asked]
         environment = self.environment(place)
         subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, check=True, timeout=60)
 
     def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002
-        """No updates and no reports."""
-        return {"CLINE_NO_AUTO_UPDATE": "1", "CLINE_TELEMETRY_DISABLED": "1"}
+        """No process that stays in the background."""
+        return {"CLINE_SESSION_BACKEND_MODE": "local"}
 
-    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
-        """One prompt; a session is resumed by its id."""
-        resuming = ["--id", self._newest(place)] if resumes else []
-        return [*command_of(self.name), *resuming, prompt]
-
-    def _newest(self, place: Place) -> str:
-        command = [*command_of(self.name), "history", "--json"]
-        environment = self.environment(place)
-        ran = subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, check=True, timeout=60)
-        sessions: list[dict[str, Any]] = json.loads(ran.stdout)
-        return str(sessions[0]["sessionId"])
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:  # noqa: ARG002
+        """One prompt in a new session."""
+        if resumes:
+            raise ValueError("Cline resumes a session only in a terminal; give it one prompt")
+        return [*command_of(self.name), prompt]
 
     def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Its tools read_files, run_commands, apply_patch and spawn_agent."""
@@ -312,7 +329,13 @@ class Cline(Program):
 class Aider(Program):
     """aider, which has no tools: files change by what the model says."""
 
-    name, api, model = "aider", "openai", "openai/gpt-4o"
+    name, api, model, small_model = "aider", "openai", "openai/gpt-4o", "gpt-4o-mini"
+    has_tools = False
+
+    def prepare(self, place: Place) -> None:
+        """Give it the list of prices that it would load, from its own packages."""
+        prices = next((FOLDER / self.name).glob("lib/python*/site-packages/litellm/model_prices*_backup.json"))
+        place.write(".aider/caches/model_prices_and_context_window.json", prices.read_text(encoding="utf-8"))
 
     def variables(self, place: Place) -> dict[str, str]:
         """Address and key; no analytics, updates or lists of prices from elsewhere."""
@@ -325,10 +348,31 @@ class Aider(Program):
 
     def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
         """One message; an earlier chat is restored from its file."""
-        options = ["--no-show-model-warnings", "--no-check-update", "--no-pretty", "--yes-always", "--no-gitignore"]
-        options += ["--no-auto-commits", "--no-git", "--map-tokens", "0"]
         resuming = ["--restore-chat-history"] if resumes else []
-        return [*command_of(self.name), "--model", place.model, *options, *resuming, "--message", prompt]
+        return [*self._interactive(place), *resuming, *(["--message", prompt] if prompt else [])]
+
+    def _interactive(self, place: Place) -> list[str]:
+        options = ["--no-show-model-warnings", "--no-check-update", "--no-pretty", "--yes-always", "--no-gitignore"]
+        options += ["--no-git", "--map-tokens", "0", "--no-detect-urls", "--no-suggest-shell-commands"]
+        return [*command_of(self.name), "--model", place.model, *options]
+
+    def talk(self, place: Place, prompts: Sequence[str], timeout: float = 300) -> list[str]:
+        """All prompts in one process, a line each."""
+        ran = subprocess.run(
+            self._interactive(place),
+            input="\n".join([*prompts, "/exit", ""]),
+            cwd=place.folder,
+            env=self.environment(place),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=True,
+        )
+        return [ran.stdout]
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+        """Say that it has none."""
+        raise NotImplementedError("aider has no tools")
 
 
 def _patch(step: Step) -> str:

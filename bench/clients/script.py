@@ -22,7 +22,19 @@ from bench.agent.facts import FACTS, FILES
 from everlong.testing import Answer, Ask, Call
 from everlong.testing.server.tokens import count_text
 
-__all__ = ["Plan", "Step", "Task", "Tools", "Worker", "long_plan", "short_plan"]
+__all__ = [
+    "KNOWN",
+    "Plan",
+    "Step",
+    "Task",
+    "Tools",
+    "Worker",
+    "expected_files",
+    "long_plan",
+    "plan_of_one_prompt",
+    "plan_of_pastes",
+    "short_plan",
+]
 
 KNOWN = FACTS[:10]
 """The facts that are told early and asked about at the end."""
@@ -54,7 +66,7 @@ class Task:
     steps: tuple[Step, ...] = ()
     answer: str = "Done."
     is_question: bool = False
-    """The model has to know the facts."""
+    """The answer is what the model knows of the facts."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +103,12 @@ class Worker:
         """Requests by what they were for: work, title, summary (the gateway's), own summary (the client's)."""
         self.strays: list[str] = []
         """Requests whose place in a plan is not known."""
+        self.listen: Callable[[Ask], None] = lambda _ask: None
+        """Hears of every request before it is answered."""
 
     def __call__(self, ask: Ask) -> Answer:
         """The answer to a request."""
+        self.listen(ask)
         with self._lock:
             return self._answer(ask)
 
@@ -133,35 +148,43 @@ class Worker:
 
     def _do(self, plan: Plan, number: int, step: int, ask: Ask) -> Answer:
         task = plan.tasks[number]
+        if self._tools is not None and step < len(task.steps):
+            name, arguments = self._tools(task.steps[step], ask)
+            return Answer(f"Step {step}.", [Call(name, arguments, f"call_at_{plan.name}_{number}_{step}_0")])
         if task.is_question:
             return self._about_facts(plan, number, step, ask)
-        if step >= len(task.steps):
-            return Answer(task.answer)
-        assert self._tools is not None  # noqa: S101 - plans for clients without tools have no steps
-        name, arguments = self._tools(task.steps[step], ask)
-        return Answer(f"Step {step}.", [Call(name, arguments, f"call_at_{plan.name}_{number}_{step}_0")])
+        if self._tools is None:
+            return Answer("\n\n".join([task.answer, *map(_edit, task.steps)]))
+        return Answer(task.answer)
 
     def _about_facts(self, plan: Plan, number: int, step: int, ask: Ask) -> Answer:
         sight = " ".join(ask.text.split())
         missing = [fact for fact in KNOWN if fact.words not in sight]
-        if missing and step == 0 and "everlong_recall" in ask.tools:
+        if missing and step == len(plan.tasks[number].steps) and "everlong_recall" in ask.tools:
             self.recalled[plan.name] += len(missing)
-            return Answer(
-                "Let me look back.",
-                [
-                    Call("everlong_recall", {"query": fact.question}, f"call_at_{plan.name}_{number}_0_{place}")
-                    for place, fact in enumerate(missing)
-                ],
-            )
+            calls = [
+                Call("everlong_recall", {"query": fact.question}, f"call_at_{plan.name}_{number}_{step}_{place}")
+                for place, fact in enumerate(missing)
+            ]
+            return Answer("Let me look back.", calls)
         self.known[plan.name] |= {fact.question for fact in KNOWN if fact not in missing}
         lines = [f"{UNKNOWN}: {fact.question}" if fact in missing else f"- {fact.words}" for fact in KNOWN]
         return Answer("\n".join(lines))
 
 
+def _edit(step: Step) -> str:
+    """A file as a model without tools writes it; other steps need tools."""
+    if step.kind != "write":
+        return ""
+    return f"{step.path}\n```\n<<<<<<< SEARCH\n=======\n{step.text}>>>>>>> REPLACE\n```"
+
+
 def _own_summary(ask: Ask) -> str:
-    """A summary of the length that models write when a client asks for one."""
+    """A summary of the length that models write when a client asks for one, with the facts that are in sight."""
+    sight = " ".join(ask.text.split())
+    facts = [f"- {fact.words}" for fact in KNOWN if fact.words in sight]
     lines = [f"- Note {number:03} was read, and its numbers were compared with the quay's." for number in range(100)]
-    return "\n".join(["<summary>", summary_of(ask), "## Notes", *lines, "</summary>"])
+    return "\n".join(["<summary>", summary_of(ask), "## Facts", *facts, "## Notes", *lines, "</summary>"])
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -179,52 +202,81 @@ def note(number: int, tokens: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+_TOLD = " ".join(fact.request for fact in KNOWN if fact.teller == "user")
+_SHOWN = tuple(
+    Step("read", fact.reads) if fact.reads else Step("run", text=fact.command or "")
+    for fact in KNOWN
+    if fact.teller == "tool"
+)
+_SAID = " ".join(fact.answer for fact in KNOWN if fact.teller == "assistant")
+_QUESTIONS = "Answer each of these in a line:\n" + "\n".join(fact.question for fact in KNOWN) + "\n"
+
+
 def long_plan(steps: int, tokens: int, name: str = "a") -> Plan:
     """Facts, then so many results of so many tokens, then questions about the facts."""
-    told = [fact for fact in KNOWN if fact.teller == "user"]
-    shown = tuple(
-        Step("read", fact.reads) if fact.reads else Step("run", text=fact.command or "")
-        for fact in KNOWN
-        if fact.teller == "tool"
+    return Plan(
+        name,
+        (
+            Task(f"We tidy up the harbour office. {_TOLD} First look around.", _SHOWN, _SAID),
+            Task("Read all notes, and write down how far you are every ten notes.", _reading(steps), "All are read."),
+            Task(_QUESTIONS, is_question=True),
+        ),
+        _files(steps, tokens),
     )
-    said = " ".join(fact.answer for fact in KNOWN if fact.teller == "assistant")
+
+
+def plan_of_one_prompt(steps: int, tokens: int, name: str = "a") -> Plan:
+    """The same for a client that takes one prompt only; what an assistant would have said it finds in a file."""
+    words = f"We tidy up the harbour office. {_TOLD} Look around, read all notes, write down how far you are every ten."
+    task = Task(f"{words} At the end:\n{_QUESTIONS}", (*_SHOWN, Step("read", "said.txt"), *_reading(steps)), "", True)
+    return Plan(name, (task,), {**_files(steps, tokens), "said.txt": f"{_SAID}\n"})
+
+
+def plan_of_pastes(prompts: int, tokens: int, name: str = "a") -> Plan:
+    """The same for a client without tools: the person pastes every note into a prompt of one line."""
+    shown = " ".join(fact.words for fact in KNOWN if fact.teller == "tool")
+    pastes = [
+        Task(
+            f"Note {number}: {' '.join(note(number, tokens).split())}",
+            (Step("write", f"out/{number:03}.txt", f"Notes up to {number} are read.\n"),) if number % 10 == 9 else (),
+            f"Note {number} is read.",
+        )
+        for number in range(prompts)
+    ]
+    first = Task(f"We tidy up the harbour office. {_TOLD} The logs say: {shown}.", answer=_SAID)
+    return Plan(name, (first, *pastes, Task(" ".join(_QUESTIONS.split()), is_question=True)))
+
+
+def _reading(steps: int) -> tuple[Step, ...]:
     work: list[Step] = []
     for number in range(steps):
         path = f"notes/{number:03}.txt"
         work.append(Step("read", path) if number % 2 else Step("run", text=f"cat {path}"))
         if number % 10 == 9:
             work.append(Step("write", f"out/{number:03}.txt", f"Notes up to {number} are read.\n"))
-    questions = "\n".join(fact.question for fact in KNOWN)
-    return Plan(
-        name,
-        (
-            Task(
-                "We tidy up the harbour office. " + " ".join(fact.request for fact in told) + " First look around.",
-                shown,
-                said,
-            ),
-            Task("Read all notes, and write down how far you are every ten notes.", tuple(work), "All notes are read."),
-            Task(f"Answer each of these in a line:\n{questions}\n", is_question=True),
-        ),
-        {**FILES, **{f"notes/{number:03}.txt": note(number, tokens) for number in range(steps)}},
-    )
+    return tuple(work)
 
 
-def short_plan(name: str = "a") -> Plan:
-    """A file is read, a command run and a file written; then one more prompt."""
-    return Plan(
-        name,
-        (
-            Task(
-                "Look at the notes and count them.",
-                (
-                    Step("read", "notes/000.txt"),
-                    Step("run", text="ls notes"),
-                    Step("write", "out/count.txt", "There are 2 notes.\n"),
-                ),
-                "There are 2 notes, which out/count.txt says, too.",
-            ),
-            Task("And who asked?", (Step("run", text="cat out/count.txt"),), "Nobody did, as far as I can see."),
-        ),
-        {f"notes/{number:03}.txt": note(number, 300) for number in range(2)},
-    )
+def _files(steps: int, tokens: int) -> dict[str, str]:
+    return {**FILES, **{f"notes/{number:03}.txt": note(number, tokens) for number in range(steps)}}
+
+
+def short_plan(name: str = "a", *, with_agent: bool = False) -> Plan:
+    """A file is read, a command run and a file written; then one more prompt, perhaps with a sub-agent."""
+    looked = (Step("read", "notes/000.txt"), Step("run", text="ls notes"))
+    counted = Step("write", "out/count.txt", "There are 2 notes.\n")
+    asked = Step("run", text="cat out/count.txt")
+    first = Task("Look at the notes and count them.", (*looked, counted), "There are 2 notes, as out/count.txt says.")
+    second = Task("And who asked?", (asked,), "Nobody did, as far as I can see.")
+    files = {f"notes/{number:03}.txt": note(number, 300) for number in range(2)}
+    if not with_agent:
+        return Plan(name, (first, second), files)
+    own = Task("Count the fish in note 1.", (Step("run", text="wc -w notes/001.txt"),), "Four hundred fish.")
+    agent = Step("agent", text=f"{own.words} (task {name}-1)")
+    handed = Task("Let somebody count the fish.", (agent,), "Somebody counted four hundred.")
+    return Plan(name, (handed, own), files)
+
+
+def expected_files(plan: Plan) -> dict[str, str]:
+    """What a client has written at the end of a plan."""
+    return {step.path: step.text for task in plan.tasks for step in task.steps if step.kind == "write"}

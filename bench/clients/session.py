@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import genai_prices
 
 from bench.clients.programs import Place, Program
-from bench.clients.script import Plan, Worker
+from bench.clients.script import Plan, Step, Worker
 from bench.gateway.serving import gateway
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
@@ -134,6 +134,10 @@ class Played:
     """What the client printed, prompt by prompt."""
     files: dict[str, str] = field(default_factory=dict)
     """What the client wrote."""
+    asked: Counter[str] = field(default_factory=Counter)
+    """Requests by what they were for."""
+    problems: list[str] = field(default_factory=list)
+    """What the store's own check found."""
     known: int = 0
     """Facts that were still known at the end, of ten."""
     recalled: int = 0
@@ -152,13 +156,16 @@ class Desk:
     root: Path
     url: str
     window: int
-    model: str
+    """What the client is told."""
+    answer: int | None = None
 
     def place(self, plan: Plan, name: str = "") -> Place:
         """A home and a folder with the plan's files, ready for the client."""
         key = name or plan.name
-        made = Place(self.root / f"home-{key}", self.root / f"work-{key}", self.url, self.model, self.window)
+        home, folder = self.root / f"home-{key}", self.root / f"work-{key}"
+        made = Place(home, folder, self.url, self.program.model, self.window, self.answer)
         made.home.mkdir()
+        made.folder.mkdir()
         for path, text in plan.files.items():
             file = made.folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -166,13 +173,9 @@ class Desk:
         self.program.prepare(made)
         return made
 
-    def compactions(self) -> Counter[str]:
-        """Compactions that the gateway stored, by reason."""
-        database = self.root / "gateway.db"
-        if not database.exists():
-            return Counter()
-        with Store.open(database) as store:
-            return Counter(one.reason for one in store.compactions())
+    def store(self) -> Store:
+        """What the gateway has stored."""
+        return Store.open(self.root / "gateway.db")
 
 
 def written(place: Place) -> dict[str, str]:
@@ -194,20 +197,34 @@ def open_desk(
     *,
     through_gateway: bool,
     window: int,
+    told_window: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    model: str | None = None,
 ) -> Iterator[Desk]:
-    """Start the model server, and a gateway in front of it if wanted."""
-    name = model or program.model
+    """Start the model server, and a gateway in front of it if wanted.
+
+    Args:
+        program: the client.
+        plans: what will be asked.
+        through_gateway: whether the client talks to a gateway or to the model server.
+        window: what the model server enforces and the gateway knows.
+        told_window: what the client is told, if that is another; it then asks for short answers.
+        settings: of the gateway.
+    """
+    names = [name.rpartition("/")[2] for name in (program.model, program.small_model) if name]
     with tempfile.TemporaryDirectory(prefix="everlong-client-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
-        worker = Worker(plans, lambda step, ask: program.call(step, ask.tools, _folder_in(ask, folder)))
-        with ModelServer(worker, window=window, models=(name,), counts_max_tokens=False) as server:
-            desk = Desk(program, worker, server, folder, server.url, window, name)
+
+        def call(step: Step, ask: Ask) -> tuple[str, Mapping[str, object]]:
+            return program.call(step, ask.tools, _folder_in(ask, folder))
+
+        worker = Worker(plans, call if program.has_tools else None)
+        with ModelServer(worker, window=window, models=tuple(names), counts_max_tokens=False) as server:
+            desk = Desk(program, worker, server, folder, server.url, told_window or window)
+            desk.answer = window // 8 if told_window else None
             if not through_gateway:
                 yield desk
                 return
-            given = {"models": {name.rpartition("/")[2]: {"context_length": window}}, **(settings or {})}
+            given = {"models": {name: {"context_length": window} for name in names}, **(settings or {})}
             with gateway(server.url, folder / "gateway.db", given, folder / "spool") as (url, _):
                 desk.url = url
                 yield desk
@@ -219,22 +236,29 @@ def play(
     *,
     through_gateway: bool,
     window: int,
+    told_window: int | None = None,
     settings: Mapping[str, Any] | None = None,
     timeout: float = 900,
 ) -> Played:
     """Play a plan from beginning to end, each task as a prompt of its own in the same session."""
     played = Played()
     began = time.perf_counter()
-    with open_desk(program, [plan], through_gateway=through_gateway, window=window, settings=settings) as desk:
+    opened = open_desk(
+        program, [plan], through_gateway=through_gateway, window=window, told_window=told_window, settings=settings
+    )
+    with opened as desk:
         place = desk.place(plan)
-        for number in range(len(plan.tasks)):
-            played.answers.append(program.run(place, plan.prompt(number), resumes=number > 0, timeout=timeout))
+        played.answers = program.talk(place, [plan.prompt(number) for number in range(len(plan.tasks))], timeout)
         played.files = written(place)
         played.bill = bill_of(desk.server.requests)
         played.requests = [(one.prompt_tokens, tokens_of(one).read, one.status) for one in desk.server.requests]
+        played.asked = desk.worker.asked
         played.own_compactions = desk.worker.asked["own summary"]
         played.known = len(desk.worker.known[plan.name])
         played.recalled = desk.worker.recalled[plan.name]
-        played.compactions = desk.compactions()
+        if through_gateway:
+            with desk.store() as store:
+                played.compactions = Counter(one.reason for one in store.compactions())
+                played.problems = store.verify().problems
     played.seconds = time.perf_counter() - began
     return played
