@@ -1,7 +1,7 @@
 """Clients as the world has them: each keeps its own history and sends all of it, never twice in the same words.
 
 A history is a list of what was said; how it is put on the wire changes from request to request, as it does with real
-clients. Knows both APIs and no gateway.
+clients. Knows all APIs and no gateway.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from everlong.testing.server.responses_rules import sealed
+
 __all__ = ["Client", "Item", "Sent", "reply_items", "told"]
 
 SYSTEM = "You are a careful assistant. Today you help with a long piece of work."
@@ -19,7 +21,8 @@ FIRST = "Let us begin with the work that we talked about."
 REMINDER = "<system-reminder>\nThe list of things to do is empty ({}).\n</system-reminder>"
 CLEARED = "[Old tool result content cleared]"
 
-Api = Literal["anthropic", "openai"]
+Api = Literal["anthropic", "openai", "responses"]
+PATHS = {"anthropic": "/v1/messages?beta=true", "openai": "/v1/chat/completions", "responses": "/v1/responses"}
 
 
 class Item(NamedTuple):
@@ -122,11 +125,11 @@ class Client:
     @property
     def path(self) -> str:
         """Where its requests go."""
-        return "/v1/messages?beta=true" if self.api == "anthropic" else "/v1/chat/completions"
+        return PATHS[self.api]
 
     def body(self, *, streams: bool = False) -> bytes:
         """The whole history as this client would put it today."""
-        made = self._claude() if self.api == "anthropic" else self._gpt()
+        made = {"anthropic": self._claude, "openai": self._gpt, "responses": self._codex}[self.api]()
         made |= {"stream": True} if streams else {}
         text = json.dumps(made, ensure_ascii=self.rng.random() < 0.5)
         return text.encode()
@@ -174,6 +177,28 @@ class Client:
         look: Any = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
         return {"model": "gpt-test", "messages": messages, "tools": [{"type": "function", "function": look}]}
 
+    def _codex(self) -> dict[str, Any]:
+        items: list[dict[str, Any]] = [{"role": "developer", "content": self.system}]
+        for number, item in enumerate(self.history):
+            speaks = item.kind in {"assistant", "call"} and self.history[number - 1].kind in {"user", "result"}
+            if speaks and self.rng.random() < 0.5:  # clients keep reasoning for a while, and leave it out later
+                thought = {"type": "reasoning", "id": f"rs_{number}", "summary": []}
+                items.append({**thought, "encrypted_content": sealed("rs", f"What comes at {number}?")})
+            items.append(self._item(item))
+        look = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+        return {"model": "gpt-test", "input": items, "tools": [look], "store": False}
+
+    def _item(self, item: Item) -> dict[str, Any]:
+        named = {"id": f"item_{self.rng.random()}"} if self.rng.random() < 0.3 else {}
+        if item.kind == "call":
+            call = {"type": "function_call", "call_id": item.ident, "name": "look"}
+            return {**call, "arguments": json.dumps({"at": item.text}), **named}
+        if item.kind == "result":
+            return {"type": "function_call_output", "call_id": item.ident, "output": item.text, **named}
+        part = {"type": "output_text" if item.kind == "assistant" else "input_text", "text": item.text}
+        content = [part] if self.rng.random() < 0.5 else item.text
+        return {"type": "message", "role": item.kind, "content": content, **named}
+
 
 def _block(item: Item) -> tuple[str, dict[str, Any]]:
     if item.kind == "call":
@@ -184,7 +209,7 @@ def _block(item: Item) -> tuple[str, dict[str, Any]]:
 
 
 def reply_items(message: dict[str, Any]) -> list[Item]:
-    """A reply, in either format, as things that were said."""
+    """A reply, in any format, as things that were said."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
     items = [Item("assistant", block["text"]) for block in blocks if block["type"] == "text"]

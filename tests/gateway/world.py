@@ -22,11 +22,12 @@ from everlong.store import Store
 from everlong.store.schema import session as sessions
 from everlong.store.tree import Branch
 from everlong.testing.server import Answer, Ask, Call, Fault
-from tests.gateway.clients import CLEARED, Client, Item, Sent, reply_items, told
+from tests.gateway.clients import CLEARED, Api, Client, Item, Sent, reply_items, told
 from tests.gateway.running import TENANT
 
 __all__ = ["World", "answer_to", "problems_in", "slowly"]
 
+APIS: tuple[Api, ...] = ("openai", "anthropic", "responses")
 TITLE = "Write a title of a few words for this conversation."
 
 
@@ -68,7 +69,7 @@ class World:
         made = Client(
             f"client {number}",
             about.pop("tenant", tenant),
-            "anthropic" if number % 2 else "openai",
+            APIS[number // len(self.tenants) % len(APIS)],
             random.Random(f"{self.seed} {number}"),
             padding=self.padding,
             **about,
@@ -159,6 +160,10 @@ class World:
 
 
 def _message(data: bytes, api: str, *, is_stream: bool) -> dict[str, Any]:
+    if api == "responses":
+        last = data.decode().splitlines()[-2].removeprefix("data: ") if is_stream else data
+        told = json.loads(last)
+        return _spoken(told["response"]["output"] if is_stream else told["output"])
     if not is_stream:
         answer = json.loads(data)
         found: dict[str, Any] = answer if api == "anthropic" else answer["choices"][0]["message"]
@@ -179,6 +184,13 @@ def _message(data: bytes, api: str, *, is_stream: bool) -> dict[str, Any]:
                 kept = calls.setdefault(call["index"], [call.get("id"), ""])
                 kept[1] += call["function"].get("arguments") or ""
     functions = [{"id": ident, "function": {"arguments": said}} for ident, said in calls.values()]
+    return {"content": text, "tool_calls": functions}
+
+
+def _spoken(output: list[dict[str, Any]]) -> dict[str, Any]:
+    text = "".join(part["text"] for item in output if item["type"] == "message" for part in item["content"])
+    calls = [item for item in output if item["type"] == "function_call"]
+    functions = [{"id": call["call_id"], "function": {"arguments": call["arguments"]}} for call in calls]
     return {"content": text, "tool_calls": functions}
 
 

@@ -52,11 +52,13 @@ class Answering:
         """Return what has come of the answer so far; None where nothing has that can be read."""
         return None if self.tap is None else self.tap.partial()
 
-    async def answer(self, upstream: ClientResponse) -> web.StreamResponse:
-        """Pass an answer on."""
+    async def answer(self, upstream: ClientResponse, ahead: bytes = b"") -> web.StreamResponse:
+        """Pass an answer on; ``ahead`` is what was read of a stream already."""
         if (self.look_up is not None and is_whole(upstream)) or await comes_whole(upstream):
             return await self._whole(upstream)
-        return await self._stream(upstream) if self.look_up is None else await self._stream_with_lookups(upstream)
+        return (
+            await self._stream(upstream, ahead) if self.look_up is None else await self._stream_with_lookups(upstream)
+        )
 
     async def _whole(self, upstream: ClientResponse) -> web.StreamResponse:
         for left in reversed(range(ROUNDS)):
@@ -77,7 +79,7 @@ class Answering:
         await self.finish(_ended(tap))
         return answered(upstream, data, self.extra())
 
-    async def _stream(self, upstream: ClientResponse) -> web.StreamResponse:
+    async def _stream(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap = self.tap = tap_for(self.dialect, upstream)
         is_finished = False
 
@@ -87,7 +89,7 @@ class Answering:
                 is_finished = True
                 await self.finish(_ended(tap))
 
-        return await streamed(self.request, upstream, tap, before_end, self.extra())
+        return await streamed(self.request, upstream, tap, before_end, self.extra(), ahead)
 
     async def _stream_with_lookups(self, upstream: ClientResponse) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect)

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Guard
+from everlong.gateway.client_compaction import COMPACT_PATH
 from everlong.gateway.counting import Counting, has_no_count
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.front import Front, dialect_of
@@ -65,6 +66,8 @@ def make_app(gateway: Gateway, front: Front | None = None, counting: Counting | 
     add.add_post("/v1/messages/count_tokens", route("count_tokens", endpoints.count_tokens))
     add.add_get("/v1/models", route("models", endpoints.models), allow_head=False)
     add.add_post("/v1/responses", route("responses", endpoints.responses))
+    add.add_get("/v1/responses", route("other", endpoints.upgrade), allow_head=False)
+    add.add_post(COMPACT_PATH, route("responses", endpoints.responses))
     add.add_route("HEAD", "/", route("health", endpoints.hello, is_open=True))
     add.add_route("HEAD", "/api/hello", route("health", endpoints.hello, is_open=True))
     for path, name, handler, is_open in (
@@ -99,6 +102,12 @@ class _Endpoints:
 
     async def responses(self, request: web.Request, account: Account) -> web.StreamResponse:
         return await self._gateway.respond(request, account.tenant)
+
+    async def upgrade(self, request: web.Request, account: Account) -> web.StreamResponse:
+        """Refuse a WebSocket at once, so that clients fall back to HTTP."""
+        if request.headers.get("Upgrade", "").strip().lower() == "websocket":
+            raise Refused(426, "the gateway speaks HTTP here, and no WebSocket", close=True)
+        return await self.other(request, account)
 
     async def _converse(self, request: web.Request, dialect: Dialect, account: Account) -> web.StreamResponse:
         return await self._gateway.converse(request, dialect, account.tenant)

@@ -95,9 +95,9 @@ class Counting:
 
 
 def _read(dialect: Dialect, body: bytes) -> tuple[str, list[Message], list[dict[str, Any]] | None]:
-    read = read_body(body, "messages")
-    messages = list(dialect.system_of(read))
-    for entry in read.entries:
-        messages += dialect.messages_of(entry.value, messages[-1] if messages else None)
+    read = read_body(body, dialect.list_name)
+    system = dialect.system_of(read)
+    said = dialect.said([entry.value for entry in read.entries], system[-1] if system else None)
+    messages = [*system, *(message for one in said for message in one)]
     tools = read.field("tools")
     return str(read.field("model") or ""), messages, tools if isinstance(tools, list) else None

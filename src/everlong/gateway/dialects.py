@@ -24,13 +24,21 @@ if TYPE_CHECKING:
     from everlong.providers.base import Event, Reply
     from everlong.providers.client import Gathering
 
-__all__ = ["ANTHROPIC", "OPENAI", "Dialect"]
+__all__ = ["ANTHROPIC", "OPENAI", "Dialect", "is_leading", "whole_number"]
 
 
 class Dialect(ABC):
     """One API."""
 
     name: ClassVar[str]
+    api: ClassVar[str]
+    """Whose upstreams speak it: ``openai`` or ``anthropic``."""
+    list_name: ClassVar[str] = "messages"
+    """The field that holds the conversation."""
+    takes_markers: ClassVar[bool] = True
+    """Whether cache markers may be put into requests."""
+    binds_thinking: ClassVar[bool] = True
+    """Whether thinking is refused after what stands before it has changed."""
     path: ClassVar[str]
     """Where requests of this kind are sent."""
     last_event: ClassVar[re.Pattern[bytes]]
@@ -39,6 +47,19 @@ class Dialect(ABC):
     @abstractmethod
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
         """What an entry of a body says, after a message; `Broken` where it is no message."""
+
+    def said(self, entries: Sequence[Any], before: Message | None) -> list[list[Message]]:
+        """What entries say that follow a message, by entry: a message stands where its last entry does."""
+        found: list[list[Message]] = []
+        for entry in entries:
+            found.append(self.messages_of(entry, before))
+            before = found[-1][-1] if found[-1] else before
+        return found
+
+    def compacts_upstream(self, read: Read) -> bool:
+        """Return whether a request asks the provider to compact it, so that nobody here may."""
+        del read
+        return False
 
     @abstractmethod
     def system_of(self, read: Read) -> list[Message]:
@@ -72,7 +93,7 @@ class Dialect(ABC):
 
 
 class _OpenAI(Dialect):
-    name = "openai"
+    name = api = "openai"
     path = "/v1/chat/completions"
     last_event = re.compile(rb"[\r\n]data: ?\[DONE\]")
 
@@ -98,7 +119,7 @@ class _OpenAI(Dialect):
         return [*leading[:-1], with_part_appended(leading[-1], note)], None
 
     def answer_tokens(self, read: Read) -> int:
-        return _whole(read.field("max_completion_tokens")) or _whole(read.field("max_tokens"))
+        return whole_number(read.field("max_completion_tokens")) or whole_number(read.field("max_tokens"))
 
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
         return openai_reply(answer, self.name)
@@ -120,7 +141,7 @@ class _FirstChoice(OpenAIGathering):
 
 
 class _Anthropic(Dialect):
-    name = "anthropic"
+    name = api = "anthropic"
     path = "/v1/messages"
     last_event = re.compile(rb"[\r\n](?:event: ?message_stop|data: ?\{ ?\"type\": ?\"message_stop\")")
 
@@ -153,7 +174,13 @@ class _Anthropic(Dialect):
         return None, (start, end, b'[{"type":"text","text":' + body[start:end] + b"}," + block + b"]")
 
     def answer_tokens(self, read: Read) -> int:
-        return _whole(read.field("max_tokens"))
+        return whole_number(read.field("max_tokens"))
+
+    def compacts_upstream(self, read: Read) -> bool:
+        asked = read.field("context_management")
+        edits = asked.get("edits") if isinstance(asked, dict) else None
+        kinds = (edit.get("type") for edit in edits if isinstance(edit, dict)) if isinstance(edits, list) else ()
+        return any(isinstance(kind, str) and kind.startswith("compact_") for kind in kinds)
 
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
         return anthropic_reply(answer, self.name) if isinstance(answer.get("content"), list) else None
@@ -201,5 +228,6 @@ def is_leading(entry: Any) -> bool:
     return isinstance(entry, dict) and is_system(entry)
 
 
-def _whole(value: Any) -> int:
+def whole_number(value: Any) -> int:
+    """Return a number of tokens that a request names; 0 where it is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,6 +1,7 @@
-"""The Responses API: what its items say as messages of the store, and what its answers and streams add up to.
+"""The Responses API: its requests as a dialect of their own, and what else of it is only passed on and stored.
 
-Nothing is written in this format: requests and answers pass as they are. Sends nothing.
+A request that brings its whole conversation is kept inside the window like those of the other APIs; its list is
+``input``, and its entries are items. A conversation that the upstream keeps or compacts is left to the upstream.
 """
 
 from __future__ import annotations
@@ -8,14 +9,41 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from everlong.gateway.raw import Broken, dumped, meant
+from everlong.errors import TranscriptError
+from everlong.gateway.dialects import OPENAI, Dialect, whole_number
+from everlong.gateway.raw import Broken, Change, Read, dumped, meant
 from everlong.model import Message
 from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
 from everlong.providers.client import Gathering
+from everlong.wire import from_items, message_of_answer, to_items
 
-__all__ = ["RESPONSES", "Asked", "asked", "messages_of"]
+__all__ = ["RESPONSES", "Asked", "asked", "is_stateless", "messages_of"]
+
+_OPAQUE = frozenset({"compaction", "compaction_summary", "context_compaction", "item_reference"})
+"""Items that stand for something that only the upstream knows."""
+_NAMED = ("previous_response_id", "conversation", "context_management", "background")
+"""Fields of requests whose conversation the upstream keeps, compacts, or answers later."""
+_MARKS = tuple(f'"{name}"'.encode() for name in (*_NAMED, *_OPAQUE))
+_TEXT_INPUT = re.compile(rb'"input"\s*:\s*"')
+
+
+def is_stateless(body: bytes) -> bool:
+    """Return whether a request brings its whole conversation, all of which can be read here."""
+    if not any(mark in body for mark in _MARKS) and not _TEXT_INPUT.search(body):
+        return True
+    try:
+        request = meant(body)
+    except Broken:
+        return True
+    if not isinstance(request, dict) or any(request.get(name) for name in _NAMED):
+        return False
+    items = request.get("input")
+    return isinstance(items, list) and not any(isinstance(one, dict) and one.get("type") in _OPAQUE for one in items)
+
+
+# -- conversations that the upstream keeps -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +80,14 @@ def asked(body: Any) -> Asked:
     """Read a request; `Broken` where it is none."""
     if not isinstance(body, dict):
         raise Broken("the body is no JSON object")
-    given, instructions, tools = body.get("input"), body.get("instructions"), body.get("tools")
+    given, tools = body.get("input"), body.get("tools")
     said: list[Message] = [{"role": "user", "content": given}] if isinstance(given, str) else messages_of(given or [])
-    system: list[Message] = [{"role": "system", "content": instructions}] if isinstance(instructions, str) else []
     talk = body.get("conversation")
     conversation = talk.get("id") if isinstance(talk, dict) else talk
     named = [name for name in (body.get("previous_response_id"), conversation) if isinstance(name, str) and name]
     return Asked(
         str(body.get("model") or ""),
-        system,
+        _instructed(body.get("instructions")),
         said,
         tools if isinstance(tools, list) else None,
         tuple(named),
@@ -72,98 +99,109 @@ def messages_of(items: Any) -> list[Message]:
     """Items of a request or an answer as messages; `Broken` where they are none."""
     if not isinstance(items, list):
         raise Broken("the items are no list")
-    return [_message(item) for item in items]
+    return [message for said in _said(items) for message in said]
 
 
-def _message(item: Any) -> Message:
-    if not isinstance(item, dict):
-        raise Broken("an item is no object")
-    kind = item.get("type", "message")
-    if kind == "message":
-        if not isinstance(item.get("role"), str):
-            raise Broken("a message has no role")
-        return {"role": item["role"], "content": _content(item.get("content"))}
-    if kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
-        call = {"id": item.get("call_id"), "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
-    if kind == "function_call_output":
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": _content(item.get("output"))}
-    return {"role": "user" if str(kind).endswith("_output") else "assistant", "content": [item]}
+def _said(items: Sequence[Any]) -> list[list[Message]]:
+    try:
+        return from_items(items)
+    except TranscriptError as error:
+        raise Broken(str(error)) from error
 
 
-def _content(content: Any) -> Any:
-    if not isinstance(content, list):
-        return content
-    return [_part(part) for part in content]
+def _instructed(instructions: Any) -> list[Message]:
+    return [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
 
 
-def _part(part: Any) -> Any:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in {"input_text", "output_text"}:
-        rest = {name: value for name, value in part.items() if name not in {"type", "text"} and value}
-        return {"type": "text", "text": part.get("text"), **rest}
-    if kind == "input_image" and isinstance(part.get("image_url"), str):
-        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
-    return part
+# -- conversations that the client keeps -------------------------------------------------------------------------------
 
 
-def _merged(messages: Sequence[Message]) -> Message:
-    """The messages of one answer as one: its text and thinking, then its calls."""
-    parts: list[Any] = []
-    calls: list[Any] = []
-    for message in messages:
-        content = message.get("content")
-        parts += content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
-        calls += message.get("tool_calls") or []
-    is_plain = len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] == "text"
-    content = parts[0]["text"] if is_plain else parts or None
-    return {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
-
-
-class _Responses:
-    """What a tap needs to know of the API."""
-
-    name: ClassVar[str] = "openai"
+class _Responses(Dialect):
+    name = "openai-responses"
+    api = "openai"
+    list_name = "input"
+    takes_markers = False
+    binds_thinking = False
+    path = "/v1/responses"
     last_event = re.compile(rb"[\r\n](?:event: ?|data: ?\{ ?\"type\": ?\")response\.(?:completed|incomplete|failed)")
 
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        del before
+        return _said([entry])[0]
+
+    def said(self, entries: Sequence[Any], before: Message | None) -> list[list[Message]]:
+        del before
+        return _said(entries)
+
+    def system_of(self, read: Read) -> list[Message]:
+        return _instructed(read.field("instructions"))
+
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        return to_items(messages)
+
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
+        del body
+        if leading:
+            content = leading[-1].get("content")
+            parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else list(content or [])
+            last = {**leading[-1], "content": [*parts, {"type": "input_text", "text": note}]}
+            return [*leading[:-1], last], None
+        place, value = read.place("instructions"), read.field("instructions")
+        if place is None or not isinstance(value, str) or not value:
+            return None, None
+        return None, (*place, dumped(f"{value}\n\n{note}"))
+
+    def answer_tokens(self, read: Read) -> int:
+        return whole_number(read.field("max_output_tokens"))
+
     def gathering(self) -> Gathering:
-        """Takes the answer out of a stream, which has it whole in its last event."""
-        return _Last()
+        return _Items()
 
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
-        """What a whole answer says; None where it says nothing."""
         output = answer.get("output")
         if not isinstance(output, list) or answer.get("status") not in {None, "completed", "incomplete"}:
             return None
-        message = _merged(messages_of(output))
+        message = message_of_answer(output)
         stop: StopReason = "tool_calls" if message.get("tool_calls") else "end"
         if answer.get("status") == "incomplete":
             stop = "length"
         usage, model = _usage(answer.get("usage")), str(answer.get("model") or "")
-        return Reply(message, usage, stop, model, self.name, answer.get("id"), answer)
+        return Reply(message, usage, stop, model, self.api, answer.get("id"), answer)
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return OPENAI.error(status, message)
 
 
-class _Last(Gathering):
+class _Items(Gathering):
+    """Takes the answer out of a stream: its last event has it whole, or the events before it have its items."""
+
     def __init__(self) -> None:
         self._answer: dict[str, Any] | None = None
+        self._done: list[Any] = []
         self._words: list[str] = []
 
     def take(self, piece: Mapping[str, Any]) -> Iterator[Event]:
-        if piece.get("type") in {"response.completed", "response.incomplete"}:
+        kind = piece.get("type")
+        if kind in {"response.completed", "response.incomplete"}:
             self._answer = piece["response"]
-        elif piece.get("type") == "response.output_text.delta":
+        elif kind == "response.output_item.done":
+            self._done.append(piece["item"])
+            self._words = []
+        elif kind == "response.output_text.delta":
             self._words.append(str(piece.get("delta") or ""))
         return iter(())
 
     def whole(self) -> dict[str, Any] | None:
-        return self._answer
+        answer = self._answer
+        return {**answer, "output": self._done} if answer is not None and not answer.get("output") else answer
 
     def so_far(self) -> dict[str, Any] | None:
         text = "".join(self._words)
-        content = [{"type": "output_text", "text": text}]
-        said = {"type": "message", "role": "assistant", "content": content}
-        return {"status": "incomplete", "output": [said]} if text else None
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+        output = [*self._done, said] if text else self._done
+        return {"status": "incomplete", "output": output} if output else None
 
 
 def _usage(usage: Any) -> Usage:
@@ -176,4 +214,4 @@ def _usage(usage: Any) -> Usage:
     )
 
 
-RESPONSES = _Responses()
+RESPONSES: Dialect = _Responses()

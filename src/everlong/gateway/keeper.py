@@ -57,6 +57,10 @@ class Added:
     is_moving: bool = False
     """True if one of the messages is a known addition, such as a file listing that moves along with the question."""
 
+    def ends_message(self, number: int) -> bool:
+        """Return whether a message ends with an entry, counted from 0; one inside of a message is no place to go on."""
+        return self.counts[number] > (self.counts[number - 1] if number else 0)
+
     @property
     def last(self) -> Message | None:
         """Who speaks last; None where nobody does."""
@@ -117,11 +121,11 @@ class Keeper:
 
     def added(self, entries: Sequence[Span], at: Branch | None, last: Message | None, mark: bytes = b"") -> Added:
         """Read entries that follow a place, which the client finds by an id; nothing is stored."""
-        store, messages, counts, before = self.store, [], [], last
-        for entry in entries:
-            said = self.dialect.messages_of(entry.value, before)
+        store = self.store
+        messages: list[Message] = []
+        counts: list[int] = []
+        for said in self.dialect.said([entry.value for entry in entries], last):
             messages += said
-            before = said[-1] if said else before
             counts.append(len(messages))
         start = at.node if at is not None else store.chain.root()
         known = store.stateless.known_additions
@@ -191,7 +195,7 @@ class Keeper:
         """Return the places after the entries of a request by their number, counted from 1."""
         found: dict[int, Place] = {}
         for number, (count, mark) in enumerate(zip(new.counts, new.marks, strict=True), before + 1):
-            at = placed.ends[count - 1] if count else None
+            at = placed.ends[count - 1] if count and new.ends_message(number - before - 1) else None
             if at is not None:
                 found[number] = Place(line, number, Branch(placed.at.id, at.head, at.depth), mark)
         return found
@@ -295,7 +299,7 @@ class Keeper:
         """Where the request of an entry stands, with its messages stored, and its session."""
         sender = entry.sent_by
         if entry.body is not None:
-            line, _ = self.opened(read_body(entry.body.encode(), "messages"), sender)
+            line, _ = self.opened(read_body(entry.body.encode(), self.dialect.list_name), sender)
             return line.branch, line.session or ""
         if entry.at is None:
             raise NotStored("an entry of the spool says nowhere where it belongs")
@@ -342,7 +346,7 @@ class Keeper:
 
 def rest_of(read: Read) -> bytes:
     """Return a digest of the system prompt and tools that stand behind the list of a body."""
-    places = (read.after.get(name) for name in ("system", "tools"))
+    places = (read.after.get(name) for name in ("system", "instructions", "tools"))
     told = b"\0".join(b"" if place is None else read.body[slice(*place)] for place in places)
     return sha256(told).digest()
 

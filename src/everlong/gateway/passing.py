@@ -38,6 +38,8 @@ class Passing:
     warning: str = ""
     is_over: bool = False
     """Whether it is known what came of it."""
+    is_rewritten: bool = False
+    """Whether the body is another one than came, which is in no encoding."""
     is_unstored: bool = False
     """Whether the database was away when it came."""
     account: Account = field(init=False)

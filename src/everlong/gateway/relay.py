@@ -41,6 +41,7 @@ __all__ = [
     "failure",
     "forwarded_headers",
     "is_whole",
+    "next_chunk",
     "streamed",
     "target_of",
     "whole_of",
@@ -179,7 +180,7 @@ async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:
     parts: list[bytes] = []
     is_cut = False
     while not is_cut:
-        part, is_cut = await _next_chunk(upstream.content)
+        part, is_cut = await next_chunk(upstream.content)
         if not part:
             break
         parts.append(part)
@@ -227,10 +228,12 @@ class Stream:
         except ConnectionError as error:
             raise ClientGone from error
 
-    async def chunks(self, upstream: ClientResponse) -> AsyncIterator[bytes]:
-        """What comes from upstream, as it comes."""
+    async def chunks(self, upstream: ClientResponse, ahead: bytes = b"") -> AsyncIterator[bytes]:
+        """What comes from upstream, as it comes, after what was read of it already."""
+        if ahead:
+            yield ahead
         while not self.is_cut:
-            chunk, self.is_cut = await _next_chunk(upstream.content)
+            chunk, self.is_cut = await next_chunk(upstream.content)
             if not chunk:
                 return
             yield chunk
@@ -262,13 +265,17 @@ async def streamed(
     tap: Tap,
     before_end: Callable[[], Awaitable[None]],
     extra: dict[str, str],
+    ahead: bytes = b"",
 ) -> web.StreamResponse:
-    """Pass a stream on, chunk by chunk; `before_end` is awaited before its last bytes."""
+    """Pass a stream on, chunk by chunk; `before_end` is awaited before its last bytes.
+
+    ``ahead`` is what was read of it already.
+    """
     stream = Stream(request, upstream, extra)
     left = upstream.content_length
     try:
         await stream.open()
-        async for chunk in stream.chunks(upstream):
+        async for chunk in stream.chunks(upstream, ahead):
             left = None if left is None else left - len(chunk)
             if tap(chunk) or left == 0:
                 await before_end()
@@ -279,7 +286,7 @@ async def streamed(
         upstream.release()
 
 
-async def _next_chunk(content: StreamReader) -> tuple[bytes, bool]:
+async def next_chunk(content: StreamReader) -> tuple[bytes, bool]:
     """What has come next, and whether the upstream has broken off; nothing at the end."""
     try:
         return await content.readany(), False

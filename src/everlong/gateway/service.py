@@ -11,18 +11,30 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import ClientError, web
 
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, ContextOverflow, EverlongError, ProviderError, RequestTooLarge
 from everlong.gateway.answering import Answering
+from everlong.gateway.client_compaction import (
+    COMPACT_PATH,
+    ClientCompaction,
+    asks_compaction,
+    compacted_answer,
+    is_compaction,
+    response_answer,
+    response_events,
+    unfolded,
+)
 from everlong.gateway.dialects import Dialect
-from everlong.gateway.encodings import Unreadable, plain
+from everlong.gateway.encodings import Unreadable, is_compressed, plain
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
+from everlong.gateway.items import RESPONSES, is_stateless
 from everlong.gateway.keeper import Ended, Keeper
+from everlong.gateway.late_refusals import read_beginning
 from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
@@ -46,6 +58,7 @@ from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.writing import Writer
@@ -75,6 +88,14 @@ _TRIES = 3
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
+class _Head(NamedTuple):
+    """What was read of an answer before it is passed back: the beginning of a stream, or all of a refusal."""
+
+    data: bytes = b""
+    error: ProviderError | None = None
+    is_cut: bool = False
+
+
 class Gateway:
     """Conversations of many clients on their way to models."""
 
@@ -94,7 +115,9 @@ class Gateway:
         self.relay = Relay()
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
-        self._room = Room(settings, self._workers, summarizer or (lambda: _auxiliary(settings)), self.metrics)
+        summarizer = summarizer or (lambda: _auxiliary(settings))
+        self._room = Room(settings, self._workers, summarizer, self.metrics)
+        self._client_compaction = ClientCompaction(settings, summarizer)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer)
@@ -140,12 +163,16 @@ class Gateway:
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
-            return web.json_response(dialect.error(413, said), status=413)
+            return _too_large(request, dialect)
+        return await self._conversed(request, dialect, tenant, body)
+
+    async def _conversed(
+        self, request: web.Request, dialect: Dialect, tenant: str, body: bytes, *, is_rewritten: bool = False
+    ) -> web.StreamResponse:
         visits = self._visits_of(tenant, dialect)
-        passing = Passing(request, dialect, self.routes.default(dialect.name), body, visits)
+        passing = Passing(request, dialect, self.routes.default(dialect.api), body, visits, is_rewritten=is_rewritten)
         await self._enter(passing)
-        passing.account.api, passing.account.provider = dialect.name, passing.route.provider
+        passing.account.api, passing.account.provider = dialect.api, passing.route.provider
         try:
             return await self._passed_on(passing)
         except ClientGone:
@@ -162,8 +189,22 @@ class Gateway:
             passing.answering = None  # the two name each other, and garbage is looked for seldom
 
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
-        """Pass on a request of the Responses API."""
-        return await self._responder.respond(request, tenant)
+        """Pass on a request of the Responses API: kept inside the window, unless the upstream has its conversation."""
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return _too_large(request, RESPONSES)
+        encoding = request.headers.get("Content-Encoding", "")
+        try:
+            words = plain(body, encoding, request.client_max_size) if is_compressed(body, encoding) else body
+        except Unreadable:
+            return await self._responder.respond(request, tenant)
+        whole = unfolded(words)
+        if not is_stateless(whole):
+            return await self._responder.respond(request, tenant)
+        if whole is words:
+            return await self._conversed(request, RESPONSES, tenant, body)
+        return await self._conversed(request, RESPONSES, tenant, whole, is_rewritten=True)
 
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
         """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
@@ -181,7 +222,7 @@ class Gateway:
             body = plain(passing.body, passing.encoding, request.client_max_size)
             passing.visit = await passing.visits.enter(body, sender_of(request.headers))
             passing.account.model = passing.visit.model
-            passing.route = self.routes.find(dialect.name, passing.visit.model)
+            passing.route = self.routes.find(dialect.api, passing.visit.model)
         except (Broken, Unreadable):
             pass
         except (EverlongError, OSError) as error:
@@ -192,38 +233,111 @@ class Gateway:
 
     async def _passed_on(self, passing: Passing) -> web.StreamResponse:
         visit = passing.visit
-        if visit is not None:
+        if visit is None:
+            upstream = await self._send(passing, passing.body)
+            head = await self._head_of(passing, upstream)
+            return await self._passed_back(passing, passing.body, upstream, head)
+        is_ours = not passing.dialect.compacts_upstream(visit.read)
+        is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
+        if is_ours and not is_asked:
             await self._room.make(passing, visit)
+        if is_asked:
+            is_known = self._client_compaction.is_known_to(passing.route, passing.request.path)
+            if not is_known:
+                return await self._compacted(passing, visit, is_unknown=is_known is False)
         for attempt in range(_TRIES + 1):
-            sent = passing.body if visit is None else self._outgoing(passing, visit)
+            sent = self._outgoing(passing, visit)
             upstream = await self._send(passing, sent)
-            if upstream.status == 200:
-                return await self._answering(passing, sent).answer(upstream)
-            if visit is not None and visit.line.cache is not None:
-                visit.line.cache.forget()
-            if not is_whole(upstream):
-                return await streamed(
-                    passing.request, upstream, lambda _: False, partial(self._refused, passing, upstream), passing.extra
-                )
-            data, is_cut = await whole_of(upstream)
-            if visit is not None and attempt < _TRIES and upstream.status in _PEEK_STATUS:
-                error = classify_answer(upstream.status, data)
-                if isinstance(error, ContextOverflow | RequestTooLarge) and await self._room.shorten(
-                    passing, visit, error, attempt, len(sent)
-                ):
-                    continue
-            await self._refused(passing, upstream)
-            if is_cut:
-                return await cut_off(passing.request, upstream, data, passing.extra)
-            return answered(upstream, data, passing.extra)
+            head = await self._head_of(passing, upstream)
+            error = head.error if is_ours and attempt < _TRIES else None
+            if error is not None and await self._shortened(passing, visit, error, attempt, len(sent)):
+                upstream.close()
+                continue
+            return await self._passed_back(passing, sent, upstream, head)
         raise AssertionError("unreachable")
+
+    async def _shortened(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
+        """Make a request shorter that was refused as too long; False where it was not, or where that does not help.
+
+        An upstream that does not say how long a request may be leaves us with a window that is not its own, by which
+        there may be nothing to do; then the request is cut to a share of what it is.
+        """
+        if not isinstance(error, ContextOverflow | RequestTooLarge):
+            return False
+        if await self._room.shorten(passing, visit, error, attempt, sent):
+            return True
+        return attempt == 0 and await self._room.shorten(passing, visit, error, 1, sent)
+
+    async def _head_of(self, passing: Passing, upstream: ClientResponse) -> _Head:
+        """Read as much of an answer as tells whether it is a refusal."""
+        visit = passing.visit
+        if upstream.status == 200:
+            return _Head(*await read_beginning(upstream)) if passing.dialect is RESPONSES else _Head()
+        if visit is not None and visit.line.cache is not None:
+            visit.line.cache.forget()
+        if not is_whole(upstream):
+            return _Head()
+        data, is_cut = await whole_of(upstream)
+        error = classify_answer(upstream.status, data) if upstream.status in _PEEK_STATUS else None
+        return _Head(data, error, is_cut)
+
+    async def _passed_back(
+        self, passing: Passing, sent: bytes, upstream: ClientResponse, head: _Head
+    ) -> web.StreamResponse:
+        if upstream.status == 200:
+            return await self._answering(passing, sent).answer(upstream, head.data)
+        finish = partial(self._refused, passing, upstream)
+        if not is_whole(upstream):
+            return await streamed(passing.request, upstream, lambda _: False, finish, passing.extra)
+        await finish()
+        if head.is_cut:
+            return await cut_off(passing.request, upstream, head.data, passing.extra)
+        return answered(upstream, head.data, passing.extra)
+
+    async def _compacted(self, passing: Passing, visit: Visit, *, is_unknown: bool) -> web.StreamResponse:
+        """Answer a client that asks for a compaction: with what the upstream makes, or with one of ours."""
+        if not is_unknown:
+            upstream = await self._send(passing, self._outgoing(passing, visit))
+            data, is_cut = await whole_of(upstream)
+            path = passing.request.path
+            if upstream.status == 200 and not is_cut:
+                tap = tap_for(passing.dialect, upstream)
+                tap(data)
+                reply = tap.reply()
+                is_known = reply is not None and is_compaction(reply.raw)
+                self._client_compaction.learn(passing.route, path, is_known=is_known)
+                if is_known:
+                    await self._finish(passing, Ended(reply))
+                    return answered(upstream, data, passing.extra)
+            elif self._client_compaction.is_unknown(upstream.status, data):
+                self._client_compaction.learn(passing.route, path, is_known=False)
+            elif not isinstance(classify_answer(upstream.status, data), ContextOverflow):
+                await self._refused(passing, upstream)
+                return answered(upstream, data, passing.extra)
+        return await self._own_compaction(passing, visit)
+
+    async def _own_compaction(self, passing: Passing, visit: Visit) -> web.StreamResponse:
+        model = visit.model
+        window = self._room.windows.window(model, passing.route.provider)
+        work = partial(self._client_compaction.make, visit.sent(passing.dialect), window, model)
+        made = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        passing.account.compactions.append("client")
+        self.metrics.compacted("client", "compacted")
+        await self._finish(passing, Ended(made.reply))
+        if passing.request.path == COMPACT_PATH:
+            return web.json_response(compacted_answer(made.item), headers=passing.extra)
+        answer = response_answer(made.item, model)
+        if not visit.read.field("stream"):
+            return web.json_response(answer, headers=passing.extra)
+        headers = {**passing.extra, "Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        return web.Response(body=response_events(answer), headers=headers)
 
     async def _refused(self, passing: Passing, upstream: ClientResponse) -> None:
         await self._finish(passing, Ended(error=f"status {upstream.status}"))
 
     async def _send(self, passing: Passing, body: bytes) -> ClientResponse:
         headers = forwarded_headers(passing.request.headers.items())
-        if body is not passing.body:
+        if body is not passing.body or passing.is_rewritten:
             headers.popall("Content-Encoding", None)  # it was unpacked
         passing.route.authorize(headers, passing.account.spoken)
         return await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
@@ -234,14 +348,15 @@ class Gateway:
         if provider == "custom" and passing.dialect.name == "anthropic":
             provider = "anthropic"  # whoever speaks this API takes its markers
         draft = visit.draft(passing.dialect)
-        if passing.route.recalls:
+        if _recalls(passing):
             draft = offered(passing.dialect, draft)
-        sent = self._marking.marked(visit.line, draft, visit.model, provider)
+        marks = passing.dialect.takes_markers
+        sent = self._marking.marked(visit.line, draft, visit.model, provider) if marks else draft.body
         return passing.body if sent == visit.body else sent
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or not passing.route.recalls:
+        if visit is None or not _recalls(passing):
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
@@ -333,6 +448,16 @@ class Gateway:
 
 def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:
     return {one.id: looked_up(store, at, one) for one in lookups}
+
+
+def _recalls(passing: Passing) -> bool:
+    """Return whether the model may look up what was said before, in the API that the client speaks."""
+    return passing.route.recalls and passing.dialect is not RESPONSES
+
+
+def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
+    said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
+    return web.json_response(dialect.error(413, said), status=413)
 
 
 def _auxiliary(settings: Settings) -> Summarizer | None:

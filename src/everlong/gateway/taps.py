@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.providers.base import Reply
     from everlong.providers.client import Gathering
 
-__all__ = ["StreamTap", "Tapped", "WholeTap", "reply_of", "tap_for"]
+__all__ = ["StreamTap", "Tapped", "WholeTap", "events_in", "reply_of", "tap_for"]
 
 _MADE_UP = (Broken, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
 """What reading whatever a server makes up may come to."""
@@ -131,7 +131,7 @@ class StreamTap:
             return None
         gathering = self._dialect.gathering()
         try:
-            for event in _events(b"".join(self._chunks)):
+            for event in events_in(b"".join(self._chunks)):
                 for _ in gathering.take(event):
                     pass
         except _MADE_UP:
@@ -149,7 +149,8 @@ def tap_for(dialect: Tapped, upstream: ClientResponse) -> StreamTap | WholeTap:
     return WholeTap(dialect, encoding) if is_whole(upstream) else StreamTap(dialect, encoding)
 
 
-def _events(data: bytes) -> Iterator[dict[str, Any]]:
+def events_in(data: bytes) -> Iterator[dict[str, Any]]:
+    """Return the events of a stream, as far as they are JSON objects; `Broken` where one is no JSON."""
     lines: list[bytes] = []
     for line in [*_LINE_END.split(data.removeprefix(b"\xef\xbb\xbf")), b""]:
         if line.startswith(b"data:"):

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
+from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Keeper
 from everlong.gateway.response_keeper import RESPONSES_API, ResponseKeeper
 from everlong.gateway.spool import AWAY, Spool, Spooled
@@ -79,7 +80,7 @@ class Upkeep:
         if entry.api == RESPONSES_API:
             ResponseKeeper(store).replayed(entry)
         else:
-            Keeper(store, next(one for one in (OPENAI, ANTHROPIC) if one.name == entry.api)).replayed(entry)
+            Keeper(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == entry.api)).replayed(entry)
 
     async def _index(self) -> None:
         searcher = self._store_of("local").searcher  # the index is one for all tenants

@@ -52,6 +52,8 @@ def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
 
 def _edits(seen: Seen, dialect: Dialect, line: Line, reached: int) -> dict[int, bytes]:
     """Entries after the view from which thinking is taken that belongs to another one."""
+    if not dialect.binds_thinking:
+        return {}
     changed: dict[int, list[Piece]] = {}
     for given, sent in zip(seen.pieces, seen.sent, strict=True):
         if given.message is not sent.message and sent.to_depth > reached:

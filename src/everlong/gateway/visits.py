@@ -101,7 +101,8 @@ class Visits(Storing[Visit, Applied | None]):
         is_long = place.branch.depth > LONG_STEM
         if is_opening and not is_long and (place.line.reply is None or place.number != len(place.line.ends)):
             return None
-        read = read_more(body, place.line.read, place.line.ends[place.number - 1])
+        list_name = self.keeper.dialect.list_name
+        read = read_more(body, place.line.read, place.line.ends[place.number - 1], list_name)
         hint = sender.session or hint_in(read.field("metadata"))
         if hint != place.line.hint:
             return None
@@ -118,7 +119,11 @@ class Visits(Storing[Visit, Applied | None]):
         if place.number >= len(place.line.ends) - _MOVING:
             self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
         ends = zip(added.branches, added.marks, strict=True)
-        places = {number: Place(line, number, at, mark) for number, (at, mark) in enumerate(ends, place.number + 1)}
+        places = {
+            number: Place(line, number, at, mark)
+            for number, (at, mark) in enumerate(ends, place.number + 1)
+            if added.ends_message(number - place.number - 1)
+        }
         places[place.number] = place._replace(line=line)
         self.lines.keep(body, line, places, found)
         visit = Visit(body, read, line, hint, _New(place.branch, added))
@@ -132,7 +137,7 @@ class Visits(Storing[Visit, Applied | None]):
         return said[-1] if said else None
 
     async def _looked_up(self, body: bytes, sender: Sender, found: Found | None) -> Visit:
-        read = read_body(body, "messages")
+        read = read_body(body, self.keeper.dialect.list_name)
         await self.caught_up()
         line, places = await self._writer.submit(lambda: self.keeper.opened(read, sender))
         if found is not None and found.place.line.session == line.session:
@@ -149,7 +154,7 @@ class Visits(Storing[Visit, Applied | None]):
         """
         if not self.lines.has_view:
             return body
-        read = read_body(body, "messages")
+        read = read_body(body, self.keeper.dialect.list_name)
         try:
             line, added = await asyncio.to_thread(self.keeper.glanced, read)
         except Broken:
@@ -208,7 +213,7 @@ class Visits(Storing[Visit, Applied | None]):
             try:
                 keeper.put(line, new.added, keeper.gone_on(line, visit.read, new.at, new.added))
             except NotStored:  # what it follows could not be stored, or not yet
-                whole, _ = keeper.opened(read_body(visit.body, "messages"), line.sender)
+                whole, _ = keeper.opened(read_body(visit.body, keeper.dialect.list_name), line.sender)
                 line.branch, line.mark, line.depths = whole.branch, whole.mark, whole.depths
                 line.session, line.session_branch = whole.session, whole.session_branch
             shown = keeper.view_in_force(line.branch)

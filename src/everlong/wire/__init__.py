@@ -6,14 +6,18 @@ It knows formats, not what is done with the messages; nothing here touches a dis
 from __future__ import annotations
 
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
+from everlong.wire.responses import from_items, message_of_answer, to_items
 from everlong.wire.transcript import Conversation, Transcript, TranscriptKind, read_transcript
 
 __all__ = [
     "Conversation",
     "Transcript",
     "TranscriptKind",
+    "from_items",
+    "message_of_answer",
     "read_transcript",
     "sendable",
     "to_anthropic",
+    "to_items",
     "to_openai",
 ]

@@ -24,6 +24,7 @@ from everlong.model import Message, checked_messages, find_groups, is_system, pa
 from everlong.wire.blocks import (
     ANTHROPIC,
     OPENAI,
+    RESPONSES,
     content_form,
     formed_content,
     noted,
@@ -110,7 +111,7 @@ def _without_notes(value: Any, depth: int) -> Any:
     """A dict without notes, and those inside its content as deep as notes are made: a result inside of a message."""
     if not isinstance(value, dict):
         return value
-    result = rest_of(value, {ANTHROPIC, OPENAI})
+    result = rest_of(value, {ANTHROPIC, OPENAI, RESPONSES})
     for name in ("content", "tool_calls"):
         if depth and isinstance(result.get(name), list):
             result[name] = [_without_notes(entry, depth - 1) for entry in result[name]]

@@ -21,6 +21,7 @@ __all__ = [
     "ANTHROPIC",
     "INVALID",
     "OPENAI",
+    "RESPONSES",
     "content_form",
     "formed_content",
     "noted",
@@ -39,6 +40,9 @@ ANTHROPIC = "_anthropic"
 
 OPENAI = "_openai"
 """The key under which Anthropic-format dicts keep what only the OpenAI format has a place for."""
+
+RESPONSES = "_responses"
+"""The key under which OpenAI-format dicts keep what only the Responses API has a place for."""
 
 INVALID = "INVALID_JSON"
 """The one key of an input whose arguments were no JSON object; the name that Anthropic's documentation uses."""

@@ -270,13 +270,19 @@ def responses_blocks_of(body: Mapping[str, Any]) -> list[Block]:
     for at, item in enumerate(items):
         if item.get("type") == "compaction_trigger":
             continue
-        tokens = MESSAGE_TOKENS
-        if item.get("type") == "reasoning":  # billed for what was thought, not for how it is written
-            thought = count_text(unsealed("rs", item.get("encrypted_content")) or "")
-            item = {"type": "reasoning", "id": item.get("id")}  # noqa: PLW2901 - the rest of it is counted
-            tokens += thought
-        chain.add(item, tokens=tokens, breakpoint_=bool(spoken) and at == spoken[-1])
+        chain.add(
+            {name: value for name, value in item.items() if name != "encrypted_content"},
+            tokens=MESSAGE_TOKENS + _encrypted_tokens(item),
+            breakpoint_=bool(spoken) and at == spoken[-1],
+        )
     return chain.blocks
+
+
+def _encrypted_tokens(item: Mapping[str, Any]) -> int:
+    """What is billed for encrypted content: the words that were thought, or a share of what was compacted."""
+    content = item.get("encrypted_content")
+    thought, compacted = unsealed("rs", content), unsealed("cmp", content)
+    return count_text(thought or "") + count_text(compacted or "") // 4
 
 
 def _is_spoken(item: Mapping[str, Any]) -> bool:

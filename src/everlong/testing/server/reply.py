@@ -168,13 +168,14 @@ def _wants_compaction(record: Record) -> bool:
 
 
 def _compacted(ask: Ask, record: Record, charge: Charge) -> Reply:
-    """Return a compaction item, for which no script is asked: what it holds are the words of the request."""
+    """Return a compaction item, for which no script is asked: it holds what was said, without what tools gave."""
     record.status = 200
+    words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
     if record.path == COMPACT:
-        told = responses_api.compacted(ask.text, charge, record.number)
+        told = responses_api.compacted(words, charge, record.number)
         record.usage = told["usage"]
         return Reply(200, told, _identity("responses", record.number))
-    whole = responses_api.compaction(ask.text, record.body, charge, record.number)
+    whole = responses_api.compaction(words, record.body, charge, record.number)
     record.usage = whole["usage"]
     frames = [_event(event["type"], event) for event in responses_api.events(whole)]
     return Reply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)

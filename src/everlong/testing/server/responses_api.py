@@ -38,7 +38,7 @@ def response(answer: Answer, body: Mapping[str, Any], charge: Charge, number: in
 
 def compaction(words: str, body: Mapping[str, Any], charge: Charge, number: int) -> dict[str, Any]:
     """Return the answer to a ``compaction_trigger``: one compaction item, which holds the words of the input."""
-    return _frame(body, number, [_compaction_item(words, number)], _usage(charge, count_text(words) // 10, 0))
+    return _frame(body, number, [_compaction_item(words, number)], _usage(charge, count_text(words) // 4, 0))
 
 
 def compacted(words: str, charge: Charge, number: int) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def compacted(words: str, charge: Charge, number: int) -> dict[str, Any]:
         "object": "response.compaction",
         "created_at": _CREATED,
         "output": [_compaction_item(words, number)],
-        "usage": _usage(charge, count_text(words) // 10, 0),
+        "usage": _usage(charge, count_text(words) // 4, 0),
     }
 
 

@@ -39,6 +39,8 @@ _ITEM_FIELDS: dict[str, str] = {
     "compaction": "type id encrypted_content created_by",
     "compaction_trigger": "type",
 }
+_ANY_ITEM = frozenset({"internal_chat_message_metadata_passthrough"})
+"""What Codex writes on items for its maker's own API."""
 _COMPACTING = frozenset({"compaction", "compaction_trigger"})
 _PART_FIELDS = {
     "input_text": {"type", "text", "prompt_cache_breakpoint"},
@@ -143,7 +145,7 @@ def _check_item(item: Any, path: str, strict: bool, knows_compaction: bool) -> N
     known = [name for name in _ITEM_FIELDS if knows_compaction or name not in _COMPACTING]
     if kind not in known:
         raise _invalid(kind, f"{path}.type" if "type" in item else path, known)
-    extra = item.keys() - set(_ITEM_FIELDS[kind].split())
+    extra = item.keys() - set(_ITEM_FIELDS[kind].split()) - _ANY_ITEM
     if strict and extra:
         raise _unknown(f"{path}.{min(extra)}")
     if kind == "message":

@@ -1,0 +1,405 @@
+"""Clients of the Responses API that bring their whole input are kept inside the window, and may compact themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from everlong.gateway.client_compaction import unfolded
+from everlong.gateway.items import RESPONSES
+from everlong.gateway.keeper import Keeper
+from everlong.gateway.spool import Spooled
+from everlong.store import Store
+from everlong.testing import Answer, Ask, Call, ModelServer
+from everlong.testing.server import Fault, Record
+from everlong.testing.server.tokens import count_value
+from everlong.wire import message_of_answer
+from tests.gateway.running import Running, run_gateway
+from tests.gateway.upstream import Exchange, Upstream
+
+WINDOW = 8_000
+MODEL = "custom-model"
+SETTINGS = {"models": {MODEL: {"context_length": WINDOW}}}
+ROOMY = {MODEL: {"context_length": 200_000}}
+"""A window in which nothing is compacted here."""
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "name": "read_log",
+        "description": "Read a part of the log.",
+        "parameters": {"type": "object", "properties": {"type": {"type": "string"}, "page": {"type": "integer"}}},
+    },
+    {"type": "custom", "name": "note", "description": "Write a note."},
+]
+DEVELOPER: Any = {
+    "type": "message",
+    "role": "developer",
+    "content": [{"type": "input_text", "text": "You are a clerk."}],
+}
+
+CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read_log", "arguments": "{}"}
+QUESTION: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is new?"}]}
+
+
+def log_page(page: int) -> str:
+    return "\n".join(f"Entry {page}-{line}: gauge {page * 7 + line}, crane {line}, gate open." for line in range(55))
+
+
+def clerk(ask: Ask) -> Answer:
+    """Reads two pages at once, writes a note about them, and answers."""
+    if not ask.results:
+        number = ask.number
+        calls = [Call("read_log", {"type": "tide", "page": number + at}, f"call_{number}_{at}") for at in (0, 1)]
+        return Answer("I read two pages.", calls, thinking=f"Which pages? Those after {number}.")
+    if len(ask.results) == 2:
+        return Answer("", [Call("note", f"pages read at {ask.number}", f"note_{ask.number}")], thinking="Noted.")
+    return Answer(f"Done with step {ask.number}.")
+
+
+class Client:
+    """An agent by the official client: appends every item that it gets, and runs the tools."""
+
+    def __init__(self, gpt: openai.OpenAI, **about: Any) -> None:
+        self.gpt = gpt
+        self.items: list[Any] = [DEVELOPER]
+        self.about: dict[str, Any] = {
+            "model": MODEL,
+            "tools": TOOLS,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "prompt_cache_key": "thread",
+            **about,
+        }
+
+    def ask(self, words: str) -> str:
+        self.items.append({"type": "message", "role": "user", "content": [{"type": "input_text", "text": words}]})
+        while True:
+            said = self.send()
+            output = [item.to_dict() for item in said.output]
+            self.items += output
+            calls = [item for item in output if item["type"].endswith("_call")]
+            if not calls:
+                return str(said.output_text)
+            self.items += map(result_of, calls)
+
+    def send(self, **more: Any) -> Any:
+        said: Any = self.gpt.responses.create(input=[*self.items, *more.pop("then", ())], **self.about, **more)
+        if not self.about.get("stream"):
+            return said
+        *_, last = said
+        assert last.type == "response.completed", last
+        return last.response
+
+
+def result_of(call: dict[str, Any]) -> dict[str, Any]:
+    kind = f"{call['type']}_output"
+    text = log_page(json.loads(call["arguments"])["page"]) if call["name"] == "read_log" else "written"
+    return {"type": kind, "call_id": call["call_id"], "output": text}
+
+
+@contextmanager
+def gateway(server: ModelServer, folder: Path, **settings: Any) -> Iterator[tuple[Running, openai.OpenAI]]:
+    with (
+        run_gateway(server.url, str(folder / "gateway.db"), {**SETTINGS, **settings}) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as gpt,
+    ):
+        yield running, gpt
+
+
+def kinds(record: Record) -> list[str]:
+    return [str(item.get("type", "message")) for item in record.body["input"]]
+
+
+@pytest.mark.spec("4.2")
+@pytest.mark.parametrize(("is_streamed", "opening"), [(False, []), (True, [DEVELOPER])])
+def test_a_session_of_three_windows_goes_on_without_a_refusal(
+    tmp_path: Path, is_streamed: bool, opening: list[Any]
+) -> None:
+    with ModelServer(clerk, window=WINDOW) as server, gateway(server, tmp_path) as (running, gpt):
+        client = Client(gpt, stream=is_streamed, instructions="Be brief.")
+        client.items = [*opening]
+        for number in range(13):
+            assert client.ask(f"Question {number}: read on.").startswith("Done")
+        assert server.rejections == []
+        store = running.store()
+        assert store.verify().problems == []
+        assert len(store.compactions()) >= 2
+        assert len({turn.session for turn in store.turns.since()}) <= 1 + len(store.compactions())
+        assert count_value(client.items) > 3 * WINDOW
+        assert max(record.prompt_tokens for record in server.requests) < WINDOW
+        last = server.requests[-1]
+        assert "[CONTEXT COMPACTION" in json.dumps(last.body["input"])
+        noted = last.body["input"][0] if opening else last.body["instructions"]
+        assert "[Note: Some earlier conversation turns" in json.dumps(noted)
+        assert last.body["input"][-1] == client.items[-2]  # without the answer
+        read = sum(record.usage["input_tokens_details"]["cached_tokens"] for record in server.requests)
+        assert read > 0.5 * sum(record.prompt_tokens for record in server.requests)
+
+
+@pytest.mark.spec("4.4")
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_again(tmp_path: Path, is_late: bool) -> None:
+    server = ModelServer(clerk, window=WINDOW, overflows_in_stream=is_late)
+    with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
+        client = Client(gpt, stream=True)
+        for number in range(8):
+            assert client.ask(f"Question {number}: read on.").startswith("Done")
+        assert server.rejections
+        assert {record.error for record in server.rejections} == {server.rejections[0].error}
+        assert "exceeds the context window" in str(server.rejections[0].error)
+        assert {one.reason for one in running.store().compactions()} >= {"overflow"}
+
+
+def test_another_failure_inside_of_a_stream_reaches_the_client_as_it_is(tmp_path: Path) -> None:
+    with ModelServer("Hello.") as server, gateway(server, tmp_path) as (_, gpt):
+        server.fail_next(Fault("stream_error"))
+        said: list[Any] = list(gpt.responses.create(model=MODEL, input=[DEVELOPER, QUESTION], stream=True))
+        assert (said[0].type, said[-1].type, said[-1].message) == ("response.created", "error", "Overloaded")
+
+
+def test_what_is_sent_is_the_clients_own_bytes_until_something_is_compacted(tmp_path: Path) -> None:
+    with ModelServer("Hello.") as server, gateway(server, tmp_path) as (running, _), running.raw() as raw:
+        body = json.dumps({"model": MODEL, "input": [DEVELOPER, QUESTION], "store": False}, indent=3).encode()
+        headers = [("authorization", "Bearer k"), ("x-codex-turn-state", "abc"), ("x-codex-window-id", "w:0")]
+        assert raw.ask(body, "/v1/responses", headers).status == 200
+        assert server.requests[0].body == json.loads(body)
+        assert int(server.requests[0].headers["content-length"]) == len(body)
+        assert server.requests[0].headers["x-codex-turn-state"] == "abc"
+        assert server.requests[0].headers["x-codex-window-id"] == "w:0"
+
+
+def test_a_conversation_goes_on_under_its_view_after_a_restart(tmp_path: Path) -> None:
+    with ModelServer(clerk, window=WINDOW) as server:
+        with gateway(server, tmp_path) as (_, gpt):
+            client = Client(gpt)
+            for number in range(6):
+                client.ask(f"Question {number}: read on.")
+        before = server.requests[-1].body["input"]
+        with gateway(server, tmp_path) as (_, gpt):
+            client.gpt = gpt
+            client.ask("And now?")
+        after = server.requests[len(server.requests) - 3].body["input"]
+        assert "[CONTEXT COMPACTION" in json.dumps(before)
+        assert after[: len(before)] == before
+        assert server.rejections == []
+
+
+def test_reasoning_is_kept_with_its_step_or_dropped_whole(tmp_path: Path) -> None:
+    with ModelServer(clerk, window=WINDOW) as server, gateway(server, tmp_path) as (_, gpt):
+        client = Client(gpt)
+        for number in range(6):
+            client.ask(f"Question {number}: read on.")
+        own = {item["id"]: item for item in client.items if item.get("type") == "reasoning"}
+        for record in server.requests:
+            sent = [item for item in record.body["input"] if item.get("type") == "reasoning"]
+            assert all(item == own[item["id"]] for item in sent)
+        assert len(own) > len([item for item in server.requests[-1].body["input"] if item.get("type") == "reasoning"])
+
+
+def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None:
+    told = "<environment_context>\n  <cwd>/home/ada/harbour</cwd>\n  <shell>bash</shell>\n</environment_context>"
+    items: list[Any] = [
+        {**DEVELOPER, "id": "msg_1"},
+        {"type": "message", "id": "msg_2", "role": "user", "content": [{"type": "input_text", "text": told}]},
+    ]
+    names = {"thread-id": "thread", "session-id": "thread", "originator": "codex_exec", "x-codex-window-id": "thread:0"}
+    with ModelServer(clerk) as server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
+        client = Client(gpt, stream=True, extra_headers=names)
+        client.items = items
+        for number in range(3):
+            question = {**QUESTION, "id": f"msg_q{number}"}
+            client.items.append(question)
+            client.about["extra_body"] = {"client_metadata": {"turn_id": str(number), "session_id": "thread"}}
+            client.ask("Go on.")
+        store = running.store()
+        turns = list(store.turns.since())
+        assert len(turns) == 9
+        assert len({(turn.session, turn.branch) for turn in turns}) == 1
+        assert all(turn.echo_node is not None for turn in turns[:-1])
+        found = store.sessions.get(str(turns[0].session))
+        assert (found.client, found.folder) == ("codex", "/home/ada/harbour")
+        assert [record.headers["x-codex-window-id"] for record in server.requests] == ["thread:0"] * 9
+
+
+def test_what_waited_in_the_journal_is_stored_where_it_belongs(tmp_path: Path) -> None:
+    step = [CALL, {"type": "function_call_output", "call_id": "call_1", "output": "a reef"}]
+    bodies = [[DEVELOPER, QUESTION], [DEVELOPER, QUESTION, *step]]
+    with Store.open(tmp_path / "store.db") as store:
+        for number, items in enumerate(bodies):
+            body = json.dumps({"model": MODEL, "input": items, "tools": TOOLS})
+            reply: Any = message_of_answer([CALL]) if number == 0 else {"role": "assistant", "content": "A reef."}
+            told: Any = (None, [], MODEL, "thread", reply, None, "done", None, float(number))
+            Keeper(store, RESPONSES).replayed(Spooled("local", RESPONSES.name, body, *told))
+        turns = list(store.turns.since())
+        assert len({(turn.branch, turn.session) for turn in turns}) == 1
+        entries = store.entries(store.branch(turns[-1].branch))
+        assert [entry.message["role"] for entry in entries if entry.id] == ["user", "assistant", "tool", "assistant"]
+        assert store.verify().problems == []
+
+
+@pytest.mark.spec("4.6")
+def test_a_client_that_compacts_itself_is_not_compacted_beside_it(tmp_path: Path) -> None:
+    with ModelServer("Go on.", knows_compaction=True) as server, gateway(server, tmp_path) as (running, gpt):
+        client = Client(gpt)
+        for number in range(8):
+            client.items.append({**QUESTION, "content": log_page(number)})
+            client.items.append({"type": "message", "role": "assistant", "content": f"Read {number}."})
+        compaction_of(client)
+        assert running.store().compactions() == []
+
+
+# -- compaction by the client ------------------------------------------------------------------------------------------
+
+TRIGGER = {"type": "compaction_trigger"}
+
+
+def compaction_of(client: Client) -> dict[str, Any]:
+    """The one item that a client gets that asks for a compaction as Codex does."""
+    said = client.send(then=[TRIGGER])
+    assert [item.type for item in said.output] == ["compaction"]
+    found: dict[str, Any] = said.output[0].to_dict()
+    return found
+
+
+@pytest.mark.spec("4.6")
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("knows_compaction", [False, True])
+def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
+    tmp_path: Path, knows_compaction: bool, is_streamed: bool
+) -> None:
+    server = ModelServer(clerk, knows_compaction=knows_compaction)
+    with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
+        client = Client(gpt, stream=is_streamed)
+        client.ask("The harbour master is called Ingrid. Read on.")
+        client.ask("Read on.")
+        for again in range(2):  # the second time it is known whether the upstream can
+            item = compaction_of(client)
+            client.items = [DEVELOPER, QUESTION, item]
+            assert client.ask(f"And now, for the {again}th time?").startswith("Done")
+        refused = [record.error for record in server.rejections]
+        assert len(refused) == (0 if knows_compaction else 1)
+        sent = server.requests[-1]
+        assert ("compaction" in kinds(sent)) is knows_compaction
+        assert "Ingrid" in server.model.asked[-1].text
+        assert running.store().compactions() == []
+        assert running.store().verify().problems == []
+
+
+@pytest.mark.spec("4.6")
+@pytest.mark.parametrize("knows_compaction", [False, True])
+def test_the_endpoint_that_compacts_is_passed_on_or_answered(tmp_path: Path, knows_compaction: bool) -> None:
+    server = ModelServer(clerk, window=WINDOW, knows_compaction=knows_compaction)
+    with server, gateway(server, tmp_path) as (_, gpt):
+        client = Client(gpt)
+        client.ask("The harbour master is called Ingrid. Read on.")
+        done = gpt.responses.compact(model=MODEL, input=client.items)
+        assert [item.type for item in done.output] == ["compaction"]
+        client.items = [DEVELOPER, *(item.to_dict() for item in done.output)]
+        client.ask("Who is it?")
+        assert "Ingrid" in server.model.asked[-1].text
+
+
+@pytest.mark.spec("4.6")
+def test_an_upstream_that_answers_a_trigger_with_words_is_not_believed(tmp_path: Path) -> None:
+    """Servers of other makers take items that they do not know for nothing, and answer as usual."""
+    with ModelServer("Sure, I compacted it.", dialect="vllm") as server:
+        server.knows_compaction = True
+        with pytest.MonkeyPatch.context() as patch, gateway(server, tmp_path) as (_, gpt):
+            patch.setattr("everlong.testing.server.reply._wants_compaction", lambda _: False)
+            client = Client(gpt)
+            client.items.append(QUESTION)
+            compaction_of(client)
+
+
+@pytest.mark.spec("4.6")
+def test_what_the_client_keeps_beside_our_item_is_not_told_twice(tmp_path: Path) -> None:
+    models = {MODEL: {"context_length": 60_000}}
+    with ModelServer(clerk) as server, gateway(server, tmp_path, models=models) as (_, gpt):
+        client = Client(gpt)
+        for number in range(8):
+            client.ask(f"Question {number}: read on.")
+        asked = [item for item in client.items if item.get("role") == "user"]
+        for _ in range(2):
+            item = compaction_of(client)
+            client.items = [DEVELOPER, *asked, item]
+        client.ask("And now?")
+        sent = [item["content"] for item in server.requests[-1].body["input"] if "role" in item]
+        assert "[CONTEXT COMPACTION" in json.dumps(sent)
+        assert [sent.count(question["content"]) for question in asked[:7]] == [1] * 7
+
+
+def test_an_item_of_ours_that_is_broken_is_left_to_the_upstream() -> None:
+    item = {"type": "compaction", "encrypted_content": "everlong-compaction.1.AAAA"}
+    body = json.dumps({"model": MODEL, "input": [QUESTION, item]}).encode()
+    assert unfolded(body) == body
+
+
+@pytest.mark.spec("4.6")
+def test_a_failure_of_the_upstream_is_no_reason_to_compact_here(tmp_path: Path) -> None:
+    with ModelServer(clerk, knows_compaction=True) as server, gateway(server, tmp_path) as (_, gpt):
+        client = Client(gpt)
+        client.items.append(QUESTION)
+        server.fail_next(Fault("rate_limit"))
+        with pytest.raises(openai.RateLimitError):
+            compaction_of(client)
+        assert compaction_of(client)["encrypted_content"].startswith("cmp.")
+
+
+@pytest.mark.spec("4.6")
+def test_a_conversation_that_the_provider_compacts_is_stored_and_left_alone(tmp_path: Path) -> None:
+    with (
+        ModelServer(clerk, window=60_000, knows_compaction=True) as server,
+        gateway(server, tmp_path) as (running, gpt),
+    ):
+        client = Client(gpt, context_management=[{"type": "compaction", "compact_threshold": 5_000}])
+        for number in range(6):
+            client.ask(f"Question {number}: read on.")
+        assert server.requests[-1].body["input"] == client.items[:-1]
+        assert max(record.prompt_tokens for record in server.requests) > WINDOW
+        assert running.store().compactions() == []
+        assert [turn.status for turn in running.store().turns.since()] == ["done"] * 18
+
+
+@pytest.mark.spec("4.6")
+@pytest.mark.parametrize(("kind", "is_left_alone"), [("compact_20260112", True), ("clear_thinking_20251015", False)])
+def test_anthropics_own_compaction_is_left_alone_and_its_clearing_of_thinking_is_none(
+    tmp_path: Path, kind: str, is_left_alone: bool
+) -> None:
+    sent: list[Any] = []
+
+    def script(exchange: Exchange) -> None:
+        sent.append(json.loads(exchange.received.body))
+        usage = {"input_tokens": len(exchange.received.body) // 4, "output_tokens": 5}
+        said = {"id": "msg", "type": "message", "role": "assistant", "model": MODEL, "stop_reason": "end_turn"}
+        exchange.answer(json.dumps({**said, "content": [{"type": "text", "text": "Go on."}], "usage": usage}).encode())
+
+    with (
+        Upstream(script) as upstream,
+        run_gateway(upstream.url, str(tmp_path / "gateway.db"), SETTINGS) as running,
+        running.raw() as raw,
+    ):
+        messages: list[Any] = []
+        for number in range(30):
+            messages.append({"role": "user", "content": f"Question {number}. {log_page(number)[:1500]}"})
+            about = {"context_management": {"edits": [{"type": kind}]}, "max_tokens": 100}
+            body = json.dumps({"model": MODEL, "messages": messages, **about}).encode()
+            assert raw.ask(body, "/v1/messages").status == 200
+            messages.append({"role": "assistant", "content": [{"type": "text", "text": "Go on."}]})
+        assert (sent[-1]["messages"] == messages[:-1]) is is_left_alone
+        assert all(one["context_management"] == about["context_management"] for one in sent)
+        assert bool(running.store().compactions()) is not is_left_alone
+        assert len(list(running.store().turns.since())) == 30
+
+
+def test_a_websocket_is_refused_at_once_so_that_clients_fall_back(tmp_path: Path) -> None:
+    with ModelServer("Hello.") as server, gateway(server, tmp_path) as (running, _), running.raw() as raw:
+        headers = [("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")]
+        answer = raw.ask(b"", "/v1/responses", headers, method="GET")
+        assert answer.status == 426
+        assert server.requests == []
