@@ -6,8 +6,9 @@ STAMP := $(VENV)/.installed
 DATA ?=
 
 LOCAL_MODEL := $(VENV)/.local-model
+CLIENTS ?=
 
-.PHONY: demo test lint bench soak local-model test-local-model clean
+.PHONY: demo test lint bench soak local-model test-local-model clients test-clients clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml
@@ -47,6 +48,13 @@ test-local-model: $(LOCAL_MODEL)  ## the agent and that model for 60 turns; some
 	@echo "==> pytest tests/local_model, 60 turns"
 	@EVERLONG_LOCAL_TURNS=60 $(BIN)/pytest -q tests/local_model
 
+clients: $(STAMP)  ## real clients for the tests of tests/clients, 2 GB; CLIENTS="pi codex" for some of them
+	@$(BIN)/python -m bench.clients.install $(CLIENTS)
+
+test-clients: clients  ## real clients through everything that people do with them; some minutes
+	@echo "==> pytest tests/clients, all of it"
+	@EVERLONG_CLIENT_MATRIX=1 $(BIN)/pytest -q -n 2 tests/clients
+
 bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.planning
 	@$(BIN)/python -m bench.throughput
@@ -59,7 +67,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.agent.cpu
 	@$(BIN)/python -m bench.gateway.speed
 
-soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
+soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
 	@$(BIN)/python -m bench.store.faults --rounds 200
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
@@ -73,6 +81,7 @@ soak: $(STAMP)  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.gateway.load --clients 64 --seconds 600
 	@$(BIN)/python -m bench.gateway.memory
 	@$(BIN)/python -m bench.gateway.speed --peers
+	@$(BIN)/python -m bench.gateway.clients
 
 clean:
-	rm -rf $(VENV) .bench-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .bench-peers .clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

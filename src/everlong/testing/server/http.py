@@ -37,6 +37,8 @@ class ModelServer:
         faults: which request meets which fault.
         clock: the time by which the cache forgets.
         api_key: the key that clients must send; without one, any will do.
+        counts_max_tokens: refuse a prompt that fits but leaves no room for its ``max_tokens``; the newest Claude
+            models answer it.
         alternate_roles: refuse two Anthropic messages of one role in a row, as some hosts of the API do.
         models: the names that ``/v1/models`` lists.
         remember: keep the bodies of so many requests only, the newest; all by default.
@@ -53,6 +55,7 @@ class ModelServer:
         faults: FaultPlan | None = None,
         clock: Callable[[], float] = time.monotonic,
         api_key: str | None = None,
+        counts_max_tokens: bool = True,
         alternate_roles: bool = False,
         models: tuple[str, ...] = ("test-model",),
         remember: int | None = None,
@@ -64,6 +67,7 @@ class ModelServer:
         self.window = window
         self.dialect: Dialect = dialect
         self.api_key = api_key
+        self.counts_max_tokens = counts_max_tokens
         self.alternate_roles = alternate_roles
         self.models = list(models)
         self.knows_compaction = knows_compaction

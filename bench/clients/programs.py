@@ -1,0 +1,402 @@
+"""How each client is set up and run without a person: its configuration, its command line and its tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.clients.install import FOLDER, command_of, node
+from bench.clients.script import Step
+
+__all__ = ["PROGRAMS", "Place", "Program"]
+
+_KEY = "key-of-nobody"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a client runs: a home and a folder of its own, the address it talks to, the model and what it can hold."""
+
+    home: Path
+    folder: Path
+    url: str
+    model: str
+    window: int
+    answer: int | None = None
+    """The most tokens of an answer that the client may ask for; None is the client's own choice."""
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file in the home."""
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+class Program:
+    """A client. Subclasses say how it is configured, called, and what its tools are."""
+
+    name = ""
+    api = "openai"
+    """The wire format: anthropic, openai or responses."""
+    model = "gpt-5"
+    """A model that the client and the list of prices know."""
+    small_model: str | None = None
+    """What the client uses for small things, if that is another model."""
+    has_tools = True
+    resumes = True
+    """Goes on with an earlier session without a terminal."""
+    has_agents = False
+
+    def prepare(self, place: Place) -> None:
+        """Write the client's configuration."""
+
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
+        """The command for one prompt, in a new session or in the last one."""
+        raise NotImplementedError
+
+    def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002 - subclasses need it
+        """What the client needs in its environment."""
+        return {}
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+        """The tool and the arguments that do a step."""
+        raise NotImplementedError
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """The whole environment: nothing of the person's own, and no way to the outside but to loopback."""
+        kept = {name: os.environ[name] for name in ("LANG", "LD_LIBRARY_PATH") if name in os.environ}
+        scratch = place.home / "tmp"
+        scratch.mkdir(parents=True, exist_ok=True)
+        return {
+            **kept,
+            "HOME": str(place.home),
+            "PATH": f"{node()}:{os.environ['PATH']}",
+            "TMPDIR": str(scratch),
+            "TERM": "dumb",
+            "HTTPS_PROXY": "http://127.0.0.1:9",  # nobody listens there, so nothing is sent to the outside
+            "NO_PROXY": "127.0.0.1,localhost",
+            "DO_NOT_TRACK": "1",
+            **self.variables(place),
+        }
+
+    def run(self, place: Place, prompt: str, *, resumes: bool = False, timeout: float = 300) -> str:
+        """Run the client on a prompt; returns what it printed."""
+        with self.start(place, prompt, resumes=resumes) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+                raise RuntimeError(f"{self.name} did not end in {timeout:.0f} s: {out[-1000:]} {err[-2000:]}") from None
+        if process.returncode:
+            raise RuntimeError(f"{self.name} ended with {process.returncode}: {out[-1000:]} {err[-2000:]}")
+        return out
+
+    def talk(self, place: Place, prompts: Sequence[str], timeout: float = 300) -> list[str]:
+        """Say everything in one session; returns what the client printed, prompt by prompt where it can be told."""
+        return [self.run(place, prompt, resumes=at > 0, timeout=timeout) for at, prompt in enumerate(prompts)]
+
+    def start(self, place: Place, prompt: str, *, resumes: bool = False) -> subprocess.Popen[str]:
+        """Start the client on a prompt."""
+        return subprocess.Popen(
+            self.command(place, prompt, resumes=resumes),
+            cwd=place.folder,
+            env=self.environment(place),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+
+
+class ClaudeCode(Program):
+    """Claude Code."""
+
+    name, api, model = "claude-code", "anthropic", "claude-sonnet-4-5"
+    has_agents = True
+
+    def variables(self, place: Place) -> dict[str, str]:
+        """Address, key, and no traffic besides."""
+        limited = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.answer)} if place.answer else {}
+        return {
+            **limited,
+            "ANTHROPIC_BASE_URL": place.url,
+            "ANTHROPIC_API_KEY": _KEY,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+        }
+
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
+        """Print mode, with the tools of the script allowed."""
+        allowed = ["--permission-mode", "acceptEdits", "--allowedTools", "Bash,Read,Write,Agent"]
+        resuming = ["--continue"] if resumes else []
+        return [*command_of(self.name), "-p", prompt, "--model", place.model, *allowed, *resuming]
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+        """Read, Bash, Write and Agent."""
+        if step.kind == "read":
+            return "Read", {"file_path": str(folder / step.path)}
+        if step.kind == "write":
+            return "Write", {"file_path": str(folder / step.path), "content": step.text}
+        if step.kind == "agent":
+            return "Agent", {"description": "A look", "prompt": step.text, "subagent_type": "general-purpose"}
+        return "Bash", {"command": step.text, "description": "Run it"}
+
+
+class Pi(Program):
+    """pi, in Anthropic's format."""
+
+    name, api, model = "pi", "anthropic", "claude-sonnet-4-5"
+
+    def prepare(self, place: Place) -> None:
+        """Write its list of models, and switch off what it asks the network for."""
+        model = {
+            "id": place.model,
+            "name": place.model,
+            "reasoning": False,
+            "input": ["text"],
+            "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75},
+            "contextWindow": place.window,
+            "maxTokens": place.answer or 16_000,
+        }
+        api = {"anthropic": "anthropic-messages", "openai": "openai-completions"}[self.api]
+        url = place.url if self.api == "anthropic" else f"{place.url}/v1"
+        provider = {"baseUrl": url, "api": api, "apiKey": _KEY, "models": [model]}
+        place.write(".pi/agent/models.json", json.dumps({"providers": {"harbour": provider}}))
+
+    def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002
+        """No network besides."""
+        return {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
+
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
+        """Print mode."""
+        resuming = ["--continue"] if resumes else []
+        return [*command_of(self.name), "-p", *resuming, "--provider", "harbour", "--model", place.model, prompt]
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+        """Its tools read, bash and write; it has no sub-agents."""
+        if step.kind == "read":
+            return "read", {"path": str(folder / step.path)}
+        if step.kind == "write":
+            return "write", {"path": str(folder / step.path), "content": step.text}
+        return "bash", {"command": step.text}
+
+
+class PiOpenAI(Pi):
+    """pi, in OpenAI's format."""
+
+    api, model = "openai", "gpt-5"
+
+
+class OpenCode(Program):
+    """opencode, in Anthropic's format."""
+
+    name, api, model = "opencode", "anthropic", "claude-sonnet-4-5"
+    has_agents = True
+
+    def prepare(self, place: Place) -> None:
+        """Write its configuration: a provider of its own with one model."""
+        package = {"anthropic": "@ai-sdk/anthropic", "openai": "@ai-sdk/openai-compatible"}[self.api]
+        model = {"name": place.model, "limit": {"context": place.window, "output": place.answer or 32_000}}
+        name = f"harbour/{place.model}"
+        provider = {
+            "npm": package,
+            "name": "harbour",
+            "options": {"baseURL": f"{place.url}/v1", "apiKey": _KEY},
+            "models": {place.model: model},
+        }
+        config = {
+            "autoupdate": False,
+            "share": "disabled",
+            "model": name,
+            "small_model": name,
+            "permission": "allow",
+            "snapshot": False,
+            "lsp": False,
+            "formatter": False,
+            "provider": {"harbour": provider},
+        }
+        place.write(".config/opencode/opencode.json", json.dumps(config))
+
+    def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002
+        """No downloads."""
+        names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+        return {f"OPENCODE_DISABLE_{name}": "1" for name in names}
+
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
+        """Run mode."""
+        resuming = ["--continue"] if resumes else []
+        return [*command_of(self.name), "run", *resuming, "--model", f"harbour/{place.model}", prompt]
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+        """Its tools read, bash, task, and write or apply_patch, whichever this model is offered."""
+        if step.kind == "read":
+            return "read", {"filePath": str(folder / step.path)}
+        if step.kind == "agent":
+            return "task", {"description": "A look", "prompt": step.text, "subagent_type": "general"}
+        if step.kind == "write" and "write" in tools:
+            return "write", {"filePath": str(folder / step.path), "content": step.text}
+        if step.kind == "write":
+            return "apply_patch", {"patchText": _patch(step)}
+        return "bash", {"command": step.text, "description": "Run it"}
+
+
+class OpenCodeOpenAI(OpenCode):
+    """opencode, in OpenAI's format; it sends `max_tokens`, which OpenAI's newer models refuse."""
+
+    api, model = "openai", "gpt-4.1"
+
+
+class Codex(Program):
+    """Codex, which speaks the Responses API only."""
+
+    name, api, model = "codex", "responses", "gpt-5"
+
+    def prepare(self, place: Place) -> None:
+        """Write its configuration: a provider of its own."""
+        config = {
+            "model": place.model,
+            "model_provider": "harbour",
+            "model_context_window": place.window,
+            "check_for_update_on_startup": False,
+        }
+        provider = {"name": "harbour", "base_url": f"{place.url}/v1", "wire_api": "responses", "env_key": "HARBOUR_KEY"}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in config.items()]
+        lines += ["[analytics]", "enabled = false", "[model_providers.harbour]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in provider.items()]
+        place.write(".codex/config.toml", "\n".join(lines) + "\n")
+
+    def variables(self, place: Place) -> dict[str, str]:
+        """Its home and a key."""
+        return {"CODEX_HOME": str(place.home / ".codex"), "HARBOUR_KEY": _KEY}
+
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:  # noqa: ARG002
+        """Exec mode without a sandbox, which needs rights that a test machine may not give."""
+        resuming = ["resume", "--last"] if resumes else []
+        free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        return [*command_of(self.name), "exec", *resuming, *free, prompt]
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+        """Everything by commands, as Codex does it."""
+        return "exec_command", {"cmd": _command(step)}
+
+
+class Cline(Program):
+    """Cline's command line, in OpenAI's format; it resumes sessions in a terminal only."""
+
+    name, api, model = "cline", "openai", "gpt-5"
+    resumes = False
+    has_agents = True
+
+    def prepare(self, place: Place) -> None:
+        """Have it note the address and the key."""
+        place.write(
+            ".cline/data/settings/global-settings.json",
+            json.dumps({"telemetryOptOut": True, "autoUpdateEnabled": False}),
+        )
+        asked = ["auth", "-p", "openai", "-k", _KEY, "-m", place.model, "-b", f"{place.url}/v1"]
+        command = [*command_of(self.name), *asked]
+        environment = self.environment(place)
+        subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, check=True, timeout=60)
+
+    def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002
+        """No process that stays in the background."""
+        return {"CLINE_SESSION_BACKEND_MODE": "local"}
+
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:  # noqa: ARG002
+        """One prompt in a new session."""
+        if resumes:
+            raise ValueError("Cline resumes a session only in a terminal; give it one prompt")
+        return [*command_of(self.name), prompt]
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+        """Its tools read_files, run_commands, apply_patch and spawn_agent."""
+        if step.kind == "read":
+            return "read_files", {"files": [{"path": str(folder / step.path)}]}
+        if step.kind == "agent":
+            return "spawn_agent", {"systemPrompt": "You help with a look around.", "task": step.text}
+        return "run_commands", {"commands": [_command(step)]}
+
+
+class Aider(Program):
+    """aider, which has no tools: files change by what the model says."""
+
+    name, api, model, small_model = "aider", "openai", "openai/gpt-4o", "gpt-4o-mini"
+    has_tools = False
+
+    def prepare(self, place: Place) -> None:
+        """Give it the list of prices that it would load, from its own packages."""
+        prices = next((FOLDER / self.name).glob("lib/python*/site-packages/litellm/model_prices*_backup.json"))
+        place.write(".aider/caches/model_prices_and_context_window.json", prices.read_text(encoding="utf-8"))
+
+    def variables(self, place: Place) -> dict[str, str]:
+        """Address and key; no analytics, updates or lists of prices from elsewhere."""
+        return {
+            "OPENAI_API_BASE": f"{place.url}/v1",
+            "OPENAI_API_KEY": _KEY,
+            "AIDER_ANALYTICS": "false",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+
+    def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
+        """One message; an earlier chat is restored from its file."""
+        resuming = ["--restore-chat-history"] if resumes else []
+        return [*self._interactive(place), *resuming, *(["--message", prompt] if prompt else [])]
+
+    def _interactive(self, place: Place) -> list[str]:
+        options = ["--no-show-model-warnings", "--no-check-update", "--no-pretty", "--yes-always", "--no-gitignore"]
+        options += ["--no-git", "--map-tokens", "0", "--no-detect-urls", "--no-suggest-shell-commands"]
+        return [*command_of(self.name), "--model", place.model, *options]
+
+    def talk(self, place: Place, prompts: Sequence[str], timeout: float = 300) -> list[str]:
+        """All prompts in one process, a line each."""
+        ran = subprocess.run(
+            self._interactive(place),
+            input="\n".join([*prompts, "/exit", ""]),
+            cwd=place.folder,
+            env=self.environment(place),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=True,
+        )
+        return [ran.stdout]
+
+    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+        """Say that it has none."""
+        raise NotImplementedError("aider has no tools")
+
+
+def _patch(step: Step) -> str:
+    lines = "\n".join(f"+{line}" for line in step.text.splitlines())
+    return f"*** Begin Patch\n*** Add File: {step.path}\n{lines}\n*** End Patch"
+
+
+def _command(step: Step) -> str:
+    if step.kind == "read":
+        return f"cat {step.path}"
+    if step.kind == "write":
+        folder = Path(step.path).parent
+        return f"mkdir -p {folder} && printf '%s\\n' {json.dumps(step.text.rstrip())} > {step.path}"
+    return step.text
+
+
+PROGRAMS: dict[str, Program] = {
+    "claude-code": ClaudeCode(),
+    "codex": Codex(),
+    "opencode": OpenCode(),
+    "opencode-openai": OpenCodeOpenAI(),
+    "pi": Pi(),
+    "pi-openai": PiOpenAI(),
+    "cline": Cline(),
+    "aider": Aider(),
+}
+"""Clients by name, some of them once for each format."""

@@ -1,0 +1,109 @@
+"""Real clients on a 200k model, direct and through the gateway: compactions, cache, and the bill of both.
+
+The model server answers from a script, holds the cache by the providers' published rules and bills by it; the table is
+its account. `python -m bench.clients.install` installs the clients.
+
+    python -m bench.gateway.clients --client claude-code --steps 45
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench.clients.programs import PROGRAMS
+from bench.clients.script import long_plan
+from bench.clients.session import Played, play
+from bench.measure import verdict
+
+CLIENTS = ("claude-code", "pi", "pi-openai", "opencode", "opencode-openai")
+WINDOW = 200_000
+TOKENS = 4_900
+STEPS = 45
+READ_SHARE, REPEATED_SHARE = 0.92, 0.99
+MOST_COMPACTIONS = 2
+DEARER = 1.05
+_HEAD = (
+    f"{'client':16} {'steps':>5} {'':8} {'requests':>8} {'refused':>7} {'compactions':>18} {'own':>4} {'cache':>7} "
+    f"{'again':>7} {'largest':>8} {'cost':>8} {'/direct':>8} {'known':>6} {'s':>5}"
+)
+
+
+def row(name: str, steps: int, way: str, played: Played, direct: Played | None) -> str:
+    """A line of the table."""
+    bill = played.bill
+    reasons = " ".join(f"{number}×{reason}" for reason, number in sorted(played.compactions.items())) or "0"
+    ratio = f"{bill.dollars / direct.bill.dollars:.3f}" if direct is not None and direct.bill.dollars else ""
+    return (
+        f"{name:16} {steps:>5} {way:8} {bill.requests:>8} {len(bill.refused):>7} {reasons:>18} "
+        f"{played.own_compactions:>4} {bill.read_share:>7.1%} {bill.repeated_share:>7.1%} {bill.largest:>8,} "
+        f"{bill.dollars:>8.3f} {ratio:>8} {played.known:>3}/10 {played.seconds:>5.0f}"
+    )
+
+
+def judge(played: Played, direct: Played, *, is_long: bool) -> list[str]:
+    """The bars that a session misses, in words."""
+    bill = played.bill
+    dearer, allowed = float(bill.dollars / direct.bill.dollars), 1.0 if is_long else DEARER
+    bars = [
+        ("compactions", sum(played.compactions.values()), MOST_COMPACTIONS, False),
+        ("read from the cache", bill.read_share, READ_SHARE, True),
+        ("read of what was sent before", bill.repeated_share, REPEATED_SHARE, True),
+        ("cost / direct cost", dearer, allowed, False),
+        ("refused requests", len(bill.refused), 0, False),
+        ("facts known", played.known, 10, True),
+    ]
+    if is_long:
+        del bars[0]
+    return [
+        f"{name}: {value:.3f} {'>=' if at_least else '<='} {bar}"
+        for name, value, bar, at_least in bars
+        if verdict(value, bar, at_least=at_least) != "ok"
+    ]
+
+
+def main() -> int:
+    """Play, print the table; 1 where a bar was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gateway.clients", description=__doc__)
+    parser.add_argument("--client", choices=CLIENTS, action="append", help="several times for several; all by default")
+    parser.add_argument("--steps", type=int, action="append", help="45, and 3 windows' worth, by default")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of each tool result")
+    parser.add_argument("--window", type=int, default=WINDOW)
+    parser.add_argument("--no-recall", action="store_true", help="without the gateway's own tools")
+    parser.add_argument("--requests", action="store_true", help="a line for each request")
+    asked = parser.parse_args()
+    long = 3 * asked.window // asked.tokens
+    settings = {} if asked.no_recall else {"gateway": {"routes": {"*": {"recall": True}}}}
+    missed: list[str] = []
+    print(_HEAD, flush=True)
+    for name in asked.client or CLIENTS:
+        program = PROGRAMS[name]
+        for steps in asked.steps or (STEPS, long):
+            plan = long_plan(steps, asked.tokens)
+            direct = play(program, plan, through_gateway=False, window=asked.window)
+            print(row(name, steps, "direct", direct, None), flush=True)
+            played = play(program, plan, through_gateway=True, window=asked.window, settings=settings)
+            print(row(name, steps, "gateway", played, direct), flush=True)
+            if asked.requests:
+                for number, (one, other) in enumerate(_paired(direct, played)):
+                    print(f"    {number:4} {one:30} {other:30}")
+            missed += [f"{name}, {steps} steps: {bar}" for bar in judge(played, direct, is_long=steps >= long)]
+            missed += [f"{name}, {steps} steps: files differ"] * (played.files != direct.files)
+            for text in (*direct.bill.refused[:3], *played.bill.refused[:3]):
+                print(f"    refused: {text[:200]}")
+    for bar in missed:
+        print(f"MISSED  {bar}")
+    return 1 if missed else 0
+
+
+def _paired(direct: Played, played: Played) -> list[tuple[str, str]]:
+    """Prompt and read tokens of both sessions, request by request."""
+    both = (direct, played)
+    lines = [[f"{prompt:,} read {read:,} {status}" for prompt, read, status in one.requests] for one in both]
+    length = max(map(len, lines))
+    first, second = ([*line, *[""] * (length - len(line))] for line in lines)
+    return list(zip(first, second, strict=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

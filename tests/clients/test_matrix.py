@@ -1,0 +1,147 @@
+"""What people do with a client, through the gateway as without it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from bench.clients.programs import PROGRAMS, Place, Program
+from bench.clients.script import Plan, expected_files, plan_of_one_prompt, short_plan
+from bench.clients.session import Desk, open_desk, play, written
+
+from everlong.testing import Ask, Fault
+
+pytestmark = pytest.mark.matrix
+
+WINDOW = 200_000
+RECALL = {"gateway": {"routes": {"*": {"recall": True}}}}
+RESUMING = [name for name, program in PROGRAMS.items() if program.resumes]
+
+
+def plan_for(program: Program) -> Plan:
+    return short_plan() if program.resumes else plan_of_one_prompt(3, 300)
+
+
+def answers_of(plan: Plan) -> list[str]:
+    return [task.answer for task in plan.tasks if task.answer]
+
+
+@pytest.mark.parametrize("recall", [False, True], ids=["", "recall"])
+@pytest.mark.parametrize("program", PROGRAMS, indirect=True)
+def test_a_client_does_and_says_the_same_as_without_a_gateway(program: Program, recall: bool) -> None:
+    plan = plan_for(program)
+    settings = RECALL if recall else None
+    direct = play(program, plan, through_gateway=False, window=WINDOW)
+    played = play(program, plan, through_gateway=True, window=WINDOW, settings=settings)
+    assert played.files == direct.files == expected_files(plan)
+    assert played.bill.refused == direct.bill.refused == []
+    assert played.asked == direct.asked
+    for answer in answers_of(plan):
+        assert answer in " ".join(played.answers)
+        assert answer in " ".join(direct.answers)
+    assert played.problems == []
+
+
+@pytest.mark.parametrize("program", RESUMING, indirect=True)
+def test_a_resumed_session_goes_on_in_the_same_conversation(program: Program) -> None:
+    plan = short_plan()
+    with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:
+        place = desk.place(plan)
+        for number, task in enumerate(plan.tasks):
+            assert task.answer in program.run(place, plan.prompt(number), resumes=number > 0)
+        assert _conversations(desk) == 1
+
+
+def _conversations(desk: Desk) -> int:
+    """Stored sessions that have a task of a plan in them; titles are none."""
+    with desk.store() as store:
+        sessions = store.sessions.list()
+        texts = [str(store.sessions.messages(session.id)) for session in sessions]
+    return sum("(task " in text for text in texts)
+
+
+@pytest.mark.parametrize("program", RESUMING, indirect=True)
+def test_a_cancelled_answer_does_not_stop_the_session(program: Program) -> None:
+    plan = short_plan()
+    with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:
+        place = desk.place(plan)
+        _cancel_in_mid_stream(desk, place, plan.prompt(0))
+        assert plan.tasks[0].answer in program.run(place, plan.prompt(0), resumes=True)
+        assert plan.tasks[1].answer in program.run(place, plan.prompt(1), resumes=True)
+        assert written(place) == expected_files(plan)
+        assert desk.server.rejections == []
+        with desk.store() as store:
+            assert store.verify().problems == []
+
+
+def _cancel_in_mid_stream(desk: Desk, place: Place, prompt: str) -> None:
+    """Interrupt the client while the answer to its second request of work trickles in."""
+    asked = threading.Event()
+    requests = 0
+
+    def listen(ask: Ask) -> None:
+        nonlocal requests
+        requests += bool(ask.tools) or not desk.program.has_tools
+        if requests == (1 if desk.program.has_tools else 0):
+            desk.server.fail_next(Fault("slow", seconds=1.0))
+        elif ask.tools or not desk.program.has_tools:
+            asked.set()
+
+    if not desk.program.has_tools:
+        desk.server.fail_next(Fault("slow", seconds=1.0))
+    desk.worker.listen = listen
+    with desk.program.start(place, prompt) as process:
+        assert asked.wait(60)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2.0)  # it is reading the stream
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+    desk.worker.listen = lambda _ask: None
+
+
+@pytest.mark.parametrize("program", PROGRAMS, indirect=True)
+def test_two_at_once_with_the_same_words_do_not_disturb_each_other(program: Program) -> None:
+    plan = plan_for(program)
+    with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:
+        places = [desk.place(plan, name) for name in ("left", "right")]
+        prompts = [plan.prompt(number) for number in range(len(plan.tasks))]
+        with ThreadPoolExecutor(2) as pool:
+            printed = list(pool.map(lambda place: " ".join(program.talk(place, prompts)), places))
+        for place, text in zip(places, printed, strict=True):
+            assert all(answer in text for answer in answers_of(plan))
+            assert written(place) == expected_files(plan)
+        assert desk.server.rejections == []
+        with desk.store() as store:
+            assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("program", [name for name, program in PROGRAMS.items() if program.has_agents], indirect=True)
+def test_a_sub_agent_works_in_a_conversation_of_its_own(program: Program) -> None:
+    plan = short_plan(with_agent=True)
+    with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:
+        place = desk.place(plan)
+        assert plan.tasks[0].answer in program.run(place, plan.prompt(0))
+        assert desk.server.rejections == []
+        assert any("Four hundred fish." in record.body.__str__() for record in desk.server.requests)
+        assert _conversations(desk) == 2
+
+
+@pytest.mark.parametrize("program", ["claude-code"], indirect=True)
+def test_the_clients_own_compaction_is_a_request_like_others(program: Program) -> None:
+    plan = short_plan()
+    with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:
+        place = desk.place(plan)
+        program.run(place, plan.prompt(0))
+        program.run(place, "/compact", resumes=True)
+        assert desk.worker.asked["own summary"] == 1
+        assert plan.tasks[1].answer in program.run(place, plan.prompt(1), resumes=True)
+        assert desk.server.rejections == []
+        with desk.store() as store:
+            assert store.verify().problems == []
