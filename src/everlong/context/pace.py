@@ -119,7 +119,14 @@ class Waiting:
         self.left, self.paid = tokens, 0.0
 
     def reason(
-        self, tokens: int, pace: Pace, prices: Prices, *, asks_model: bool = False, is_cold: bool = False
+        self,
+        tokens: int,
+        pace: Pace,
+        prices: Prices,
+        *,
+        asks_model: bool = False,
+        is_cold: bool = False,
+        ahead: int = 0,
     ) -> Reason | None:
         """Return why a compaction that is considered waits; None where it is to be made now.
 
@@ -129,8 +136,9 @@ class Waiting:
             prices: what tokens cost; only known ones can make it wait.
             asks_model: whether a model writes the summary.
             is_cold: whether the provider has let go of the prompt, so that it is written anew in any case.
+            ahead: so many tokens before the room it does not wait, because it takes a while itself.
         """
-        if pace.is_set or tokens >= pace.room:
+        if pace.is_set or tokens >= pace.room - ahead:
             return None
         if self.left is not None and tokens < self.left + pace.step:
             return "recent"

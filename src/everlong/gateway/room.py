@@ -44,6 +44,10 @@ _SHARES = (0.7, 0.45, 0.25)
 _PLENTY = 0.8
 _CAREFUL = 1.1
 """Our own count may be too low by this."""
+_LEAP = 0.1
+"""Where a request seems to have grown by more than this share of the window, its words are counted."""
+_AHEAD = 0.05
+"""By this share of the window a compaction made ahead comes before it must."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
 _KEPT_SECONDS = 300.0
@@ -125,10 +129,12 @@ class Room:
     # -- how large, and when -------------------------------------------------------------------------------------------
 
     async def _size(self, passing: Passing, visit: Visit) -> Size:
-        """Return how large a request is; counted by its words where its bytes make it look too large."""
+        """Return how large a request is; counted by its words where its bytes say little, as at first."""
         body = visit.sent(passing.dialect)
         size = self._sized(passing, visit, tokens_in(visit.line, len(body)))
-        if not size.is_considered or (visit.line.reported is not None and not size.is_too_large):
+        reported = visit.line.reported
+        is_leap = reported is not None and size.tokens - reported[1] > _LEAP * size.window
+        if not size.is_considered or (reported is not None and not is_leap):
             return size
         counted = await asyncio.get_running_loop().run_in_executor(self._workers, _counted, passing, visit, body)
         return self._sized(passing, visit, min(size.tokens, counted))
@@ -146,8 +152,9 @@ class Room:
         return line.waiting
 
     def _is_due(self, visit: Visit, size: Size, is_cold: bool) -> bool:
-        waiting, asks = self._waiting(visit, size), self._summaries.asks_model
-        return waiting.reason(size.tokens, size.pace, size.prices, asks_model=asks, is_cold=is_cold) is None
+        waiting, asks, ahead = self._waiting(visit, size), self._summaries.asks_model, int(_AHEAD * size.window)
+        reason = waiting.reason(size.tokens, size.pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead)
+        return reason is None
 
     def _is_cold(self, visit: Visit) -> bool:
         """Return whether the provider has let go of the conversation since its last request."""
@@ -245,8 +252,11 @@ class Room:
 
 
 def _counted(passing: Passing, visit: Visit, body: bytes) -> int:
-    """Count the tokens of a request by its words, a little more than they are."""
+    """Count the tokens of a request by its words, a little more than they are; what was reported counts as it is."""
     from everlong.gateway.counting import read_request  # noqa: PLC0415 - seldom needed
 
-    model, messages, tools = read_request(passing.dialect, body)
-    return int(MessageCounter(counter_for(model or visit.model)).total(messages, tools) * _CAREFUL)
+    counter = MessageCounter(counter_for(visit.model))
+    if visit.line.reported is not None and visit.new is not None:
+        return visit.line.reported[1] + int(counter.total(visit.new.added.messages) * _CAREFUL)
+    _, messages, tools = read_request(passing.dialect, body)
+    return int(counter.total(messages, tools) * _CAREFUL)

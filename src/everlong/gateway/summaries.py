@@ -19,7 +19,7 @@ from everlong.context.summary.prompt import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
 from everlong.gateway.raw import dumped, read_body, spliced
 from everlong.gateway.taps import tap_for
-from everlong.model import calls_of, text_of
+from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
 from everlong.providers.connection import connect
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import Summarizer, SummaryRequest
+    from everlong.gateway.dialects import Dialect
     from everlong.gateway.passing import Passing
     from everlong.gateway.windows import Windows
 
@@ -72,9 +73,7 @@ class OwnSummarizer:
     async def _asked(self, told: str) -> str:
         passing = self._passing
         dialect = passing.dialect
-        read = read_body(self._sent, dialect.list_name)
-        entries = b",".join(map(dumped, dialect.entries_of([{"role": "user", "content": told}])))
-        body = spliced(self._sent, [(read.end, read.end, b"," + entries if read.entries else entries)])
+        body = _with_ask(dialect, self._sent, told)
         try:
             upstream = await self._send(passing, body)
             if upstream.status != 200:
@@ -93,6 +92,19 @@ class OwnSummarizer:
         if calls_of(reply.message):
             raise SummarizerError("the model called a tool rather than write a summary")
         return text_of(reply.message)
+
+
+def _with_ask(dialect: Dialect, sent: bytes, told: str) -> bytes:
+    """Put an ask behind the last message of a body; into it where that is a user's, so that roles alternate.
+
+    What was cached up to there stays valid.
+    """
+    read = read_body(sent, dialect.list_name)
+    last = read.entries[-1] if read.entries else None
+    if last is not None and dialect.list_name == "messages" and last.value.get("role") == "user":
+        return spliced(sent, [(last.start, last.end, dumped(with_part_appended(last.value, told)))])
+    entries = b",".join(map(dumped, dialect.entries_of([{"role": "user", "content": told}])))
+    return spliced(sent, [(read.end, read.end, b"," + entries if last is not None else entries)])
 
 
 class Summaries:

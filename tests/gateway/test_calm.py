@@ -1,0 +1,81 @@
+"""The gateway counts whole requests in the API's own tokens, whatever clients do to their markers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.gateway.dialects import ANTHROPIC
+from everlong.gateway.raw import read_body
+from everlong.testing import ModelServer
+from everlong.testing.server import Answer, Ask, Call
+from tests.gateway.running import Running, run_gateway
+
+WINDOW = 40_000
+MODEL = "claude-sonnet-5"
+SETTINGS: dict[str, Any] = {"models": {MODEL: {"context_length": WINDOW}}}
+HEADERS = [("x-api-key", "k"), ("anthropic-version", "2023-06-01")]
+TOOL = {
+    "name": "look",
+    "description": "Looks at a place, and says what is there. " * 100,
+    "input_schema": {"type": "object", "properties": {"type": {"type": "string"}}},
+}
+RESULT = "The tide came in at noon and the boats went out again before the wind turned north. " * 60
+
+
+def body(turns: int) -> dict[str, Any]:
+    """A client that has its markers on its last two messages, like Claude Code."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Watch the harbour."}]}]
+    for number in range(turns):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "look", "input": {"type": str(number)}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number}: {RESULT}"}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    for message in [one for one in messages if one["role"] == "user"][-2:]:
+        message["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    system = [{"type": "text", "text": "You watch. " * 2_000, "cache_control": {"type": "ephemeral"}}]
+    return {"model": MODEL, "max_tokens": 1_000, "system": system, "tools": [TOOL], "messages": messages}
+
+
+def looks(ask: Ask) -> Answer:
+    """A model that looks once more each time."""
+    return Answer("", [Call("look", {"type": str(ask.number)}, f"t{ask.number}")])
+
+
+def send(running: Running, turns: int) -> None:
+    with running.raw() as raw:
+        assert raw.ask(json.dumps(body(turns)).encode(), headers=HEADERS).status == 200
+
+
+@pytest.mark.spec("4.5")
+def test_a_client_that_moves_its_markers_is_compacted_seldom(tmp_path: Path) -> None:
+    with (
+        ModelServer(looks, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS) as running,
+    ):
+        for turns in range(60):
+            send(running, turns)
+        assert model.rejections == []
+        done = running.store().compactions()
+        asked = [record.prompt_tokens for record in model.requests]
+        assert 1 <= len(done) <= 6
+        assert max(asked) < 0.85 * WINDOW + 2_000
+        for one in done:
+            assert one.tokens_before is not None
+            assert one.tokens_before >= 0.6 * WINDOW  # not at what its bytes would look like
+
+
+def test_what_was_reported_is_known_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    with ModelServer(looks, window=WINDOW) as model:
+        with run_gateway(model.url, path, SETTINGS) as running:
+            for turns in range(4):
+                send(running, turns)
+            before = model.requests[-1].prompt_tokens
+        with run_gateway(model.url, path, SETTINGS) as running:
+            visits = running.gateway._visits_of("local", ANTHROPIC)
+            read = json.dumps(body(4)).encode()
+            line, _ = visits.keeper.opened(read_body(read, "messages"))
+            assert visits.keeper.last_reported(line) == (line.depths[6], before)
