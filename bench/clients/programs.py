@@ -354,6 +354,8 @@ class Aider(Program):
     def _interactive(self, place: Place) -> list[str]:
         options = ["--no-show-model-warnings", "--no-check-update", "--no-pretty", "--yes-always", "--no-gitignore"]
         options += ["--no-git", "--map-tokens", "0", "--no-detect-urls", "--no-suggest-shell-commands"]
+        if place.answer:  # a small window, of which its own summarizer knows nothing
+            options += ["--max-chat-history-tokens", str(place.window)]
         return [*command_of(self.name), "--model", place.model, *options]
 
     def talk(self, place: Place, prompts: Sequence[str], timeout: float = 300) -> list[str]:

@@ -117,10 +117,11 @@ class Worker:
             self.asked["summary"] += 1
             return Answer(summary_of(ask))
         newest = ask.turns[-1].text if ask.turns else ""
-        if _OWN_SUMMARY.search(newest) or (not ask.tools and _OWN_SUMMARY.search(ask.system)):
+        own_tools = [name for name in ask.tools if not name.startswith("everlong_")]
+        if _OWN_SUMMARY.search(newest) or (not own_tools and _OWN_SUMMARY.search(ask.system)):
             self.asked["own summary"] += 1
             return Answer(_own_summary(ask))
-        if self._tools is not None and not ask.tools:
+        if self._tools is not None and not own_tools:
             self.asked["title"] += 1
             wants_json = "json" in str(ask.body.get("output_config"))
             return Answer('{"title": "Harbour notes"}' if wants_json else "Harbour notes")
@@ -238,7 +239,7 @@ def plan_of_pastes(prompts: int, tokens: int, name: str = "a") -> Plan:
     pastes = [
         Task(
             f"Note {number}: {' '.join(note(number, tokens).split())}",
-            (Step("write", f"out/{number:03}.txt", f"Notes up to {number} are read.\n"),) if number % 10 == 9 else (),
+            (Step("write", f"out/{number:03}.txt", f"Notes up to {number} are read.\n"),),
             f"Note {number} is read.",
         )
         for number in range(prompts)

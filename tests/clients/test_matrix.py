@@ -58,8 +58,7 @@ def test_a_resumed_session_goes_on_in_the_same_conversation(program: Program) ->
 def _conversations(desk: Desk) -> int:
     """Stored sessions that have a task of a plan in them; titles are none."""
     with desk.store() as store:
-        sessions = store.sessions.list()
-        texts = [str(store.sessions.messages(session.id)) for session in sessions]
+        texts = [str(store.sessions.entries(session.id)) for session in store.sessions.newest()]
     return sum("(task " in text for text in texts)
 
 
