@@ -89,7 +89,7 @@ def test_a_smaller_model_gets_a_conversation_that_fits(serve: Serve, chat: Open,
     found.wait("custom:some-model: a window of 32,000 tokens")
     found.enter("/model small:tiny")
     found.wait("⟲ compacted (model switch):", "now with small:tiny")
-    found.wait_line(r"small:tiny │ context [\d,]+ / 6,000")
+    found.wait_line(r"small:tiny │ context [\d,]+ / 5,840")
     found.enter("Are you there?")
     found.wait("ship 20 is gone.")
     idle(found)
@@ -212,6 +212,9 @@ def test_what_is_held_back_is_told_with_its_figures(serve: Serve, chat: Open, ho
     found.enter("/context")
     seen = found.wait("is asked for no summary for another ")  # "Yes." is none
     assert "\nthreshold 6,000 tokens: 50 % of 8,000 is 4,000, lifted to the floor (" in seen
+    assert re.search(
+        r"^for this conversation 5,840 instead of 6,000: after a compaction [\d,]+ tokens", seen, re.MULTILINE
+    )
     assert re.search(r"^held back: .* for another \d+ of 600 seconds, because it failed: ", seen, re.MULTILINE)
     found.enter("And the Skua?")
     found.until(lambda: found.everything().count("Yes.") > 1, "another answer")
@@ -219,7 +222,7 @@ def test_what_is_held_back_is_told_with_its_figures(serve: Serve, chat: Open, ho
     found.enter("/context")
     seen = found.wait("held back at ")
     (figures,) = re.findall(
-        r"^held back at ([\d,]+) tokens \(threshold 6,000\): the last 2 compactions saved .* the next is at "
+        r"^held back at ([\d,]+) tokens \(threshold 5,840\): the last 2 compactions saved .* the next is at "
         r"([\d,]+) \+ ([\d,]+) = ([\d,]+)$",
         seen,
         re.MULTILINE,

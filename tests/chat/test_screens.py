@@ -57,6 +57,7 @@ def normal(screen: str) -> str:
     screen = re.sub(r"\d{8}_\d{6}_[0-9a-f]{6}", "SESSION", screen)
     screen = re.sub(r"\d+\.\d s", "N.N s", screen)
     screen = re.sub(r"context [\d,]+ / [\d,]+ \(\d+ %\)", "context USED / LIMIT", screen)
+    screen = re.sub(r"after a compaction [\d,]+ tokens", "after a compaction NEED tokens", screen)
     screen = re.sub(r"^(system|tools|tail|free) +[\d,]+ +[\d.]+ %  █* *", r"\1 SHARE ", screen, flags=re.MULTILINE)
     lines = "\n".join(line.rstrip() for line in screen.splitlines())
     return re.sub(r"\n{6,}", "\n\n(the empty rest of the screen)\n\n", lines) + "\n"

@@ -78,6 +78,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "upstream": None,
             "ca_bundle": None,
             "routes": {},
+            "summaries": "own",
+            "summaries_per_day": 1_000,
             "keys": {},
             "body_megabytes": 64,
             "body_seconds": 120,

@@ -263,11 +263,12 @@ class Agent(PluggedLoop):
         for compressor in compressors_in(self.engine):
             compressor.summarizer = self.summarizer_for(connection)
             compressor.prices = relative_prices(connection.info)
-            compressor.answer_tokens = self.asker.answer_tokens(0, connection.info.context_length)
 
     def use_window(self, connection: Connection, window: int) -> None:
         """Let the engine know which model the conversation is with, and how much fits into it."""
         address = connection.endpoint.base_url or ""
+        for compressor in compressors_in(self.engine):
+            compressor.answer_tokens = self.asker.answer_tokens(0, window)
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)
 
     def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:

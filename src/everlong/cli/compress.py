@@ -102,10 +102,12 @@ def _compact(
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         target = None if budget is None else _target(budget, engine.overhead_tokens)
         if explain:
-            explanations.append(engine.explain(conversation.messages, focus_topic=focus, target_tokens=target))
-            results.append(explanations[-1].messages)
+            told = engine.explain(conversation.messages, focus_topic=focus, force=True, target_tokens=target)
+            explanations.append(told)
+            results.append(told.messages)
         else:
-            results.append(engine.compress(conversation.messages, focus_topic=focus, target_tokens=target))
+            made = engine.compress(conversation.messages, focus_topic=focus, force=True, target_tokens=target)
+            results.append(made)
         assert engine.last_report is not None  # noqa: S101 - compress always leaves one
         reports.append(engine.last_report)
     return results, reports, explanations

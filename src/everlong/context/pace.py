@@ -54,6 +54,13 @@ class Pace:
     is_priced: bool = False
     """Whether prices were reckoned with when the threshold was chosen."""
 
+    def explain(self, usual: int) -> list[str]:
+        """Say why the threshold is another one than usual; nothing where it is the usual one."""
+        if self.threshold == usual:
+            return []
+        why = f"after a compaction {self.need:,} tokens stand there, and the room is {self.room:,}"
+        return [f"for this conversation {self.threshold:,} instead of {usual:,}: {why}"]
+
     def compaction_cost(self, tokens: int, prices: Prices, *, asks_model: bool) -> float:
         """Return what compacting so many tokens costs, in fresh input tokens."""
         moved = self.summary + self.tail

@@ -54,7 +54,7 @@ def _grounds(desk: Desk) -> None:
     engine = compressor_of(desk.agent.engine)
     if engine is None:
         return
-    for told in engine.budgets.grounds.explain():
+    for told in [*engine.budgets.grounds.explain(), *engine.pace.explain(engine.budgets.threshold_tokens)]:
         desk.show.line(told, "dim")
     for told in [*(one.explain() for one in engine.held_back), *(one.explain() for one in engine.left_alone)]:
         desk.show.line(told, "yellow")
