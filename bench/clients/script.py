@@ -94,6 +94,7 @@ class Worker:
         self._plans = {plan.name: plan for plan in plans}
         self._tools = tools
         self._places = dict.fromkeys(self._plans, (0, 0))
+        self._calls = 0
         self._lock = threading.Lock()
         self.known: dict[str, set[str]] = {name: set() for name in self._plans}
         """The questions of each plan that were answered."""
@@ -151,12 +152,17 @@ class Worker:
         task = plan.tasks[number]
         if self._tools is not None and step < len(task.steps):
             name, arguments = self._tools(task.steps[step], ask)
-            return Answer(f"Step {step}.", [Call(name, arguments, f"call_at_{plan.name}_{number}_{step}_0")])
+            return Answer(f"Step {step}.", [Call(name, arguments, self._ident(plan, number, step))])
         if task.is_question:
             return self._about_facts(plan, number, step, ask)
         if self._tools is None:
             return Answer("\n\n".join([task.answer, *map(_edit, task.steps)]))
         return Answer(task.answer)
+
+    def _ident(self, plan: Plan, number: int, step: int) -> str:
+        """An id that tells the place, and is given once, also where a task is begun again."""
+        self._calls += 1
+        return f"call_at_{plan.name}_{number}_{step}_{self._calls}"
 
     def _about_facts(self, plan: Plan, number: int, step: int, ask: Ask) -> Answer:
         sight = " ".join(ask.text.split())
@@ -164,8 +170,7 @@ class Worker:
         if missing and step == len(plan.tasks[number].steps) and "everlong_recall" in ask.tools:
             self.recalled[plan.name] += len(missing)
             calls = [
-                Call("everlong_recall", {"query": fact.question}, f"call_at_{plan.name}_{number}_{step}_{place}")
-                for place, fact in enumerate(missing)
+                Call("everlong_recall", {"query": fact.question}, self._ident(plan, number, step)) for fact in missing
             ]
             return Answer("Let me look back.", calls)
         self.known[plan.name] |= {fact.question for fact in KNOWN if fact not in missing}
