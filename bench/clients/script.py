@@ -165,7 +165,7 @@ class Worker:
         return f"call_at_{plan.name}_{number}_{step}_{self._calls}"
 
     def _about_facts(self, plan: Plan, number: int, step: int, ask: Ask) -> Answer:
-        sight = " ".join(ask.text.split())
+        sight = _sight(ask)
         missing = [fact for fact in KNOWN if fact.words not in sight]
         if missing and step == len(plan.tasks[number].steps) and "everlong_recall" in ask.tools:
             self.recalled[plan.name] += len(missing)
@@ -178,6 +178,11 @@ class Worker:
         return Answer("\n".join(lines))
 
 
+def _sight(ask: Ask) -> str:
+    """All words of a request; some clients hand on results as JSON in JSON."""
+    return " ".join(ask.text.replace('\\"', '"').split())
+
+
 def _edit(step: Step) -> str:
     """A file as a model without tools writes it; other steps need tools."""
     if step.kind != "write":
@@ -187,7 +192,7 @@ def _edit(step: Step) -> str:
 
 def _own_summary(ask: Ask) -> str:
     """A summary of the length that models write when a client asks for one, with the facts that are in sight."""
-    sight = " ".join(ask.text.split())
+    sight = _sight(ask)
     facts = [f"- {fact.words}" for fact in KNOWN if fact.words in sight]
     lines = [f"- Note {number:03} was read, and its numbers were compared with the quay's." for number in range(100)]
     return "\n".join(["<summary>", summary_of(ask), "## Facts", *facts, "## Notes", *lines, "</summary>"])
