@@ -94,6 +94,7 @@ class Worker:
         self._plans = {plan.name: plan for plan in plans}
         self._tools = tools
         self._places = dict.fromkeys(self._plans, (0, 0))
+        self._calls = 0
         self._lock = threading.Lock()
         self.known: dict[str, set[str]] = {name: set() for name in self._plans}
         """The questions of each plan that were answered."""
@@ -151,26 +152,35 @@ class Worker:
         task = plan.tasks[number]
         if self._tools is not None and step < len(task.steps):
             name, arguments = self._tools(task.steps[step], ask)
-            return Answer(f"Step {step}.", [Call(name, arguments, f"call_at_{plan.name}_{number}_{step}_0")])
+            return Answer(f"Step {step}.", [Call(name, arguments, self._ident(plan, number, step))])
         if task.is_question:
             return self._about_facts(plan, number, step, ask)
         if self._tools is None:
             return Answer("\n\n".join([task.answer, *map(_edit, task.steps)]))
         return Answer(task.answer)
 
+    def _ident(self, plan: Plan, number: int, step: int) -> str:
+        """An id that tells the place, and is given once, also where a task is begun again."""
+        self._calls += 1
+        return f"call_at_{plan.name}_{number}_{step}_{self._calls}"
+
     def _about_facts(self, plan: Plan, number: int, step: int, ask: Ask) -> Answer:
-        sight = " ".join(ask.text.split())
+        sight = _sight(ask)
         missing = [fact for fact in KNOWN if fact.words not in sight]
         if missing and step == len(plan.tasks[number].steps) and "everlong_recall" in ask.tools:
             self.recalled[plan.name] += len(missing)
             calls = [
-                Call("everlong_recall", {"query": fact.question}, f"call_at_{plan.name}_{number}_{step}_{place}")
-                for place, fact in enumerate(missing)
+                Call("everlong_recall", {"query": fact.question}, self._ident(plan, number, step)) for fact in missing
             ]
             return Answer("Let me look back.", calls)
         self.known[plan.name] |= {fact.question for fact in KNOWN if fact not in missing}
         lines = [f"{UNKNOWN}: {fact.question}" if fact in missing else f"- {fact.words}" for fact in KNOWN]
         return Answer("\n".join(lines))
+
+
+def _sight(ask: Ask) -> str:
+    """All words of a request; some clients hand on results as JSON in JSON."""
+    return " ".join(ask.text.replace('\\"', '"').split())
 
 
 def _edit(step: Step) -> str:
@@ -182,7 +192,7 @@ def _edit(step: Step) -> str:
 
 def _own_summary(ask: Ask) -> str:
     """A summary of the length that models write when a client asks for one, with the facts that are in sight."""
-    sight = " ".join(ask.text.split())
+    sight = _sight(ask)
     facts = [f"- {fact.words}" for fact in KNOWN if fact.words in sight]
     lines = [f"- Note {number:03} was read, and its numbers were compared with the quay's." for number in range(100)]
     return "\n".join(["<summary>", summary_of(ask), "## Facts", *facts, "## Notes", *lines, "</summary>"])
