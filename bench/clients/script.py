@@ -39,6 +39,8 @@ __all__ = [
 KNOWN = FACTS[:10]
 """The facts that are told early and asked about at the end."""
 UNKNOWN = "I do not know"
+_AT_ONCE = 3
+"""Calls of recall in one answer."""
 _OWN_SUMMARY = re.compile(
     r"detailed summary of (?:the|our|this) conversation|context summarization assistant|CHECKPOINT COMPACTION"
     r"|summarize this partial conversation|anchored summar|Provide a detailed prompt for continuing"
@@ -98,8 +100,8 @@ class Worker:
         self._lock = threading.Lock()
         self.known: dict[str, set[str]] = {name: set() for name in self._plans}
         """The questions of each plan that were answered."""
-        self.recalled: Counter[str] = Counter()
-        """Calls of the gateway's recall by plan."""
+        self.recalled: dict[str, set[str]] = {name: set() for name in self._plans}
+        """The questions of each plan for which the gateway's recall was called."""
         self.asked: Counter[str] = Counter()
         """Requests by what they were for: work, title, summary (the gateway's), own summary (the client's)."""
         self.strays: list[str] = []
@@ -167,10 +169,11 @@ class Worker:
     def _about_facts(self, plan: Plan, number: int, step: int, ask: Ask) -> Answer:
         sight = _sight(ask)
         missing = [fact for fact in KNOWN if fact.words not in sight]
-        if missing and step == len(plan.tasks[number].steps) and "everlong_recall" in ask.tools:
-            self.recalled[plan.name] += len(missing)
+        unsought = [fact for fact in missing if fact.question not in self.recalled[plan.name]][:_AT_ONCE]
+        if unsought and "everlong_recall" in ask.tools:
+            self.recalled[plan.name] |= {fact.question for fact in unsought}
             calls = [
-                Call("everlong_recall", {"query": fact.question}, self._ident(plan, number, step)) for fact in missing
+                Call("everlong_recall", {"query": fact.question}, self._ident(plan, number, step)) for fact in unsought
             ]
             return Answer("Let me look back.", calls)
         self.known[plan.name] |= {fact.question for fact in KNOWN if fact not in missing}

@@ -255,7 +255,7 @@ def play(
         played.asked = desk.worker.asked
         played.own_compactions = desk.worker.asked["own summary"]
         played.known = len(desk.worker.known[plan.name])
-        played.recalled = desk.worker.recalled[plan.name]
+        played.recalled = len(desk.worker.recalled[plan.name])
         if through_gateway:
             with desk.store() as store:
                 played.compactions = Counter(one.reason for one in store.compactions())

@@ -243,6 +243,13 @@ def test_anthropic_refuses_what_exceeds_the_window(serve: Serve, most: int, word
     assert wording in raw.json["error"]["message"]
 
 
+def test_the_newest_claude_models_count_the_prompt_alone(serve: Serve) -> None:
+    server = serve(window=60, counts_max_tokens=False)
+    body = {"model": "claude-opus-5", "max_tokens": 30}
+    assert post(server, "/v1/messages", {**body, "messages": [{"role": "user", "content": "word " * 50}]}).status == 200
+    assert "prompt is too long" in post(server, "/v1/messages", {**body, "messages": [LONG]}).text
+
+
 @pytest.mark.parametrize(
     ("dialect", "wording"),
     [
