@@ -29,7 +29,7 @@ TOLD = 200_000
     "program",
     [
         "claude-code",
-        "opencode",
+        pytest.param("opencode", marks=pytest.mark.matrix),
         "pi",
         "cline",
         "codex",

@@ -117,6 +117,7 @@ def test_a_compaction_is_named_as_such(model: ModelServer, tmp_path: Path) -> No
     own: Any = {
         "models": {"claude-sonnet-5": {"context_length": 16_000}},
         "compression": {"threshold": 0.3, "protect_last_n": 4},
+        "auxiliary": {"compression": {"provider": "main"}},
     }
     with serving(model.url, tmp_path, {}, log, **own) as hosted, connected(hosted.address) as raw:
         client = Client(raw)

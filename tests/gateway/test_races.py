@@ -6,6 +6,6 @@ from bench.gateway.races import race
 
 
 def test_no_client_notices_that_two_compactions_met() -> None:
-    raced = race(8)
+    raced = race(4)
     assert raced.problems == []
     assert raced.refused > 0

@@ -343,12 +343,14 @@ class ContextCompressor(ContextEngine):
     def request_for(self, messages: list[Message], **wishes: Any) -> Request:
         """What a compaction of these messages depends on, as this engine stands now.
 
-        One that is forced or comes early keeps what the threshold allows; every other one makes room for a while.
+        One that is forced, comes early or follows a threshold of the user keeps what the threshold allows; every
+        other one makes room for a while.
         """
         self._look_at(messages)
         pace, budgets, besides = self.pace, self._budgets, self.overhead_tokens + REPLY_PRIMING
         limit = most = self.threshold_tokens
-        if not wishes.get("force") and self.estimate_tokens(messages) >= NEAR * most:
+        is_calm = not wishes.get("force") and not pace.is_set
+        if is_calm and self.estimate_tokens(messages) >= NEAR * most:
             budgets, limit = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail)), min(limit, pace.need)
         return Request(
             messages=messages,

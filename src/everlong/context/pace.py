@@ -145,8 +145,11 @@ class Waiting:
             is_cold: whether the provider has let go of the prompt, so that it is written anew in any case.
             ahead: so many tokens before the room it does not wait, because it takes a while itself.
         """
-        if pace.is_set or tokens >= pace.room - ahead:
+        if tokens >= pace.room - ahead:
             return None
+        if pace.is_set:  # obeyed, unless the last compaction could not get below it
+            is_stuck = self.left is not None and self.left >= pace.threshold
+            return "recent" if is_stuck and tokens < (self.left or 0) + pace.step else None
         if self.left is not None and tokens < self.left + pace.step:
             return "recent"
         if pace.is_priced or is_cold or not prices.are_known:

@@ -82,13 +82,13 @@ class CacheWatch:
         """By a tenant and the first question and reply, the conversation that went on from them last."""
         self._messages = 0
 
-    def compare(self, tenant: str, session: str, sent: Sent, reply: Reply) -> Miss | None:
-        """Take in a request that was answered; why it missed the cache, where it did.
+    def compare(self, tenant: str, branch: str, sent: Sent, reply: Reply) -> Miss | None:
+        """Take in a request that was answered on a branch; why it missed the cache, where it did.
 
         One that begins a conversation of its own, because an earlier message was edited, is compared with the request
         that it has its beginning from.
         """
-        key = (tenant, session)
+        key = (tenant, branch)
         opening = _opening(tenant, sent)
         before = self._known.get(key) or self._known.get(self._openings.get(opening, key))
         usage = reply.usage
@@ -97,7 +97,7 @@ class CacheWatch:
             known = _known(sent, tokens, before)
         except Exception as error:  # noqa: BLE001 - whatever a client makes up, its answer is there
             _log.warning("a request could not be compared with the one before it: %s", type(error).__name__)
-            self.forget(tenant, session)
+            self.forget(tenant, branch)
             return None
         self._keep(key, known)
         if opening[2]:
@@ -109,9 +109,9 @@ class CacheWatch:
         miss = find_miss((old, before.tokens), (known.parts, tokens), rules, model_rules(sent.model))
         return None if miss is None else replace(miss, diagnosis=_diagnosis(reply.raw))
 
-    def forget(self, tenant: str, session: str) -> None:
+    def forget(self, tenant: str, branch: str) -> None:
         """Let go of a conversation: what was sent last is not what its client goes on from."""
-        gone = self._known.pop((tenant, session), None)
+        gone = self._known.pop((tenant, branch), None)
         self._messages -= 0 if gone is None else len(gone.raw)
 
     def _keep(self, key: tuple[str, str], known: _Known) -> None:

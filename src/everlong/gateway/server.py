@@ -156,8 +156,8 @@ async def serve(
 
     with _signals(stop):
         await server.start()
-        told(f"listening on {server.address}, going to {server.gateway.routes.shown}{server.gateway.way}")
-        told(f"summaries are written by {server.gateway.summaries.told}")
+        going = f"going to {server.gateway.routes.shown}{server.gateway.way}"
+        told(f"listening on {server.address}, {going}; summaries by {server.gateway.summaries.told}")
         if until_eof:
             _watch_input(stop)
         await first.wait()

@@ -441,14 +441,14 @@ class Gateway:
 
     def _missed(self, passing: Passing, visit: Visit, reply: Reply) -> Miss | None:
         """Return why a request did not read what the one before it had left in the provider's cache."""
-        tenant, session = passing.visits.keeper.store.tenant, visit.line.session
+        tenant, branch = passing.visits.keeper.store.tenant, str(visit.line.branch.id)
         answering, sent = passing.answering, passing.sent
-        if session is None or sent is None or answering is None:
+        if sent is None or answering is None:
             return None
         if answering.sent not in (sent.body, passing.body):
-            self._watch.forget(tenant, session)  # it went on with look-ups that its client does not repeat
+            self._watch.forget(tenant, branch)  # it went on with look-ups that its client does not repeat
             return None
-        return self._watch.compare(tenant, session, sent, reply)
+        return self._watch.compare(tenant, branch, sent, reply)
 
     async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
         """Keep a request of a conversation that could not even be looked up."""
