@@ -107,7 +107,7 @@ def _finish(name: str, spec: str) -> None:
 def _environment() -> dict[str, str]:
     """The environment, in which node trusts whom this machine trusts."""
     paths = (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES)
-    bundle = next((path for path in paths if path and os.path.exists(path)), None)
+    bundle = next((path for path in paths if path and Path(path).exists()), None)
     return {**os.environ, **({} if bundle is None else {"NODE_EXTRA_CA_CERTS": bundle})}
 
 
