@@ -38,7 +38,7 @@ def hosted(upstream: Upstream, tmp_path: Path) -> Iterator[HostedGateway]:
 
 def test_the_program_serves_both_official_clients_and_says_where(model: ModelServer, tmp_path: Path) -> None:
     with program("--port", "0", "--upstream", model.url, "--store", str(tmp_path / "s.db")) as served:
-        assert served.first == f"everlong: listening on {served.address}, going to {model.url}\n"
+        assert served.first.startswith(f"everlong: listening on {served.address}, going to {model.url}; summaries by ")
         gpt = openai.OpenAI(base_url=f"{served.address}/v1", api_key="k", max_retries=0)
         claude = anthropic.Anthropic(base_url=served.address, api_key="k", max_retries=0)
         said = gpt.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
