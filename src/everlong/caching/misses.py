@@ -30,7 +30,7 @@ REASONS: dict[Reason, str] = {
     "look-back": "more was added at once than a read walks back over",
     "provider": "nothing changed, but the provider did not have it",
 }
-"""What each reason means, for people."""
+"""The sentence that explains each reason to a person."""
 
 _SLACK = 0.01
 """The share of what was expected that may be missing without a word."""
@@ -57,16 +57,16 @@ class Parts:
     settings: Mapping[str, int]
     messages: Sequence[int]
     blocks: Sequence[int]
-    """How many blocks each message has, as far as they were counted; 0 for one that was not."""
+    """The number of blocks in each message; 0 for a message whose blocks were not counted."""
     view: int | None = None
     """The compaction by which history was shortened."""
     marks: Sequence[str] = ()
-    """How long what is marked is to be kept: ``5m`` or ``1h``, for each marker."""
+    """The lifetime that each cache marker asks for: ``5m`` or ``1h``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """What a request did not read, and why."""
+    """A miss of the provider's cache: the tokens that were paid for again, and the reason."""
 
     reason: Reason
     tokens: int

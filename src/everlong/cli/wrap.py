@@ -115,9 +115,9 @@ class _Keeping:
         """That of a gateway of our own."""
         self._began = time.time()
         self._before: Tally | None = None
-        """What a gateway that ran already had counted before."""
+        """The counts of a gateway that was running already, from before the program started."""
         self._tally: Tally | None = None
-        """What was counted in all, known at the end."""
+        """The counts at the end."""
         self._over = threading.Event()
         self._watching: threading.Thread | None = None
         self.address = ""

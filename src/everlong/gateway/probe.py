@@ -1,4 +1,4 @@
-"""Finding a gateway that runs: whether one listens at an address, and what it tells of itself."""
+"""Ask an address whether a gateway listens there, and what that gateway tells of itself."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Entry:
     unsent: Estimate = Estimate()
     """What it did not have to send because of a compaction, and what that would have cost."""
     missed: Estimate = Estimate()
-    """What the request before had left in the cache and it did not read; the cost is what that was above reading it."""
+    """Tokens that lay in the cache and were paid for again, and how much dearer that was than reading them."""
     missed_by: str = ""
     """Why it was not read, by one of the reasons of `everlong.caching.misses`."""
 

@@ -1,4 +1,4 @@
-"""What is known of a client: its programs, its configuration file, its settings, how one run of it is started."""
+"""Describe a client: its programs, its configuration file, its settings, and how to start it behind a gateway."""
 
 from __future__ import annotations
 

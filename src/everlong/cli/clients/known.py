@@ -63,7 +63,7 @@ class ClaudeCode(Client):
         env = {**run.env, **self._variables(gateway, self._model(run, home))}
         command = run.command
         if "--settings" not in command and any(self._base_urls(run.env, home)):
-            # What its files say wins over the environment; this wins over its files.
+            # Claude Code prefers its settings file to the environment, and --settings to its settings file.
             variables = {"ANTHROPIC_BASE_URL": gateway.address}
             command = with_words(command, "--settings", json.dumps({"env": variables}))
         yield Run(command, env)
