@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 
@@ -69,6 +70,21 @@ class Action:
     title: str
     paths: tuple[str, ...] = ()
 
+    @property
+    def changes(self) -> bool:
+        """Whether it wrote to files."""
+        return self.kind in ("write", "edit")
+
+    @property
+    def source(self) -> str:
+        """The words under which lines that it read, wrote or brought are grouped."""
+        if self.kind in ("read", "write", "edit") or (self.kind == "run" and len(self.paths) == 1):
+            return f"{', '.join(self.paths[:3])}:" if self.paths else f"{self.title}:"
+        return f"$ {clip(self.title, _SOURCE_LENGTH)}" if self.kind == "run" else f"{clip(self.title, _SOURCE_LENGTH)}:"
+
+
+_SOURCE_LENGTH = 120
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -78,6 +94,17 @@ class Outcome:
     line: str
 
 
+_LOOKING = re.compile(
+    r"^(?:cd \S+ && )?(?:ls|cat|head|tail|grep|rg|find|pwd|wc|nl|sed -n|git (?:status|log|diff|show))\b"
+)
+
+
+def is_looking(command: str) -> bool:
+    """Whether a command only looks at things, so that not finding them is no obstacle."""
+    return bool(_LOOKING.match(command))
+
+
+@lru_cache(maxsize=8)
 def action_of(call: ToolCall) -> Action:
     """What a tool call does, as far as its name and arguments tell."""
     arguments = _arguments(call.arguments)
@@ -152,6 +179,11 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
         if isinstance(value, str) and value.strip():
             return value.strip()
     return ""
+
+
+def is_failure(line: str) -> bool:
+    """Whether a line reports a failure."""
+    return bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
 
 
 def outcome_of(result: str) -> Outcome:

@@ -1,0 +1,76 @@
+"""What the user wants over all.
+
+Of a short talk that is what was said first. People who talk for long come with a small question and stay for a
+project: then it is the request whose words recur most in the others. Compares words; what they mean is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from everlong.context.summary.tasks import Task
+from everlong.context.summary.text import clip
+from everlong.context.summary.wording import clauses, prose
+
+_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+_UNDERTAKES = re.compile(
+    r"\b(?:build|building|creat\w+|develop\w*|implement\w*|set up|setting up|writ\w+|design\w*|plan\w*|launch\w*|"
+    r"project|working on|"
+    r"finish\w*|learn\w*|prepar\w+|migrat\w+|move|book\w*|fix\w*)\b|做|写|开发|搭建|实现|计划",
+    re.IGNORECASE,
+)
+_COMMON_WORDS = re.compile(
+    r"the|and|for|with|that|this|from|have|has|are|can|how|using|use|used|like|into|make|sure|want|need|help|some|my|our|"
+    r"your|been|get|also|which|when|what|would|should|could|them|then|its|it's|i'm|i've|not|but|there"
+)
+_LONG_TALK = 6
+"""So many requests, and the first of them need not be what it is all about."""
+_LEAST_WORDS = 4
+_CLEARLY = 1.5
+"""A request takes the place of the known goal where its words recur so much more."""
+_LONGEST, _BRIEF = 320, 140
+_MOST_TASKS = 400
+
+
+def goal_in(opening: str, *, brief: bool = False) -> str:
+    """The goal as a person said it first, in whole clauses."""
+    most = _BRIEF if brief else _LONGEST
+    text = ""
+    for clause in clauses(prose(opening[:6_000])):
+        if text and len(text) + len(clause.text) + 2 > most:
+            break
+        text = f"{text}, {clause.text}" if text else clause.text
+        if len(text) > most:
+            break
+    return clip(text or " ".join(opening.split()), _LONGEST)
+
+
+def central_goal(tasks: Sequence[Task], known: str) -> str:
+    """The request that a long talk is about; empty where the talk is short, or what is known as the goal still is."""
+    asked = [task for task in tasks if task.clauses][-_MOST_TASKS:]
+    if len(asked) < _LONG_TALK:
+        return ""
+    words = [_words(" ".join(clause.text for clause in task.clauses)) for task in asked]
+    spread = Counter(word for mine in words for word in mine)
+    best, most = "", 0.0
+    for task in asked:
+        for clause in task.clauses[:2]:
+            mine = _words(clause.text)
+            if len(mine) < _LEAST_WORDS or clause.asks or len(clause.text) > _LONGEST:
+                continue
+            score = _centrality(mine, spread) * (1.4 if _UNDERTAKES.search(clause.text) else 1.0)
+            if score > most:
+                best, most = clause.text, score
+    mine = _words(goal_in(known, brief=True)) if known else set()
+    standing = _centrality(mine, spread) * 1.4 if len(mine) >= _LEAST_WORDS else 0.0
+    return best if most > _CLEARLY * standing else ""
+
+
+def _centrality(words: set[str], spread: Counter[str]) -> float:
+    return sum(spread[word] for word in words) / (len(words) + 4)
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in map(str.lower, _WORD.findall(text)) if not _COMMON_WORDS.fullmatch(word)}
