@@ -17,6 +17,7 @@ from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.takeback import TakenBack, taken_back
 from everlong.context.summary.text import beginning, one_line
 from everlong.context.summary.wording import (
+    NO_CONCLUSION,
     Clause,
     Conclusion,
     clauses,
