@@ -14,7 +14,7 @@ from everlong.context.assemble import assemble
 from everlong.context.boundary import Plan, plan_boundaries
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
-from everlong.context.prune import Pruned, shorten_each, shorten_results, shorten_texts
+from everlong.context.prune import Pruned, shorten_results, shorten_texts
 from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
@@ -105,7 +105,7 @@ class Compaction:
         """Where head and tail are cut."""
         layout, limits, exchange = self.known.layout, self.known.limits, self.known.exchange
         with self.known.timed("boundary"):
-            return plan_boundaries(self.known.repaired, self.known.brief_counts, layout, limits, exchange.tokens)
+            return plan_boundaries(self.known.repaired, self.known.counts, layout, limits, exchange.tokens)
 
     @cached_property
     def turns(self) -> list[Message]:
@@ -212,9 +212,6 @@ class Compaction:
         start = self.plan.tail_start
         messages, counts = self.known.repaired[start:], self.known.counts[start:]
         tail, counter = Pruned(messages, counts, 0), self.request.counter
-        if self.request.target_tokens is not None:
-            brief = [min(most, tokens) for most, tokens in zip(self.known.brief_counts[start:], counts, strict=True)]
-            tail = shorten_each(tail, brief, counter.count, counter.count_text)
         if self.plan.tail_room is None:
             return tail
         return shorten_results(tail, self.plan.tail_room, counter.count, counter.count_text)

@@ -88,16 +88,6 @@ def shorten_results(pruned: Pruned, max_tokens: int, count: MessageCount, count_
     return work.done()
 
 
-def shorten_each(pruned: Pruned, most: Sequence[int], count: MessageCount, count_text: TextCount) -> Pruned:
-    """Messages each within so many tokens, as far as their texts can be shortened."""
-    work = _Shortening(pruned, sum(most), count, count_text)
-    for index, tokens in enumerate(most):
-        if work.counts[index] > tokens:
-            frame = max(0, work.counts[index] - work.text_tokens(index))
-            work.shorten(index, max(SHORTEST_RESULT, tokens - frame))
-    return work.done()
-
-
 class _Shortening:
     """Messages that are being shortened, and by how much they are still over."""
 

@@ -26,14 +26,10 @@ from everlong.context.summarize import SummaryWriter, Written
 from everlong.model import Message
 from everlong.tokens import MessageCounter
 
-TAIL_SHARE_OF_TARGET = 0.35
+TAIL_SHARE_OF_TARGET = 0.45
 NEWEST_SHARE_OF_TARGET = 0.6
 """The newest group, which nobody has answered yet, stays whole where it takes no more of the room than this."""
 EXCHANGE_SHARE_OF_TARGET = 0.15
-BRIEF_RESULT = 400000
-"""Tokens that an old result keeps in the tail under a target: a longer talk says more than one long output."""
-_RESULT_FRAME = 24
-"""What a shortened result costs besides its words: ids, name, the mark of what was left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +136,6 @@ class Situation:
             summary=lambda content: min(content, room - tail),
             summary_takes_rest=True,
         )
-
-    @cached_property
-    def brief_counts(self) -> list[int]:
-        """The tokens of each message where old results are cut to their beginning and end, as under a target."""
-        if self.request.target_tokens is None:
-            return self.counts
-        most = self.units(BRIEF_RESULT) + _RESULT_FRAME
-        return [
-            min(tokens, most) if message["role"] == "tool" and index < self.newest_start else tokens
-            for index, (message, tokens) in enumerate(zip(self.repaired, self.counts, strict=True))
-        ]
 
     @cached_property
     def exchange(self) -> Pruned:

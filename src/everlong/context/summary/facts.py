@@ -40,22 +40,26 @@ _MOST_CLAUSES = 40
 _MOST_RULES = 8
 
 _PREFERS = re.compile(
-    r"\b(?:always|never|must(?:n't)?|prefer\w*|avoid|don't want|do not want|don't (?:use|touch|change|add|fly)|"
+    r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b|"
+    r"\b(?:must(?:n't)?|prefer\w*|avoid|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
-    r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|at (?:most|least)|not allowed|"
+    r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
     r"stick to|"
     r"(?:instead of|rather than)|deadline|due (?:on|by|date)|budget (?:of|is)|allergic|"
     r"(?:under|below|within|over|above) \$?\d|no longer than|required? to be|needs? to be|should (?:be|always|never|"
     r"not)"
     r"|shouldn't|(?:my|our) (?:goal|target|limit|aim)|i (?:like|love|hate|dislike|value|favou?r)\b|"
     r"i'm (?:comfortable|interested))"
-    r"|^(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b"
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
 )
+_ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
+_NEVER_DID = re.compile(
+    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b", re.IGNORECASE
+)
 _ABOUT_SELF = re.compile(
     r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
-    r"\d|[A-Z])"
+    r"\d|(?-i:[A-Z]))"
     r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|was|were|has|have|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
     r"have (?:an?|\d|my))\b"
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
@@ -156,9 +160,11 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
 
 
 def _is_preference(clause: Clause) -> bool:
-    if clause.asks or len(clause.text) > _LONGEST_SENTENCE:
+    if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
         return False
-    if _PREFERS.search(clause.text):
+    if _NEVER_DID.search(clause.text):
+        return False
+    if _PREFERS.search(clause.text) or (_ORDERS.match(clause.text) and not clause.wished):
         return True
     return clause.figures > 0 and bool(_ABOUT_SELF.search(clause.text))
 

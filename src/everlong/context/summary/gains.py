@@ -16,12 +16,12 @@ from itertools import accumulate, chain, repeat
 
 from everlong.context.summary.outline import KeyLine, LineGroup
 
-_SIGHTINGS = (1.0, 0.1, 0.0)
+_SIGHTINGS = (1.0, 0.3, 0.0)
 """What an entity adds that is not yet said, said once, said more often."""
 _SPOKEN, _SPOKEN_AGAIN = 2.0, 0.1
 """By lines of so much weight, which say what it was about, an entity that is said once adds so much more."""
 _RECURRENCE = 0.6
-_COMPANY = 0.2
+_COMPANY = 0.4
 
 Waiting = tuple[float, int, KeyLine]
 """A line with its gain and its place, both negative, so that the best and newest comes first."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from everlong.context.summary.tasks import Task
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import clauses, prose
+from everlong.context.summary.wording import Clause, clauses, prose
 
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _UNDERTAKES = re.compile(
@@ -22,13 +22,14 @@ _UNDERTAKES = re.compile(
     re.IGNORECASE,
 )
 _COMMON_WORDS = re.compile(
-    r"the|and|for|with|that|this|from|have|has|are|can|how|using|use|used|like|into|make|sure|want|need|help|some|my|our|"
+    r"the|and|for|with|that|this|from|have|has|are|can|how|using|use|used|like|into|make|sure|want|need|help|some|"
+    r"my|our|"
     r"your|been|get|also|which|when|what|would|should|could|them|then|its|it's|i'm|i've|not|but|there"
 )
 _LONG_TALK = 6
 """So many requests, and the first of them need not be what it is all about."""
 _LEAST_WORDS = 4
-_CLEARLY = 1.5
+_CLEARLY = 2.0
 """A request takes the place of the known goal where its words recur so much more."""
 _LONGEST, _BRIEF = 320, 140
 _MOST_TASKS = 400
@@ -58,9 +59,9 @@ def central_goal(tasks: Sequence[Task], known: str) -> str:
     for task in asked:
         for clause in task.clauses[:2]:
             mine = _words(clause.text)
-            if len(mine) < _LEAST_WORDS or clause.asks or len(clause.text) > _LONGEST:
+            if len(mine) < _LEAST_WORDS or clause.asks or clause.hangs or len(clause.text) > _LONGEST:
                 continue
-            score = _centrality(mine, spread) * (1.4 if _UNDERTAKES.search(clause.text) else 1.0)
+            score = _centrality(mine, spread) * _purpose(clause)
             if score > most:
                 best, most = clause.text, score
     mine = _words(goal_in(known, brief=True)) if known else set()
@@ -68,8 +69,13 @@ def central_goal(tasks: Sequence[Task], known: str) -> str:
     return best if most > _CLEARLY * standing else ""
 
 
+def _purpose(clause: Clause) -> float:
+    """How much a clause sounds like something that a person sets out to do."""
+    return 1.4 if _UNDERTAKES.search(clause.text) else 1.0 if clause.wished else 0.4
+
+
 def _centrality(words: set[str], spread: Counter[str]) -> float:
-    return sum(spread[word] for word in words) / (len(words) + 4)
+    return sum(spread[word] for word in words) / (len(words) + 8)
 
 
 def _words(text: str) -> set[str]:

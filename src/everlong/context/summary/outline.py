@@ -136,7 +136,7 @@ def build_outline(
     outcomes = _outcomes(facts)
     outline.at_work = bool(previous and previous.items["Relevant Files"]) or any(fact.actions for fact in facts)
     told, others = told_before(previous.items["Done"]) if previous else ([], [])
-    mine = cut_into_tasks(facts, outcomes)
+    mine = cut_into_tasks(facts, outcomes, at_work=outline.at_work)
     _mark_open(mine, facts, around.latest)
     outline.tasks = [*told, *(task for task in mine if task.clauses and not task.is_open)]
     _goal(outline, mine, told, previous, around)
@@ -144,7 +144,7 @@ def build_outline(
     for order, fact in enumerate(facts):
         outline.candidates += [_preference(order, f"- {rule}", 2) for rule in fact.rules]
         if fact.role == "user":
-            _user(outline, order, fact, around.latest, answers=offered and is_answer(fact))
+            _user(outline, order, fact, around.latest, answers=outline.at_work and offered and is_answer(fact))
         elif fact.role == "assistant":
             _assistant(outline, order, fact, outcomes)
             offered = fact.offers if fact.said else offered
@@ -328,7 +328,8 @@ def _inherit_request(outline: Outline, item: str, order: int, latest: str) -> No
     """An older request is a task by now, unless it is still the newest, and said as such."""
     asked = without_label(item.removeprefix("- "))
     if not is_same(asked, latest):
-        found = tuple(clauses(asked)) or (Clause(asked, 0, False),)
+        told = [clause for clause in clauses(asked) if not clause.text.endswith("...")]
+        found = tuple(told) or (Clause(asked, 0, asks=False),)
         place = next((at for at, task in enumerate(outline.tasks) if task.order >= 0), len(outline.tasks))
         outline.tasks.insert(place, Task(min(-1, order), found))
 

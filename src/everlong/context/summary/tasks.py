@@ -29,6 +29,8 @@ _MOST_COMPARED = 240
 _SAME_SUBJECT = 0.6
 _LEAST_SHARED = 3
 _SUPERSEDED = 0.15
+_HANGING = 0.5
+"""What is left of a clause's worth without the one that it hangs on."""
 _LINE_TOKENS = 4
 _MOST_FILES = 6
 _OUTCOME_LENGTH = 160
@@ -88,13 +90,18 @@ class Task:
         return []
 
 
-def cut_into_tasks(facts: Sequence[Facts], outcomes: dict[tuple[int, str], Outcome]) -> list[Task]:
-    """The tasks of some turns; what was done before the first request has a task without words."""
+def cut_into_tasks(
+    facts: Sequence[Facts], outcomes: dict[tuple[int, str], Outcome], *, at_work: bool = False
+) -> list[Task]:
+    """The tasks of some turns; what was done before the first request has a task without words.
+
+    While someone is at work, short words after a question of theirs are its answer and no task.
+    """
     tasks = [Task(-1)]
     offered = False
     spare: dict[int, tuple[Clause, ...]] = {}
     for order, fact in enumerate(facts):
-        if fact.role == "user" and fact.said and not fact.goes_ahead and not (offered and is_answer(fact)):
+        if fact.role == "user" and fact.said and not fact.goes_ahead and not (at_work and offered and is_answer(fact)):
             tasks.append(Task(order, fact.clauses))
             spare[order] = (*fact.preferences, *(Clause(text, figures_in(text), asks=False) for text in fact.decisions))
         elif fact.role == "assistant":
@@ -123,8 +130,8 @@ def told_before(items: Iterable[str]) -> tuple[list[Task], list[str]]:
         if told is None:
             others.append(item)
             continue
-        pieces = [piece for piece in re.split(r" … ", told["asked"]) if piece]
-        found = tuple(Clause(piece, figures_in(piece), piece.endswith("?")) for piece in pieces)
+        pieces = [piece for piece in told["asked"].split(" … ") if piece]
+        found = tuple(Clause(piece, figures_in(piece), piece.endswith("?"), wished=True) for piece in pieces)
         tasks.append(Task(-1, found, told["came"] or ""))
     for place, task in enumerate(tasks):
         task.order = place - len(tasks)
@@ -211,6 +218,8 @@ class Chronicle:
         names = set(entities(clause.text)) if clause.figures else set()
         new = len(names - self._names) if names else clause.figures
         worth = (0.9 if place == 0 else 0.25) + 0.7 * min(new, 3)
+        if clause.hangs and place - 1 not in self._chosen.get(task, ()):
+            worth *= _HANGING
         if unit in self._old_figures:
             worth *= _SUPERSEDED
         novelty = 0.15 + 0.85 * len(words - self._words) / max(1, len(words))

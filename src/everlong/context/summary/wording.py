@@ -125,6 +125,19 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 _NO_FIGURE = re.compile(r"\b(?:step|part|option|example|question|section) \d+\b", re.IGNORECASE)
 
 
+_ASKS = re.compile(
+    r"(?:what|how|why|who|whose|which|where|does|do i|did|is|are|am i|was|were|should i|can i|could i|can you|"
+    r"could you)\b",
+    re.IGNORECASE,
+)
+_HANGS = re.compile(
+    r"(?:especially|specifically|given|since|because|if|when|whenever|like|including|which|that|where|while|"
+    r"although|though|"
+    r"as|using|with|by|for|from|after|before|considering|so|to|and|or|then|but|than|rather|until|unless|whether)\b",
+    re.IGNORECASE,
+)
+
+
 class Clause(NamedTuple):
     """A part of what a person said that can stand by itself."""
 
@@ -133,6 +146,13 @@ class Clause(NamedTuple):
     """Figures and names in it, which cannot be put differently."""
     asks: bool
     """True where it stands in a question."""
+    wished: bool = False
+    """True where it was introduced as a wish or a plea, as in "I want to"; those words are left out."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it only says something together with the clause before it."""
+        return not self.asks and bool(_HANGS.match(self.text))
 
 
 def prose(text: str) -> str:
@@ -176,7 +196,9 @@ def clauses(text: str) -> list[Clause]:
             told = told.strip(" ,;:-–—")
             if not told or _EMPTY.fullmatch(told) or not _says_something(told):
                 continue
-            found.append(Clause(told, figures_in(told), asks))
+            clause = Clause(told, figures_in(told), asks or bool(_ASKS.match(told)), told != bare)
+            if clause.figures or not clause.hangs:
+                found.append(clause)
     return found
 
 
