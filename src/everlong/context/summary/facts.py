@@ -143,7 +143,7 @@ def read_facts(message: Message) -> Facts:
 def _person_facts(role: str, typed: str, rules: str) -> Facts:
     text = _bounded(typed)
     said = clauses(prose(_bounded(typed, _REQUEST_LOOK_AT)))[:_MOST_CLAUSES]
-    decided = [clause for clause in said if not clause.asks and _DECIDES.search(clause.text)]
+    decided = [clause for clause in said if not clause.asks and _DECIDES.search(clause.text.replace("’", "'"))]
     preferred = [clause for clause in said if clause not in decided and _is_preference(clause)]
     found = sentences(text)
     return Facts(
@@ -162,11 +162,12 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
 def _is_preference(clause: Clause) -> bool:
     if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
         return False
-    if _NEVER_DID.search(clause.text):
+    text = clause.text.replace("’", "'")
+    if _NEVER_DID.search(text):
         return False
-    if _PREFERS.search(clause.text) or (_ORDERS.match(clause.text) and not clause.wished):
+    if _PREFERS.search(text) or (_ORDERS.match(text) and not clause.wished):
         return True
-    return clause.figures > 0 and bool(_ABOUT_SELF.search(clause.text))
+    return clause.figures > 0 and bool(_ABOUT_SELF.search(text))
 
 
 def _rules(text: str) -> tuple[str, ...]:

@@ -150,7 +150,9 @@ def build_outline(
             offered = fact.offers if fact.said else offered
     for task in mine:
         _answered(outline, task)
-    _steps(outline, mine[-1])
+    for task in mine:
+        if task.is_open or not task.clauses:
+            _steps(outline, task)
     _end_state(outline, facts, mine[-1])
     if around.newest_item:
         outline.candidates.append(Candidate("Pending User Asks", outline.length, around.newest_item, 2 * MUST))
@@ -252,9 +254,7 @@ def _answered(outline: Outline, task: Task) -> None:
 
 
 def _steps(outline: Outline, task: Task) -> None:
-    """The steps of the task that is under way, one by one; of a closed one its line tells them."""
-    if not (task.is_open or task.order < 0):
-        return
+    """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
     for order, action, outcome in task.actions:
         if action.kind != "read" and not is_looking(action.title):
             failed = outcome is not None and outcome.failed

@@ -185,7 +185,7 @@ class _Selection:
         heap, gains = self._waiting, self._gains
         while gains and heap and left >= _SHORTEST_LINE:
             _, tie, key_line = heapq.heappop(heap)
-            text, source = key_line.line.text, key_line.source
+            text, source = key_line.line.text.replace("**", ""), key_line.source
             gain = gains.of(key_line)
             if gain <= 0:
                 self._trace.passed(key_line, 0, left)

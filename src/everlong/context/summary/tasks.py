@@ -99,20 +99,15 @@ def cut_into_tasks(
     """
     tasks = [Task(-1)]
     offered = False
-    spare: dict[int, tuple[Clause, ...]] = {}
     for order, fact in enumerate(facts):
-        if fact.role == "user" and fact.said and not fact.goes_ahead and not (at_work and offered and is_answer(fact)):
+        if fact.role == "user" and fact.clauses and not (fact.goes_ahead or (at_work and offered and is_answer(fact))):
             tasks.append(Task(order, fact.clauses))
-            spare[order] = (*fact.preferences, *(Clause(text, figures_in(text), asks=False) for text in fact.decisions))
         elif fact.role == "assistant":
             offered = fact.offers if fact.said else offered
             tasks[-1].answers.append(fact)
             tasks[-1].actions += [
                 (order, action, outcomes.get((order, call_id))) for call_id, _, action in fact.actions
             ]
-    for task in tasks:
-        if not task.clauses and task.is_work:  # what was only laid down was worked on, too
-            task.clauses = spare.get(task.order, ())
     return tasks
 
 

@@ -188,13 +188,13 @@ def clauses(text: str) -> list[Clause]:
     for sentence in sentences(text):
         asks = sentence.endswith(("?", "？"))
         for piece in _pieces(sentence):
-            bare = one_line(piece).strip(" ,;:-–—*•>\"'")
-            bare = bare.rstrip(".。")
-            if not bare or _EMPTY.fullmatch(bare) or _POINTER.search(piece):
+            bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
+            plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
+            if not bare or _EMPTY.fullmatch(plain) or _POINTER.search(piece):
                 continue
-            told = bare if _HAN.search(bare) else _LEAD_IN.sub("", bare, count=1)
-            told = told.strip(" ,;:-–—")
-            if not told or _EMPTY.fullmatch(told) or not _says_something(told):
+            lead_in = None if _HAN.search(bare) else _LEAD_IN.match(plain)
+            told = bare[lead_in.end() :].strip(" ,;:-–—") if lead_in else bare
+            if not told or _EMPTY.fullmatch(told.replace("’", "'")) or not _says_something(told):
                 continue
             clause = Clause(told, figures_in(told), asks or bool(_ASKS.match(told)), told != bare)
             if clause.figures or not clause.hangs:
@@ -211,7 +211,7 @@ def figures_in(text: str) -> int:
 def _pieces(sentence: str) -> Iterator[str]:
     """A sentence between the ends of its clauses; one that is still too long is given up to its last comma."""
     start = 0
-    for end in _CLAUSE_END.finditer(sentence):
+    for end in _CLAUSE_END.finditer(sentence.replace("’", "'")):
         if not _is_quoted(sentence, end.start()):
             yield sentence[start : end.start()]
             start = end.end()
@@ -262,6 +262,8 @@ _HOLLOW = re.compile(
 )
 _MARKUP = re.compile(r"\*\*|^#+\s*|^[-*•]\s+|^\d+[.)]\s+")
 _LONGEST_CONCLUSION = 220
+_FEW_SPACES = 2
+"""A title or an item of a list has fewer; it concludes nothing."""
 _SHORT_ANSWER = 3
 """An answer of so few sentences is its own conclusion."""
 
@@ -280,7 +282,14 @@ NO_CONCLUSION = Conclusion("", "")
 
 def conclude(said: Sequence[str]) -> Conclusion:
     """What an answer comes to, taken from its sentences without marks and code."""
-    telling = [s for s in said if 12 <= len(s) <= _LONGEST_CONCLUSION and not _HOLLOW.search(s) and not is_code(s)]
+    telling = [
+        s
+        for s in said
+        if 12 <= len(s) <= _LONGEST_CONCLUSION
+        and (s.count(" ") >= _FEW_SPACES or _HAN.search(s))
+        and not _HOLLOW.search(s)
+        and not is_code(s)
+    ]
     reports = next(iter(telling), "")
     if len(said) <= _SHORT_ANSWER:
         return Conclusion(reports, reports)
