@@ -49,7 +49,7 @@ _TEST_COUNTS = re.compile(
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
 )
-_STRUCTURE = re.compile(r"^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$")
+_STRUCTURE = re.compile(r"^\[exit(?: code)?:? 0\]$|^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$")
 """Lines that say nothing: brackets, tags, and that all went well."""
 
 OUTCOME_LENGTH = 160

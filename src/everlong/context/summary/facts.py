@@ -53,7 +53,7 @@ _PREFERS = re.compile(
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
 )
-_ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
+ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b", re.IGNORECASE
 )
@@ -165,7 +165,7 @@ def _is_preference(clause: Clause) -> bool:
     text = clause.text.replace("’", "'")
     if _NEVER_DID.search(text):
         return False
-    if _PREFERS.search(text) or (_ORDERS.match(text) and not clause.wished):
+    if _PREFERS.search(text) or (ORDERS.match(text) and not clause.wished):
         return True
     return clause.figures > 0 and bool(_ABOUT_SELF.search(text))
 

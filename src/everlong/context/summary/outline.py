@@ -19,7 +19,7 @@ from everlong.context.summary.facts import Facts
 from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.language import Phrases, is_closing, without_label
 from everlong.context.summary.lines import Line
-from everlong.context.summary.tasks import Task, cut_into_tasks, is_answer, task_line, told_before
+from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
 from everlong.context.summary.text import clip
 from everlong.context.summary.wording import Clause, clauses
 
@@ -140,14 +140,12 @@ def build_outline(
     _mark_open(mine, facts, around.latest)
     outline.tasks = [*told, *(task for task in mine if task.clauses and not task.is_open)]
     _goal(outline, mine, told, previous, around)
-    offered = False
     for order, fact in enumerate(facts):
         outline.candidates += [_preference(order, f"- {rule}", 2) for rule in fact.rules]
         if fact.role == "user":
-            _user(outline, order, fact, around.latest, answers=outline.at_work and offered and is_answer(fact))
+            _user(outline, order, fact, around.latest)
         elif fact.role == "assistant":
             _assistant(outline, order, fact, outcomes)
-            offered = fact.offers if fact.said else offered
     for task in mine:
         _answered(outline, task)
     for task in mine:
@@ -197,12 +195,12 @@ def _goal(
         outline.candidates += [Candidate("Goal", place - 9, item, _GOAL) for place, item in enumerate(inherited)]
 
 
-def _user(outline: Outline, order: int, fact: Facts, latest: str, *, answers: bool) -> None:
+def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     if not fact.said:
         return
     if bool(latest) and is_same(fact.said, latest):
         return  # it stands word for word anyway
-    for clause in (*fact.preferences, *(fact.clauses if answers else ())):
+    for clause in fact.preferences:
         outline.candidates.append(_preference(order, f"- {clause.text}", clause.figures))
     decided = [f"- {clause}" for clause in fact.decisions]
     if fact.changes_mind and fact.takes_back and not decided:

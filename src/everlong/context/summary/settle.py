@@ -12,7 +12,7 @@ from typing import NamedTuple
 from everlong.context.literals import is_summary
 from everlong.context.summary.closed import Asked, Closing, closing_line, closings, is_same, meets
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.facts import Facts, read_facts
+from everlong.context.summary.facts import ORDERS, Facts, read_facts
 from everlong.context.summary.language import is_closing, without_label
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.takeback import TakenBack
@@ -154,7 +154,7 @@ def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[Asked, 
 def _repeats(candidate: Candidate, found: Sequence[Closing], outline: Outline) -> bool:
     """Whether a candidate only quotes a request that a closing line names, or the words that closed it."""
     said = candidate.text.removeprefix("- ")
-    if candidate.section in ("Constraints & Preferences", "Key Decisions") and any(
+    if (candidate.section == "Key Decisions" or ORDERS.match(said)) and any(
         closing.asked.is_closed and said in one_line(closing.asked.whole) for closing in found
     ):
         return True

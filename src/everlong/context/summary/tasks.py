@@ -29,6 +29,8 @@ _MOST_COMPARED = 240
 _SAME_SUBJECT = 0.6
 _LEAST_SHARED = 3
 _SUPERSEDED = 0.15
+_WORDY = 5
+"""So many words a clause without figures has that says something."""
 _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
 _LINE_TOKENS = 4
@@ -95,13 +97,16 @@ def cut_into_tasks(
 ) -> list[Task]:
     """The tasks of some turns; what was done before the first request has a task without words.
 
-    While someone is at work, short words after a question of theirs are its answer and no task.
+    While someone is at work, short words after a question of theirs belong to the task that it was about.
     """
     tasks = [Task(-1)]
     offered = False
     for order, fact in enumerate(facts):
-        if fact.role == "user" and fact.clauses and not (fact.goes_ahead or (at_work and offered and is_answer(fact))):
-            tasks.append(Task(order, fact.clauses))
+        if fact.role == "user" and fact.clauses and not fact.goes_ahead:
+            if at_work and offered and tasks[-1].clauses and is_answer(fact):
+                tasks[-1].clauses += fact.clauses
+            else:
+                tasks.append(Task(order, fact.clauses))
         elif fact.role == "assistant":
             offered = fact.offers if fact.said else offered
             tasks[-1].answers.append(fact)
@@ -212,7 +217,7 @@ class Chronicle:
         clause, words = self._clause(unit), self._clause_words[unit]
         names = set(entities(clause.text)) if clause.figures else set()
         new = len(names - self._names) if names else clause.figures
-        worth = (0.9 if place == 0 else 0.25) + 0.7 * min(new, 3)
+        worth = (0.9 if place == 0 else 0.25) * min(1.0, len(words) / _WORDY) + 0.7 * min(new, 3)
         if clause.hangs and place - 1 not in self._chosen.get(task, ()):
             worth *= _HANGING
         if unit in self._old_figures:

@@ -35,7 +35,7 @@ _CLAUSE_END = re.compile(
     r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|where|when|"
     r"why|who|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
     r"specifically|especially|given|while|although|though|however|please|let's)\b)"
-    r"|\s+[-–—]+\s+|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|[，；]\s*",
+    r"|\s+[-–—]+\s+|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
     re.IGNORECASE,
 )
 _LEAD_IN = re.compile(
@@ -101,7 +101,11 @@ _EMPTY = re.compile(
     r"or am i missing something here)"
     r"|how (?:can|do|should) i (?:do (?:this|that|it)|start|proceed|get started)|where (?:to|should i|do i) start"
     r"|(?:let me know|looking forward|no problem|never ?mind|hi|hello|hey|good (?:morning|evening|afternoon))\b.*"
-    r"|谢谢.*|好的?|可以|是的?|嗯+|继续|请继续|对|没问题|行)[\s.!?,:，。！？…]*",
+    r"|(?:makes sense|fine by me|agreed|all good|good (?:catch|point|work|job|idea)|nice\b.{0,30}|sorry\b.{0,20}|"
+    r"leave it|never again|"
+    r"it should be fine|(?:he|she) (?:says|said) thanks|.{0,12}\bsays thanks|coffee.{0,10}|let's take a coffee|"
+    r"okay then)"
+    r"|谢谢.*|很好|不用|她知道了|好的?|可以|是的?|嗯+|继续|请继续|对|没问题|行)[\s.!?,:，。！？…]*",
     re.IGNORECASE,
 )
 _POINTER = re.compile(
