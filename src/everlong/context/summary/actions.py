@@ -84,6 +84,7 @@ class Action:
 
 
 _SOURCE_LENGTH = 120
+_MARKS = re.compile(r"[{};]\s*$|\x1b\[|^\d+[\t→|]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ class Outcome:
 
     failed: bool
     line: str
+
+    @property
+    def told(self) -> str:
+        """The line, where it can stand among sentences; data cannot."""
+        return "" if self.line.startswith(("{", "[", "<")) or _MARKS.search(self.line) else self.line
 
 
 _LOOKING = re.compile(
@@ -143,7 +149,7 @@ def _inside(value: object, room: int) -> str:
 
 def _command_action(command: str) -> Action:
     bare = _without_heredocs(command)
-    written = tuple(dict.fromkeys(_SHELL_WRITE.findall(bare)))
+    written = tuple(path for path in dict.fromkeys(_SHELL_WRITE.findall(bare)) if not path.isdigit())
     edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare))) if "sed" in bare else ()
     title = beginning(bare, 200)
     if written or edited:

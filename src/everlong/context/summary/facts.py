@@ -76,18 +76,17 @@ _DECIDES = re.compile(
 _AGENT_DECIDES = re.compile(
     r"\b(?:we (?:decided|keep|chose|use)\b.*\bbecause|(?:i|we)(?:'ve| have)? (?:decided|chosen|opted) (?:to|on|for|"
     r"against)|"
-    r"(?:since|because|as) .{8,160}, (?:i'll|i will|we'll|we will|i need to|we need to|i'm going to|i should)\b|"
-    r"going with|"
-    r"(?:i'll|i will|we'll|we will) (?:use|go with|switch to|keep) .{4,}|(?:root cause|the (?:problem|issue|cause|"
-    r"bug)) (?:is|was) "
-    r"(?:that|in|because|caused|due|how|a|an|the)\b|turns out|instead of .{4,}|the fix (?:is|was) to)"
+    r"(?:since|because|as) .{8,160}, (?:i'll|i will|we'll|we will|i'm going to)\b|going with|"
+    r"(?:i'll|i will|we'll|we will) (?:use|go with|switch to|keep) .{4,}\b(?:because|since|instead of|rather than|"
+    r"so that)\b|"
+    r"root cause (?:is|was)|the (?:bug|cause) (?:is|was) (?:that|in|because|caused|due|how|a|an|the)\b|turns out|"
+    r"the fix (?:is|was) to)"
     r"|决定|采用|改为|改用|根本原因|原因是|问题在于",
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"^(?:next|remaining|todo|to do|then|still to|left to|after that|the next step|next steps?|follow-?up)\b"
-    r"|\b(?:next(?:,)? (?:i|we)|remaining:|still need(?:s)? to|i still (?:need|have) to|then i(?:'ll| will)|(?:next|"
-    r"then|after that):)"
+    r"^(?:remaining|todo|to do|still to|left to|the next step|next steps?|follow-?up)\b"
+    r"|\b(?:next,? (?:i|we|step)|next:|remaining:|still need(?:s)? to|i still (?:need|have) to|then i(?:'ll| will))"
     r"|接下来|下一步|待办|还需要|剩下|然后我",
     re.IGNORECASE,
 )

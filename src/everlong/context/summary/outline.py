@@ -21,10 +21,12 @@ from everlong.context.summary.language import Phrases, is_closing, without_label
 from everlong.context.summary.lines import Line
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, clauses
+from everlong.context.summary.wording import Clause, clauses, conclude, plain_line
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
+_SCRIPT = re.compile(r"(\s-[ce])\s+(['\"]).*", re.DOTALL)
+"""A program on the command line: code, which says nothing among sentences."""
 MUST = 50.0
 """What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
 _GOAL = 20.0
@@ -262,17 +264,18 @@ def _steps(outline: Outline, task: Task) -> None:
 
 def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
     verb = {"write": phrases.wrote, "edit": phrases.edited}.get(action.kind, phrases.ran)
-    came_out = f" → {outcome.line}" if outcome is not None and outcome.line else ""
+    came_out = f" → {outcome.told}" if outcome is not None and outcome.told else ""
     if action.kind == "write" or (action.kind == "edit" and action.title in action.paths):
         files = ", ".join(f"`{path}`" for path in action.paths)
         return f"- {verb} {files}{came_out if outcome is not None and outcome.failed else ''}"
-    return f"- {verb} `{clip(action.title, 140)}`{came_out}"
+    ran = clip(_SCRIPT.sub(r"\1 …", action.title), 140)
+    return f"- {verb} `{ran}`{came_out}"
 
 
 def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
     """What was under way, what stood in the way and what was to come when the summarized turns ended."""
     if (last.is_open or last.is_work) and last.answers:
-        stated = next((fact.stated for fact in reversed(last.answers) if fact.stated), "")
+        stated = last.answers[-1].stated
         if stated and last.answers[-1].actions:
             outline.add("In Progress", outline.length, f"- {stated}", 3.0)
         elif stated and last.is_open and last.order >= 0:
@@ -305,6 +308,8 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str],
                 _inherit_obstacle(outline, item, order)
             elif section == "Pending User Asks":
                 _inherit_request(outline, item, order, latest)
+            elif section == "In Progress" and not conclude([plain_line(item)]).reports:
+                continue  # what was about to be looked at is no progress by now
             elif section != "Goal" and (section != "Next Steps" or not has_next):
                 kept = "Done" if section == "In Progress" else section
                 outline.candidates.append(Candidate(kept, order, item, worths.get(kept, 1.5) * _INHERITED))

@@ -79,9 +79,9 @@ class Task:
 
     def _command(self, phrases: Phrases) -> list[str]:
         for _, action, outcome in reversed(self.actions):
-            if action.kind == "run" and outcome is not None and outcome.line and not is_looking(action.title):
+            if action.kind == "run" and outcome is not None and outcome.told and not is_looking(action.title):
                 failed = f"{phrases.failed}: " if outcome.failed else ""
-                return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.line, _OUTCOME_LENGTH)}"]
+                return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.told, _OUTCOME_LENGTH)}"]
         return []
 
     def _concluded(self) -> list[str]:

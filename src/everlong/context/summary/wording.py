@@ -101,7 +101,10 @@ _EMPTY = re.compile(
     r"or am i missing something here)"
     r"|how (?:can|do|should) i (?:do (?:this|that|it)|start|proceed|get started)|where (?:to|should i|do i) start"
     r"|(?:let me know|looking forward|no problem|never ?mind|hi|hello|hey|good (?:morning|evening|afternoon))\b.*"
-    r"|(?:makes sense|fine by me|agreed|all good|good (?:catch|point|work|job|idea)|nice\b.{0,30}|sorry\b.{0,20}|"
+    r"|(?:in that case|of course|absolutely|definitely|alright|i see|i'll check\b.{0,40}|i(?:'m|"
+    r" am) not (?:entirely |quite |really )?"
+    r"(?:certain|sure)\b.*|makes sense|fine by me|agreed|all good|good (?:catch|point|work|job|idea)|nice\b.{0,30}|"
+    r"sorry\b.{0,20}|"
     r"leave it|never again|"
     r"it should be fine|(?:he|she) (?:says|said) thanks|.{0,12}\bsays thanks|coffee.{0,10}|let's take a coffee|"
     r"okay then)"
@@ -261,9 +264,11 @@ _HOLLOW = re.compile(
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
-    r"what|which|how|could you|thought:? (?:let|i will|i'll|now))\b)|[?:：？]$",
+    r"what|which|how|could you|run|re-?run|check|try|now)\b)|[?:：？]$",
     re.IGNORECASE,
 )
+_LABELLED = re.compile(r"[A-Z][\w ()/#&-]{1,28}:\s\S")
+"""An item of a list with its label, such as ``Departure: 06:00``."""
 _MARKUP = re.compile(r"\*\*|^#+\s*|^[-*•]\s+|^\d+[.)]\s+")
 _LONGEST_CONCLUSION = 220
 _FEW_SPACES = 2
@@ -290,6 +295,7 @@ def conclude(said: Sequence[str]) -> Conclusion:
         s
         for s in said
         if 12 <= len(s) <= _LONGEST_CONCLUSION
+        and not _LABELLED.match(s)
         and (s.count(" ") >= _FEW_SPACES or _HAN.search(s))
         and not _HOLLOW.search(s)
         and not is_code(s)
@@ -303,7 +309,7 @@ def conclude(said: Sequence[str]) -> Conclusion:
 
 def plain_line(sentence: str) -> str:
     """A sentence without Markdown's marks around and inside of it."""
-    return one_line(_MARKUP.sub("", sentence)).strip()
+    return one_line(_MARKUP.sub("", sentence)).strip().removeprefix("THOUGHT: ")
 
 
 def joined(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
