@@ -18,9 +18,8 @@ from everlong.context.summary.entities import entities
 from everlong.context.summary.gains import Gains
 from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
 from everlong.context.summary.tasks import Chronicle
-from everlong.context.summary.text import clip
 from everlong.context.summary.trace import NO_TRACE, Trace
-from everlong.context.summary.wording import is_code
+from everlong.context.summary.wording import cut_at_clause, is_code
 
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 600
@@ -73,7 +72,7 @@ def select(
         selection.take(sorted(related, key=_by_worth), int(budget * _FOCUS_SHARE * 0.6))
         selection.take_lines(lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
     musts = sorted((c for pool in pools.values() for c in pool if c.worth >= MUST), key=_by_worth)
-    newest_share = 1 / 2 if outline.quotes_newest else 1 / 6
+    newest_share = 1 / 2 if outline.quotes_newest else 1 / 4
     selection.take(musts[:1], max(_LEAST_ALLOWANCE, int(budget * newest_share)))
     selection.take(musts[1:], budget // 4)
     for section in SECTIONS:
@@ -145,7 +144,7 @@ class _Selection:
                 continue
             cost = self._cost(candidate.section, text)
             if cost > left and candidate.worth >= _ESSENTIAL:
-                text = clip(text, left * 2)
+                text = cut_at_clause(text, left * 3)
                 cost = self._cost(candidate.section, text)
             if self._is_new(candidate.text) and self._is_new(text) and cost <= left:
                 self._add(candidate.section, candidate.order, text, cost)
