@@ -21,6 +21,10 @@ _UNDERTAKES = re.compile(
     r"finish\w*|learn\w*|prepar\w+|migrat\w+|move|book\w*|fix\w*)\b|做|写|开发|搭建|实现|计划",
     re.IGNORECASE,
 )
+_FEELS = re.compile(
+    r"i(?:'m|’m| am| feel|'ve| just)\b(?! (?:building|working|creating|developing|writing|planning))", re.IGNORECASE
+)
+"""People who tell how they are, or what they did, set out to do nothing yet."""
 _COMMON_WORDS = re.compile(
     r"the|and|for|with|that|this|from|have|has|are|can|how|using|use|used|like|into|make|sure|want|need|help|some|"
     r"my|our|"
@@ -71,6 +75,8 @@ def central_goal(tasks: Sequence[Task], known: str) -> str:
 
 def _purpose(clause: Clause) -> float:
     """How much a clause sounds like something that a person sets out to do."""
+    if _FEELS.match(clause.text):
+        return 0.2
     return 1.4 if _UNDERTAKES.search(clause.text) else 1.0 if clause.wished else 0.4
 
 

@@ -35,6 +35,8 @@ class Phrases:
     put_off: str
     """Before something that is not to be done for now; begins as above."""
     newest_request: str
+    now: str
+    """Before what the user wants at the moment, beside the goal of all."""
     notes: str
     """Above lines that an assistant said while it worked."""
     answer_to: str
@@ -68,6 +70,7 @@ ENGLISH = Phrases(
     closed="Closed by the user",
     put_off="Closed by the user for now",
     newest_request="Newest request",
+    now="Now",
     notes="Assistant's notes:",
     answer_to="Answer to",
     tool_result="Tool result:",
@@ -89,6 +92,7 @@ CHINESE = Phrases(
     closed="用户已取消",
     put_off="用户已取消（暂缓）",
     newest_request="最新请求",
+    now="目前",
     notes="助手的说明:",
     answer_to="回答",
     tool_result="工具结果:",

@@ -21,7 +21,7 @@ from everlong.context.summary.language import Phrases, is_closing, without_label
 from everlong.context.summary.lines import Line
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, clauses, conclude, plain_line
+from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, plain_line
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
@@ -33,6 +33,8 @@ _GOAL = 20.0
 _MOST_COUNTED = 9
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
+_FEW_TASKS = 3
+"""With so few tasks the goal is what was asked first, and the newest request says the rest."""
 _RECENT = 0.8
 """Steps that were named before this share of the turns are taken or given up by now."""
 
@@ -186,15 +188,23 @@ def _goal(
     outline: Outline, mine: Sequence[Task], told: Sequence[Task], previous: SummaryDocument | None, around: Around
 ) -> None:
     """What the user wants over all: as said first, or, of a long talk, what most of it is about."""
-    inherited = previous.items["Goal"] if previous else []
+    inherited = (
+        [item for item in previous.items["Goal"] if not item.startswith(f"- {outline.phrases.now}: ")]
+        if previous
+        else []
+    )
     known = inherited[0].removeprefix("- ") if len(inherited) == 1 else ""
-    found = central_goal([*told, *mine], known or around.opening)
+    found = "" if outline.at_work else central_goal([*told, *mine], known or around.opening)
     if found and (not inherited or known):
         outline.add("Goal", -1, f"- {found}", _GOAL)
     elif not inherited and around.opening:
         outline.add("Goal", -1, f"- {goal_in(around.opening, brief=around.opening_stands)}", _GOAL)
     else:
         outline.candidates += [Candidate("Goal", place - 9, item, _GOAL) for place, item in enumerate(inherited)]
+    goals = " ".join(candidate.text for candidate in outline.candidates)
+    now = goal_in(around.latest, brief=True) if around.latest and not is_go_ahead(around.latest) else ""
+    if outline.at_work and now and now not in goals and len(mine) + len(told) > _FEW_TASKS:
+        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _GOAL / 2))
 
 
 def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:

@@ -16,6 +16,7 @@ from everlong.context.summary.actions import is_failure
 from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.gains import Gains
+from everlong.context.summary.language import ALL
 from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
 from everlong.context.summary.tasks import Chronicle
 from everlong.context.summary.trace import NO_TRACE, Trace
@@ -24,7 +25,7 @@ from everlong.context.summary.wording import cut_at_clause, is_code
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 600
 _USERS_TOKENS = 4_000
-_TALK_SHARE, _WORK_SHARE = 0.6, 0.25
+_TALK_SHARE, _WORK_SHARE = 0.65, 0.2
 """What the chronicle may take of a budget: of a talk it is nearly all there is to say, of work with tools a part."""
 _OUTCOME_SHARE = 0.5
 _BEYOND = 0.15
@@ -42,6 +43,9 @@ _WORTH_USING = 16
 _SHORTEST_LINE = 12
 _NO_REPEATS = frozenset({"Constraints & Preferences", "Key Decisions"})
 _REPEATED = 0.6
+_USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
+_SENTENCE_SPACES = 4
+"""A line of a talk with fewer is a title or an item of a list."""
 _SPOKEN = 3.0
 """From this weight on a line is of what people and models say themselves."""
 _ESSENTIAL = 3.5
@@ -205,7 +209,11 @@ class _Selection:
         text = key_line.line.text
         if not _SAYS.search(_LINE_NUMBER.sub("", text)):
             return False
-        return self._at_work or key_line.weight < _SPOKEN or not is_code(text) or is_failure(text)
+        if self._at_work or key_line.weight < _SPOKEN:
+            return True
+        if is_code(text):
+            return is_failure(text) and key_line.source.startswith(_USER_SAYS)
+        return text.count(" ") >= _SENTENCE_SPACES and text[-1] not in ":：" and text[0] != "#"
 
     def _line_cost(self, text: str, source: str) -> int:
         cost = self._count(text) + 1 + (0 if self._sources else _HEADING_TOKENS)

@@ -162,6 +162,7 @@ class Chronicle:
         self._words: set[str] = set()
         self._chosen: dict[int, set[int]] = {}
         self._with_outcome: set[int] = set()
+        self._told: set[str] = set()
         units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
         self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
         self._units = units
@@ -183,6 +184,7 @@ class Chronicle:
             if cost > left or now <= 0:
                 continue
             self._chosen.setdefault(task, set()).add(place)
+            self._told.add(self._clause(unit).text)
             self._words |= self._clause_words[unit]
             self._names.update(entities(self._clause(unit).text))
             left -= cost
@@ -215,6 +217,8 @@ class Chronicle:
     def _value(self, unit: tuple[int, int], related: Callable[[str], bool]) -> float:
         task, place = unit
         clause, words = self._clause(unit), self._clause_words[unit]
+        if clause.text in self._told:
+            return 0.0
         names = set(entities(clause.text)) if clause.figures else set()
         new = len(names - self._names) if names else clause.figures
         worth = (0.9 if place == 0 else 0.25) * min(1.0, len(words) / _WORDY) + 0.7 * min(new, 3)

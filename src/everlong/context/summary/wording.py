@@ -24,6 +24,7 @@ _CODE_LINE = re.compile(
     r"^\s*\"?[\w-]+\"?:\s*[\"\[{]"
     r"|^\s*File \"|^\s*at \S+ ?\(|^Traceback"
 )
+_TITLE_SPACES = 4
 _LETTER = re.compile(r"[^\W\d_]")
 _LETTERS_IN_PROSE = 0.55
 _LONGEST_CLAUSE = 320
@@ -101,6 +102,12 @@ _EMPTY = re.compile(
     r"or am i missing something here)"
     r"|how (?:can|do|should) i (?:do (?:this|that|it)|start|proceed|get started)|where (?:to|should i|do i) start"
     r"|(?:let me know|looking forward|no problem|never ?mind|hi|hello|hey|good (?:morning|evening|afternoon))\b.*"
+    r"|(?:i(?:'m| am|'ve been)? (?:feel(?:ing)?|kinda|kind of|sorta|just|really|quite|so|a bit|still|also|"
+    r"been) )+(?:really |so |a bit |quite |"
+    r"kinda )*(?:stressed|worried|nervous|excited|confused|proud|grateful|relieved|happy|stuck|anxious|curious|"
+    r"overwhelmed|frustrated|"
+    r"confident)\b[^\d]*|(?:my question is|does that sound good|these \w+ look great|this plan looks great|"
+    r"on the right track|hmm|w\.t\.f)"
     r"|(?:in that case|of course|absolutely|definitely|alright|i see|i'll check\b.{0,40}|i(?:'m|"
     r" am) not (?:entirely |quite |really )?"
     r"(?:certain|sure)\b.*|makes sense|fine by me|agreed|all good|good (?:catch|point|work|job|idea)|nice\b.{0,30}|"
@@ -175,6 +182,8 @@ def is_code(line: str) -> bool:
     plain = line.strip()
     if not plain:
         return False
+    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain:
+        return False
     if plain[0].isalpha() and plain[-1] in ".?!:," and " " in plain and plain.count(" ") > 3 and "=>" not in plain:
         return plain.count("(") + plain.count("=") + plain.count(";") + plain.count("{") > 4
     if _CODE_LINE.search(line):
@@ -194,6 +203,8 @@ def clauses(text: str) -> list[Clause]:
     found: list[Clause] = []
     for sentence in sentences(text):
         asks = sentence.endswith(("?", "？"))
+        if sentence.startswith(("#", "➜")):
+            continue  # a heading, or the prompt of a shell
         for piece in _pieces(sentence):
             bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
             plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
@@ -242,7 +253,11 @@ def _is_quoted(text: str, place: int) -> bool:
 def _says_something(text: str) -> bool:
     if _HAN.search(text):
         return len(_HAN.findall(text)) >= _SHORTEST_CLAUSE
-    return len(_WORDS.findall(text)) >= _SHORTEST_CLAUSE or bool(entities(text)) or text.startswith("/")
+    if text.startswith("/") and "/" not in text[1:]:
+        return True  # a command
+    named = entities(text)
+    words = _WORDS.findall(text)
+    return len(words) >= _SHORTEST_CLAUSE and not (named and len(named[0]) >= len(text) - 1)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
