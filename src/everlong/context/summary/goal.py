@@ -21,8 +21,18 @@ _UNDERTAKES = re.compile(
     r"finish\w*|learn\w*|prepar\w+|migrat\w+|move|book\w*|fix\w*)\b|做|写|开发|搭建|实现|计划",
     re.IGNORECASE,
 )
+_BUILDS = re.compile(
+    r"\b(?:building|build|creating|create|developing|develop|working on|writing|write|launch|planning|preparing|"
+    r"start(?:ing)?) "
+    r"(?:my|an?|the|our|this) |\b(?:my|our) (?:\w+ ){0,3}(?:project|app|website|site|essay|thesis|book|novel|"
+    r"business|resume|portfolio)\b",
+    re.IGNORECASE,
+)
+"""Words of someone who makes something that takes more than one request."""
 _FEELS = re.compile(
-    r"i(?:'m|’m| am| feel|'ve| just)\b(?! (?:building|working|creating|developing|writing|planning))", re.IGNORECASE
+    r"i\b(?!(?:'m|’m| am) (?:building|working|creating|developing|writing|planning|preparing))"
+    r"|my (?!goal|project|plan)",
+    re.IGNORECASE,
 )
 """People who tell how they are, or what they did, set out to do nothing yet."""
 _COMMON_WORDS = re.compile(
@@ -33,7 +43,9 @@ _COMMON_WORDS = re.compile(
 _LONG_TALK = 6
 """So many requests, and the first of them need not be what it is all about."""
 _LEAST_WORDS = 4
-_CLEARLY = 2.0
+_SUBJECT_WORDS = 12
+"""So many of the words that recur most tell what a talk is about."""
+_CLEARLY = 3.0
 """A request takes the place of the known goal where its words recur so much more."""
 _LONGEST, _BRIEF = 320, 140
 _MOST_TASKS = 400
@@ -57,11 +69,12 @@ def central_goal(tasks: Sequence[Task], known: str) -> str:
     asked = [task for task in tasks if task.clauses][-_MOST_TASKS:]
     if len(asked) < _LONG_TALK:
         return ""
-    words = [_words(" ".join(clause.text for clause in task.clauses)) for task in asked]
-    spread = Counter(word for mine in words for word in mine)
+    words = [_words(" ".join(clause.text for clause in (*task.clauses, *task.stated))) for task in asked]
+    counted = Counter(word for mine in words for word in mine)
+    spread = Counter(dict(counted.most_common(_SUBJECT_WORDS)))
     best, most = "", 0.0
     for task in asked:
-        for clause in task.clauses[:2]:
+        for clause in (*task.clauses[:2], *task.stated[:2]):
             mine = _words(clause.text)
             if len(mine) < _LEAST_WORDS or clause.asks or clause.hangs or len(clause.text) > _LONGEST:
                 continue
@@ -77,7 +90,15 @@ def _purpose(clause: Clause) -> float:
     """How much a clause sounds like something that a person sets out to do."""
     if _FEELS.match(clause.text):
         return 0.2
-    return 1.4 if _UNDERTAKES.search(clause.text) else 1.0 if clause.wished else 0.4
+    return (
+        2.0
+        if _BUILDS.search(clause.text)
+        else 1.2
+        if _UNDERTAKES.search(clause.text)
+        else 1.0
+        if clause.wished
+        else 0.4
+    )
 
 
 def _centrality(words: set[str], spread: Counter[str]) -> float:

@@ -20,7 +20,7 @@ from everlong.context.summary.language import ALL
 from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
 from everlong.context.summary.tasks import Chronicle
 from everlong.context.summary.trace import NO_TRACE, Trace
-from everlong.context.summary.wording import cut_at_clause, is_code
+from everlong.context.summary.wording import cut_at_clause, is_code, without_emphasis
 
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 600
@@ -188,7 +188,7 @@ class _Selection:
         heap, gains = self._waiting, self._gains
         while gains and heap and left >= _SHORTEST_LINE:
             _, tie, key_line = heapq.heappop(heap)
-            text, source = key_line.line.text.replace("**", ""), key_line.source
+            text, source = without_emphasis(key_line.line.text), key_line.source
             gain = gains.of(key_line)
             if gain <= 0:
                 self._trace.passed(key_line, 0, left)

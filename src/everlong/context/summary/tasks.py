@@ -46,6 +46,8 @@ class Task:
     order: int
     """The turn in which it was asked; negative for tasks of an earlier summary."""
     clauses: tuple[Clause, ...] = ()
+    stated: tuple[Clause, ...] = ()
+    """What was said beside it about wishes and circumstances."""
     came_of_it: str = ""
     """What an earlier summary says that came of it."""
     actions: list[tuple[int, Action, Outcome | None]] = field(default_factory=list)
@@ -106,7 +108,7 @@ def cut_into_tasks(
             if at_work and offered and tasks[-1].clauses and is_answer(fact):
                 tasks[-1].clauses += fact.clauses
             else:
-                tasks.append(Task(order, fact.clauses))
+                tasks.append(Task(order, fact.clauses, fact.preferences))
         elif fact.role == "assistant":
             offered = fact.offers if fact.said else offered
             tasks[-1].answers.append(fact)
@@ -132,7 +134,7 @@ def told_before(items: Iterable[str]) -> tuple[list[Task], list[str]]:
             continue
         pieces = [piece for piece in told["asked"].split(" … ") if piece]
         found = tuple(Clause(piece, figures_in(piece), piece.endswith("?"), wished=True) for piece in pieces)
-        tasks.append(Task(-1, found, told["came"] or ""))
+        tasks.append(Task(-1, found, came_of_it=told["came"] or ""))
     for place, task in enumerate(tasks):
         task.order = place - len(tasks)
     return tasks, others

@@ -282,9 +282,10 @@ _HOLLOW = re.compile(
     r"what|which|how|could you|run|re-?run|check|try|now)\b)|[?:：？]$",
     re.IGNORECASE,
 )
+_EMPHASIS = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
 _LABELLED = re.compile(r"[A-Z][\w ()/#&-]{1,28}:\s\S")
 """An item of a list with its label, such as ``Departure: 06:00``."""
-_MARKUP = re.compile(r"\*\*|^#+\s*|^[-*•]\s+|^\d+[.)]\s+")
+_MARKUP = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|^#+\s*|^[-*•]\s+|^\d+[.)]\s+")
 _LONGEST_CONCLUSION = 220
 _FEW_SPACES = 2
 """A title or an item of a list has fewer; it concludes nothing."""
@@ -320,6 +321,11 @@ def conclude(said: Sequence[str]) -> Conclusion:
         return Conclusion(reports, reports)
     drawn = (s for s in reversed(telling) if _CONCLUDES.search(s) and _FIGURE.search(s))
     return Conclusion(reports, next(drawn, ""))
+
+
+def without_emphasis(line: str) -> str:
+    """A line without Markdown's asterisks; those of a program stay."""
+    return _EMPHASIS.sub("", line) if "**" in line else line
 
 
 def plain_line(sentence: str) -> str:
