@@ -32,8 +32,8 @@ from everlong.model import Message, calls_of, read_message, text_of
 SAID_LENGTH = 240
 _LOOK_AT = 16_000
 """Characters of a long text that are read: its beginning and its end."""
-_REQUEST_LOOK_AT = 6_000
-_ANSWER_LOOK_AT = 2_400
+_REQUEST_LOOK_AT = 4_000
+_ANSWER_LOOK_AT = 1_600
 """Characters of a person's and of an assistant's text that are cut into clauses; more says the same at length."""
 _LONGEST_SENTENCE = 300
 _MOST_CLAUSES = 40
@@ -90,6 +90,11 @@ _STEP = re.compile(
     r"|接下来|下一步|待办|还需要|剩下|然后我",
     re.IGNORECASE,
 )
+_DECISION_WORDS = (
+    *("because", "since ", "decided", "chosen", "opted", "going with", "instead of", "rather than", "so that"),
+    *("root cause", "the bug", "the cause", "turns out", "the fix", "i'll", "i will", "we'll", "we will"),
+)
+_STEP_WORDS = ("next", "remaining", "todo", "to do", "still", "left to", "follow", "then i")
 _ABANDONED = re.compile(r"\b(?:if|whether|maybe|perhaps|might|could|wait|hmm)\b|\?$", re.IGNORECASE)
 
 
@@ -141,8 +146,11 @@ def read_facts(message: Message) -> Facts:
 
 def _person_facts(role: str, typed: str, rules: str) -> Facts:
     text = _bounded(typed)
-    said = clauses(prose(_bounded(typed, _REQUEST_LOOK_AT)))[:_MOST_CLAUSES]
-    decided = [clause for clause in said if not clause.asks and _DECIDES.search(clause.text.replace("’", "'"))]
+    spoken = prose(_bounded(typed, _REQUEST_LOOK_AT))
+    said = clauses(spoken)[:_MOST_CLAUSES]
+    # Most messages decide nothing, which one look at all of it tells.
+    may_decide = _DECIDES.search(spoken.replace("’", "'"))
+    decided = [c for c in said if may_decide and not c.asks and _DECIDES.search(c.text.replace("’", "'"))]
     preferred = [clause for clause in said if clause not in decided and _is_preference(clause)]
     found = sentences(text)
     return Facts(
@@ -186,14 +194,25 @@ def _assistant_facts(message: Message, text: str) -> Facts:
     return Facts(
         "assistant",
         said=beginning(text, SAID_LENGTH),
-        decisions=_first(found, _AGENT_DECIDES, 2),
-        next_steps=_first(found, _STEP, 2),
+        decisions=_first(found, _AGENT_DECIDES, 2) if _may_decide(short) else (),
+        next_steps=_first(found, _STEP, 2) if _may_plan(short) else (),
         conclusion=conclude(found),
         stated=_stated(found),
         actions=actions,
         offers=text.rstrip().endswith(("?", "？")),
         is_short=len(text) <= _LONGEST_SENTENCE,
     )
+
+
+def _may_decide(text: str) -> bool:
+    """Whether a text has any word of a decision; most have none, which one look tells."""
+    lowered = text.lower()
+    return any(word in lowered for word in _DECISION_WORDS) or not text.isascii()
+
+
+def _may_plan(text: str) -> bool:
+    lowered = text.lower()
+    return any(word in lowered for word in _STEP_WORDS) or not text.isascii()
 
 
 def _first(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[str, ...]:

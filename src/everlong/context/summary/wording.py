@@ -152,6 +152,29 @@ _HANGS = re.compile(
 )
 
 
+_EMPTY_STARTS = frozenset(
+    " ".join(
+        (
+            "thanks thank yes yeah no ok okay sure great perfect cool nice right got sounds awesome exactly",
+            "that that's this here here's these below continue go proceed carry keep next do please ready",
+            "stop wait resume retry again i i'm i've i'd i'll but encountering facing getting running it it's",
+            "nothing they some take have review check get give improve build modify make using doing my the",
+            "for focus focusing can could would will like maybe or and with what any is does am how where let",
+            "looking never nevermind hi hello hey good we've in of absolutely definitely alright agreed all",
+            "makes fine sorry leave he she coffee let's hmm w.t.f on also correct not",
+        )
+    ).split()
+)
+"""The first words of clauses that may say nothing; looking at them first spares the others a long expression."""
+
+
+def _is_empty(text: str) -> bool:
+    """Whether a clause is a greeting, a plea, a doubt or anything else that neither asks nor states something."""
+    if text.isascii() and text.split(" ", 1)[0].rstrip(",.!?:;").lower() not in _EMPTY_STARTS:
+        return False
+    return bool(_EMPTY.fullmatch(text))
+
+
 class Clause(NamedTuple):
     """A part of what a person said that can stand by itself."""
 
@@ -208,11 +231,11 @@ def clauses(text: str) -> list[Clause]:
         for piece in _pieces(sentence):
             bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
             plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
-            if not bare or _EMPTY.fullmatch(plain) or _POINTER.search(piece):
+            if not bare or _is_empty(plain) or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece)):
                 continue
-            lead_in = None if _HAN.search(bare) else _LEAD_IN.match(plain)
+            lead_in = None if not bare.isascii() and _HAN.search(bare) else _LEAD_IN.match(plain)
             told = bare[lead_in.end() :].strip(" ,;:-–—") if lead_in else bare
-            if not told or _EMPTY.fullmatch(told.replace("’", "'")) or not _says_something(told):
+            if not told or (told != bare and _is_empty(told.replace("’", "'"))) or not _says_something(told):
                 continue
             clause = Clause(told, figures_in(told), asks or bool(_ASKS.match(told)), told != bare)
             if clause.figures or not clause.hangs:
@@ -229,7 +252,7 @@ def figures_in(text: str) -> int:
 def _pieces(sentence: str) -> Iterator[str]:
     """A sentence between the ends of its clauses; one that is still too long is given up to its last comma."""
     start = 0
-    for end in _CLAUSE_END.finditer(sentence.replace("’", "'")):
+    for end in _CLAUSE_END.finditer(sentence.replace("’", "'") if "’" in sentence else sentence):
         if not _is_quoted(sentence, end.start()):
             yield sentence[start : end.start()]
             start = end.end()
@@ -251,7 +274,7 @@ def _is_quoted(text: str, place: int) -> bool:
 
 
 def _says_something(text: str) -> bool:
-    if _HAN.search(text):
+    if not text.isascii() and _HAN.search(text):
         return len(_HAN.findall(text)) >= _SHORTEST_CLAUSE
     if text.startswith("/") and "/" not in text[1:]:
         return True  # a command
