@@ -157,7 +157,7 @@ def test_what_is_said_adds_less_and_what_a_person_wrote_adds_more() -> None:
     gains = Gains(groups, said, 10)
     first, second = (gains.of(one.key_line(0)) for one in groups)
     assert second == pytest.approx(4 * first)
-    for spoken, by_tool in ((0.2, 0.1), (0.0, 0.0)):  # a person who says it again also says what it is about
+    for spoken, by_tool in ((0.4, 0.3), (0.0, 0.0)):  # a person who says it again also says what it is about
         said.update(["port_9000", "port_8443"])
         gains.cover(["port_9000", "port_8443", "port_1"])
         assert gains.of(groups[1].key_line(0)) == pytest.approx(second * spoken)

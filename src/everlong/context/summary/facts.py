@@ -36,7 +36,7 @@ _REQUEST_LOOK_AT = 4_000
 _ANSWER_LOOK_AT = 1_600
 """Characters of a person's and of an assistant's text that are cut into clauses; more says the same at length."""
 _LONGEST_SENTENCE = 300
-_MOST_CLAUSES = 40
+_MOST_CLAUSES = 24
 _MOST_RULES = 8
 
 _PREFERS = re.compile(
@@ -53,6 +53,13 @@ _PREFERS = re.compile(
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
 )
+_PREFERENCE_WORDS = (
+    *("always", "never", "must", "prefer", "avoid", "don't", "do not", "only ", "no more", "no later", "no earlier"),
+    *("no less", "not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget", "allergic"),
+    *("under ", "below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "goal", "target"),
+    *("limit", "aim", "i like", "i love", "i hate", "i dislike", "i value", "i favo", "comfortable", "interested"),
+)
+"""Looking for plain words first spares most clauses the long expression."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b", re.IGNORECASE
@@ -170,10 +177,10 @@ def _is_preference(clause: Clause) -> bool:
     if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
         return False
     text = clause.text.replace("’", "'")
-    if _NEVER_DID.search(text):
-        return False
-    if _PREFERS.search(text) or (ORDERS.match(text) and not clause.wished):
-        return True
+    lowered = text.lower()
+    may_prefer = not text.isascii() or any(word in lowered for word in _PREFERENCE_WORDS)
+    if (may_prefer and _PREFERS.search(text)) or (ORDERS.match(text) and not clause.wished):
+        return not _NEVER_DID.search(text)
     return clause.figures > 0 and bool(_ABOUT_SELF.search(text))
 
 
