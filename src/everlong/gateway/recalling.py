@@ -1,9 +1,10 @@
 """A tool of the gateway's own: the model looks up what was said before, and the client never hears of it.
 
 The tool is offered with every request of a route that wants it and that has tools of its own, so that the prompt stays
-the same and no title is asked for with tools. Calls of it are answered inside the turn: the request is sent again with
-the call and its answer behind it. A model that calls tools of the client at the same time gets those answered first, by
-the client, and may look up again afterwards.
+the same. A request without tools, such as one for a title, gets none, unless a part of its own conversation is no
+longer in sight because the gateway has summarized it. Calls are answered inside the turn: the request is sent again
+with the call and its answer behind it. A model that calls tools of the client at the same time gets those answered
+first, by the client, and may look up again afterwards.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.drafts import Draft
     from everlong.store import Branch, Store
+    from everlong.tokens import TokenCounter
 
 __all__ = [
     "NAMES",
+    "NO_ROOM",
     "ROUNDS",
     "Lookup",
+    "all_looked_up",
     "answered_lookups",
     "can_offer",
-    "looked_up",
     "lookups_in",
     "offered",
     "without_lookups",
@@ -39,6 +42,9 @@ __all__ = [
 
 RECALL, READ = "everlong_recall", "everlong_read_turn"
 NAMES = frozenset({RECALL, READ})
+NO_ROOM = "[there is no room to look something up now; go on with what you have]"
+_LEAST = 30
+"""Tokens that are kept back for saying that something was cut."""
 ROUNDS = 8
 """So often a model may look something up in one turn."""
 
@@ -79,22 +85,31 @@ class Lookup(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-def can_offer(dialect: Dialect, draft: Draft) -> bool:
-    """Return whether a request may get the tool: it has tools, and nobody goes on from its answer by a name.
+def can_offer(dialect: Dialect, draft: Draft, *, is_compacted: bool = False) -> bool:
+    """Return whether a request may get the tool: it has tools or was compacted, and nobody names its answer later.
 
     An answer of the Responses API that the upstream stores is one that later requests may name; it would hold calls
     that their client never saw.
     """
-    start, end = draft.fields.get("tools", (0, 0))
-    if draft.body[start : start + 1] != b"[" or not draft.body[start + 1 : end - 1].strip():
+    if not _has_tools(draft) and (not is_compacted or "functions" in draft.fields):
         return False
     return dialect.name != _RESPONSES or draft.body[slice(*draft.fields.get("store", (0, 0)))] == b"false"
 
 
+def _has_tools(draft: Draft) -> bool:
+    start, end = draft.fields.get("tools", (0, 0))
+    return draft.body[start : start + 1] == b"[" and bool(draft.body[start + 1 : end - 1].strip())
+
+
 def offered(dialect: Dialect, draft: Draft) -> Draft:
-    """Return a body with the tool behind those that it offers, of which there must be one."""
-    end = draft.fields["tools"][1]
-    return draft.changed([(end - 1, end - 1, b"," + _SCHEMAS[dialect.name])])
+    """A body with the tool behind those that it offers."""
+    own = _SCHEMAS[dialect.name]
+    if "tools" not in draft.fields:
+        return draft.with_field("tools", b"[" + own + b"]")
+    start, end = draft.fields["tools"]
+    if draft.body[start : start + 1] != b"[":
+        return draft.changed([(start, end, b"[" + own + b"]")])
+    return draft.changed([(end - 1, end - 1, b"," + own if _has_tools(draft) else own)])
 
 
 _RESPONSES = "openai-responses"
@@ -149,8 +164,30 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
     return found
 
 
-def looked_up(store: Store, at: Branch, lookup: Lookup) -> str:
-    """Return what the tool answers of what was said up to a place; blocks."""
+def all_looked_up(store: Store, at: Branch, lookups: list[Lookup], room: int, counter: TokenCounter) -> dict[str, str]:
+    """Return what the tool answers of what was said up to a place, by call, in so many tokens together; blocks.
+
+    The best of what is found comes first, so it is the end that is cut off where there is no room.
+    """
+    found: dict[str, str] = {}
+    for number, lookup in enumerate(lookups):
+        share = room // (len(lookups) - number)
+        found[lookup.id] = _fitting(_looked_up(store, at, lookup), share, counter)
+        room -= counter.count_text(found[lookup.id])
+    return found
+
+
+def _fitting(text: str, room: int, counter: TokenCounter) -> str:
+    count = counter.count_text(text)
+    if count <= room:
+        return text
+    cut = text[: max(0, room - _LEAST) * len(text) // count]
+    while cut and counter.count_text(cut) > room - _LEAST:
+        cut = cut[: len(cut) * 9 // 10]
+    return f"{cut.rstrip()}\n[cut: there is no room for the rest]" if cut else NO_ROOM
+
+
+def _looked_up(store: Store, at: Branch, lookup: Lookup) -> str:
     asked = "query" if lookup.name == RECALL else "id"
     words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
     if not isinstance(words, str) or not words.strip():

@@ -44,7 +44,7 @@ from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, dumped, meant
-from everlong.gateway.recalling import Lookup, can_offer, looked_up, offered
+from everlong.gateway.recalling import Lookup, all_looked_up, can_offer, offered
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -71,6 +71,7 @@ from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.opening import redacted_message
+from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +87,6 @@ if TYPE_CHECKING:
     from everlong.gateway.routing import Routes
     from everlong.providers.base import Reply
     from everlong.store.database import Database
-    from everlong.store.tree import Branch
 
 __all__ = ["Gateway"]
 
@@ -375,14 +375,15 @@ class Gateway:
             return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         visit.drafted = len(draft.body)
-        passing.offers_recall = passing.route.recalls and can_offer(passing.dialect, draft)
-        if passing.offers_recall:
+        shown = visit.line.view
+        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
+        may = passing.route.recalls and can_offer(passing.dialect, draft, is_compacted=view is not None)
+        passing.offers_recall = may
+        if may:
             draft = offered(passing.dialect, draft)
         provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
         sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
-        shown = visit.line.view
-        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
         passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
 
@@ -399,9 +400,10 @@ class Gateway:
         else:
             line, store = visit.line, passing.visits.keeper.store
 
-            async def look_up(lookups: list[Lookup]) -> dict[str, str]:
+            async def look_up(lookups: list[Lookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await passing.stored(visit)
-                work = partial(_all_looked_up, store, line.branch, lookups)
+                room = await self._room.left_for_lookups(passing, visit, tokens, sent)
+                work = partial(all_looked_up, store, line.branch, lookups, room, counter_for(visit.model))
                 return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
         passing.answering = Answering(
@@ -500,10 +502,6 @@ class Gateway:
 def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int | None) -> Sent:
     layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
     return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
-
-
-def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:
-    return {one.id: looked_up(store, at, one) for one in lookups}
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
