@@ -7,6 +7,7 @@ one follows. Knows server-sent events of the three APIs, and sends nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -264,7 +265,11 @@ class _Responses(Hiding):
 
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
 _CLOSING = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_HIDINGS = {"anthropic": _Anthropic, "openai": _OpenAI, "openai-responses": _Responses}
+_HIDINGS: dict[str, Callable[[Dialect], Hiding]] = {
+    "anthropic": _Anthropic,
+    "openai": _OpenAI,
+    "openai-responses": _Responses,
+}
 
 
 def _data_of(raw: bytes) -> bytes:

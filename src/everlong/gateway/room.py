@@ -2,8 +2,8 @@
 
 When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come
 and holds from the next request on that finds it, so the bytes of a conversation change only there. Requests that come
-meanwhile go on under the old view. One that would not fit, or was refused as too long, waits for it a while; then it is
-compacted without a model.
+meanwhile go on under the old view. One that would not fit, or was refused as too long, waits for it, or for one that is
+begun then, a while; after that it is compacted without a model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,13 @@ from everlong.context import ContextCompressor
 from everlong.context.pace import Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
-from everlong.gateway.summaries import Summaries, spent_by
-from everlong.gateway.windows import Size, Windows, tokens_in
+from everlong.gateway.summaries import Earlier, Summaries, spent_by
+from everlong.gateway.windows import Size, Windows, tokens_in, tokens_of
 from everlong.store.compact import see
 from everlong.store.history import Occasion
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.lines import Applied
@@ -40,6 +39,8 @@ _log = logging.getLogger("everlong.gateway")
 
 _SHARES = (0.7, 0.45, 0.25)
 """What a request is cut to that was refused as too long more than once."""
+_PATIENT_TRIES = 2
+"""So often one that was refused waits for a model's summary: first by the window that is known, then by a share."""
 _PLENTY = 0.8
 _FULL = 0.98
 """More of the window than this is never filled on purpose."""
@@ -49,8 +50,12 @@ _LEAP = 0.1
 """Where a request seems to have grown by more than this share of the window, its words are counted."""
 _AHEAD = 0.05
 """By this share of the window a compaction made ahead comes before it must."""
+_AT_ONCE = 8
+"""So many summaries are waited for at the same time, of all conversations together."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
+_OWN_SHARE = 0.9
+"""Of that time a conversation's own model may take this share, so that what follows is within it."""
 _KEPT_SECONDS = 300.0
 _LONG_KEPT_SECONDS = 3_600.0
 """So long providers keep a prompt in their cache, and so long where a client asks for an hour."""
@@ -66,6 +71,7 @@ class Room:
         workers: ThreadPoolExecutor,
         summaries: Summaries,
         metrics: Metrics,
+        earlier: Callable[[Passing, Visit], Earlier | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings.compression
@@ -74,13 +80,16 @@ class Room:
         self._workers = workers
         self._summaries = summaries
         self._metrics = metrics
+        self._earlier = earlier
         self._clock = clock
+        self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
         if self._ahead:
             await asyncio.wait(self._ahead.values(), timeout=10)
+        self._patient.shutdown(wait=False, cancel_futures=True)
 
     async def make(self, passing: Passing, visit: Visit) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case."""
@@ -116,7 +125,8 @@ class Room:
         self._waiting(visit, size).sent(tokens, size.pace, size.prices)
         ident = line.branch.id
         if size.is_considered and ident not in self._ahead and self._is_due(visit, size, False):
-            self._begin(passing, visit, size)
+            choose = partial(self._summaries.ahead, passing, size.window - size.tokens)
+            self._begin(passing, visit, size, "threshold", choose)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
@@ -128,10 +138,10 @@ class Room:
             if error.prompt_tokens:
                 visit.line.reported = (sent, error.prompt_tokens)
         size = self._sized(passing, visit, tokens_in(visit.line, sent))
-        if attempt == 0:
-            await self._shrunk(passing, visit, "overflow", size)
+        target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1]) if attempt else None
+        if attempt < _PATIENT_TRIES:
+            await self._shrunk(passing, visit, "overflow", size, target)
         else:
-            target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1])
             await self._compact(passing, visit, "overflow", size, target=target)
         return len(visit.sent(passing.dialect)) < visit.drafted
 
@@ -190,37 +200,58 @@ class Room:
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, passing: Passing, visit: Visit, size: Size, reason: str = "threshold") -> asyncio.Task[None]:
-        """Begin a compaction that nobody has to wait for."""
+    def _begin(
+        self,
+        passing: Passing,
+        visit: Visit,
+        size: Size,
+        reason: str,
+        choose: Callable[[], Summarizer | None],
+        target: int | None = None,
+    ) -> asyncio.Task[None]:
+        """Begin a compaction that goes on whoever waits for it."""
         ident = visit.line.branch.id
-        work = self._made_ahead(passing, visit, size, reason, visit.line.view)
+        compact = partial(self._compact, passing, visit, reason, size, target=target)
+        work = self._made_ahead(passing, visit, compact, choose, visit.line.view)
         task = self._ahead[ident] = asyncio.create_task(work)
         task.add_done_callback(partial(self._over, ident))
         return task
 
-    async def _made_ahead(self, passing: Passing, visit: Visit, size: Size, reason: str, under: Applied | None) -> None:
+    async def _made_ahead(
+        self,
+        passing: Passing,
+        visit: Visit,
+        compact: Callable[[Summarizer | None], Awaitable[None]],
+        choose: Callable[[], Summarizer | None],
+        under: Applied | None,
+    ) -> None:
         await passing.stored(visit)
         if visit.line.view != under:
             return  # it was compacted while the request was under way
-        left = size.window - size.tokens
-        is_waited_for = reason != "threshold"
-        summarizer = self._summaries.now() if is_waited_for else self._summaries.ahead(passing, left)
-        await self._compact(passing, visit, reason, size, summarizer)
+        await compact(choose())
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
         del task
         self._ahead.pop(ident, None)
 
-    async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size) -> None:
+    async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size, target: int | None = None) -> None:
         """Compact a request that has to be shorter now; without a model where one takes too long."""
         under_way = self._ahead.get(visit.line.branch.id)
-        if under_way is None and self._summaries.now() is not None:
-            under_way = self._begin(passing, visit, size, reason)
+        if under_way is None:
+            summarizer = self._summarizer_now(passing, visit, size)
+            if summarizer is not None:
+                under_way = self._begin(passing, visit, size, reason, lambda: summarizer, target)
         if under_way is not None:
             await asyncio.wait([under_way], timeout=_WAIT_SECONDS)
             await self._caught_up(passing, visit)
         if len(visit.sent(passing.dialect)) >= (visit.drafted or len(visit.body)):
-            await self._compact(passing, visit, reason, size)
+            await self._compact(passing, visit, reason, size, target=target)
+
+    def _summarizer_now(self, passing: Passing, visit: Visit, size: Size) -> Summarizer | None:
+        """Return who writes the summary that a request waits for; None where that is nobody."""
+        earlier = self._earlier(passing, visit) if self._summaries.is_own else None
+        room = 0 if earlier is None else size.window - tokens_of(visit.line, len(earlier.body))
+        return self._summaries.now(passing, earlier, room, _OWN_SHARE * _WAIT_SECONDS)
 
     async def _caught_up(self, passing: Passing, visit: Visit) -> None:
         """Put the newest view into a request."""
@@ -258,7 +289,8 @@ class Room:
         passing.account.compactions.append(reason)
         outcome = "failed"
         try:
-            outcome = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            workers = self._workers if summarizer is None else self._patient
+            outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can

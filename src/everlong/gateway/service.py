@@ -62,7 +62,7 @@ from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
-from everlong.gateway.summaries import Summaries
+from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep
 from everlong.gateway.visits import Visit, Visits
@@ -126,8 +126,8 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.summaries = Summaries(settings, self._send, windows, summarizer)
-        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics)
-        self._client_compaction = ClientCompaction(settings, self.summaries.now)
+        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics, self._earlier)
+        self._client_compaction = ClientCompaction(settings, self.summaries.configured)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer)
@@ -386,6 +386,20 @@ class Gateway:
         sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
         passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
+
+    def _earlier(self, passing: Passing, visit: Visit) -> Earlier | None:
+        """Return the request before this one, as it was sent: what its conversation's own model has in its cache."""
+        dialect = passing.dialect
+        found = earlier_request(dialect, visit.draft(dialect), visit.line.lead)
+        if found is None:
+            return None
+        draft, marker = found
+        view = visit.line.view
+        if passing.route.recalls and can_offer(dialect, draft, is_compacted=view is not None):
+            draft = offered(dialect, draft)
+        if not dialect.takes_markers:
+            return Earlier(draft.body)
+        return Earlier(self._marking.marked_once(draft, visit.model, passing.route.cached_as), marker)
 
     def _untouched(self, passing: Passing, visit: Visit) -> bytes:
         """Return the client's own bytes, as in audit mode."""
