@@ -515,7 +515,8 @@ class Gateway:
 
 def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int | None) -> Sent:
     layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
-    return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
+    provider, lead, is_items = passing.route.cached_as, visit.line.lead, passing.dialect is RESPONSES
+    return Sent(draft, body, visit.model, provider, layout, lead, view, visit.began, is_items)
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
