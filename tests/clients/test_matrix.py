@@ -152,6 +152,8 @@ def test_the_clients_own_compaction_is_a_request_like_others(program: Program) -
         assert desk.server.rejections == []
         with desk.store() as store:
             assert store.verify().problems == []
+            newest, *between, oldest = store.conversations.newest()
+            assert [one.works_for for one in (newest, *between)] == [one.id for one in (*between, oldest)]
 
 
 @pytest.mark.parametrize("program", ["pi", "pi-openai", "opencode", "codex"], indirect=True)
