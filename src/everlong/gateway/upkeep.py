@@ -69,6 +69,7 @@ class Upkeep:
             try:
                 await asyncio.to_thread(self._spool.take_over, self._replay_one)
                 await asyncio.to_thread(self._spool.retry, self._replay_one)
+                await asyncio.to_thread(self._spool.tidy)
             except AWAY:
                 pass  # in a moment again
             except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
