@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -75,6 +75,10 @@ class Backend(Protocol):
 
         What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
         """
+        ...
+
+    def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
+        """Wait only so many seconds for the lock on a file in a ``with`` block; as long as ever where none are given."""
         ...
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
@@ -157,12 +161,15 @@ class Database:
             pause(attempt)
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Commit what this thread writes in the block together, at its end; also where the block ends in an error."""
+    def batch(self, wait: float | None = None) -> Iterator[None]:
+        """Commit what this thread writes in the block together, at its end; also where the block ends in an error.
+
+        ``wait`` is how many seconds to wait for others who have locked a file; as long as everyone, if not given.
+        """
         if self._batch is not None:  # part of the one around it
             yield
             return
-        batch = self._own.batch = Batch(self)
+        batch = self._own.batch = Batch(self, wait)
         try:
             yield
         finally:

@@ -6,6 +6,7 @@ is run again, which is safe because everything that the store writes is idempote
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, create_engine, event, text
@@ -102,6 +103,11 @@ class PostgreSQL:
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement; SQLAlchemy notices where the connection is lost."""
         return connection.exec_driver_sql(statement, parameters)
+
+    def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
+        """Change nothing: transactions of a server begin at once."""
+        del connection, wait
+        return nullcontext()
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
         """Take an advisory lock, by the first bytes of the name."""

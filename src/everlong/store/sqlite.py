@@ -10,6 +10,8 @@ import filecmp
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,18 @@ class SQLite:
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement of a writing transaction on the driver itself."""
         return _run(connection, statement, parameters)
+
+    @contextmanager
+    def waiting(self, connection: Connection, wait: float | None) -> Iterator[None]:
+        """Wait only so many seconds for other writers."""
+        if wait is None:
+            yield
+            return
+        _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
+        try:
+            yield
+        finally:
+            _run(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
         """Do nothing: a writing transaction is alone."""
