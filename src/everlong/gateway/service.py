@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import ClientError, web
 
-from everlong.config.paths import data_home
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError
 from everlong.gateway.answering import Answering
 from everlong.gateway.bypass import Bypass, opted_out
@@ -63,7 +62,7 @@ from everlong.gateway.room import Room
 from everlong.gateway.spool import OPEN, Spool, Spooled
 from everlong.gateway.summaries import Summaries
 from everlong.gateway.taps import tap_for
-from everlong.gateway.upkeep import Upkeep
+from everlong.gateway.upkeep import Upkeep, journal_folder
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
@@ -129,7 +128,7 @@ class Gateway:
         self.summaries = Summaries(settings, self._send, windows, summarizer)
         self._room = Room(settings, windows, self._workers, self.summaries, self.metrics)
         self._client_compaction = ClientCompaction(settings, self.summaries.now)
-        self._spool = Spool(spool or data_home() / "gateway-spool")
+        self._spool = Spool(spool or journal_folder())
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)

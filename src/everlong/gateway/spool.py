@@ -333,6 +333,11 @@ class Spool:
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
 
+    @property
+    def has_aside(self) -> bool:
+        """Whether entries were put aside, by this gateway or another one."""
+        return any(self._folder.glob("*.broken"))
+
     def scrub(self, is_forgotten: Callable[[Spooled], bool]) -> int:
         """Take entries that were put aside out of the journal where their words were forgotten; how many."""
         gone = 0
