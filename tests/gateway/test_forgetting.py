@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -23,17 +22,15 @@ def files_of(running: Running) -> str:
 
 
 def test_forgotten_words_leave_the_journal(
-    model: ModelServer, database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    model: ModelServer, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del tmp_path
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
     tenant = uuid.uuid4().hex
     with run_gateway(model.url, database_url) as running, running.raw() as raw:
         said = [{"role": "user", "content": f"The vault opens with {SECRET}. " * 9}]
         for words in ("And then?", f"Once more, {SECRET}?", "Good."):
-            got = raw.ask(
-                json.dumps({"model": "m", "messages": said}).encode(), "/v1/chat/completions", [(TENANT, tenant)]
-            )
+            body = json.dumps({"model": "m", "messages": said}).encode()
+            got = raw.ask(body, "/v1/chat/completions", [(TENANT, tenant), ("authorization", "Bearer made-up")])
             reply = got.json()["choices"][0]["message"]["content"]
             said += [{"role": "assistant", "content": reply}, {"role": "user", "content": words}]
         store = running.store(tenant)
@@ -42,7 +39,7 @@ def test_forgotten_words_leave_the_journal(
         running.gateway._spool.put_aside(0, aside, ValueError("made up"))
         assert SECRET in files_of(running)
         found = [entry.id for entry in store.entries(store.branch(turn.branch)) if SECRET in str(entry.message)]
-        assert store.forget([one for one in found if one is not None]).messages == 2
+        assert store.forget([one for one in found if one is not None]).messages >= 2
         deadline = time.monotonic() + 20
         while SECRET in files_of(running):
             assert time.monotonic() < deadline, "it stays in the journal"

@@ -1,4 +1,4 @@
-"""What the gateway does where it cannot keep what it is sent: a full disk, a locked file, a kill at the worst moment."""
+"""What the gateway does where it cannot keep what it is sent: a full disk, a locked file, a kill."""
 
 from __future__ import annotations
 

@@ -366,11 +366,15 @@ def _line(values: list[Any]) -> bytes:
     return dumped(values) + b"\n"
 
 
+def _write_all(handle: int, data: bytes) -> None:
+    if os.write(handle, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def _append(file: _File, data: bytes) -> None:
     """Write behind what a file has, all of it or nothing: half a line would spoil the next one."""
     try:
-        if os.write(file.handle, data) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.path))
+        _write_all(file.handle, data)
     except OSError:
         os.ftruncate(file.handle, file.size)
         raise
@@ -382,8 +386,8 @@ def _allocate(path: Path, size: int) -> None:
     try:
         if sys.platform == "linux":
             os.posix_fallocate(handle, 0, size)
-        elif os.write(handle, bytes(size)) != size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        else:
+            _write_all(handle, bytes(size))
     except OSError:
         path.unlink(missing_ok=True)
         raise

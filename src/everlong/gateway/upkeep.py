@@ -20,8 +20,8 @@ from everlong.config.paths import data_home
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.items import RESPONSES, Asked
 from everlong.gateway.keeper import Keeper
-from everlong.gateway.response_keeper import RESPONSES_API, ResponseKeeper
 from everlong.gateway.raw import Broken, read_body
+from everlong.gateway.response_keeper import RESPONSES_API, ResponseKeeper
 from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.store.forgotten import forgotten_among
 from everlong.store.schema import tombstone

@@ -76,8 +76,11 @@ class Batch:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
+        backend = self._database.backend
         try:
+            counts = backend.counts(transaction.connection)
             transaction.commit()
+            backend.committed(counts)
         except DBAPIError as error:
             self._lost = self._database.backend.translated(error)
             raise self._lost from error

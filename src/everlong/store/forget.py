@@ -2,8 +2,9 @@
 
 The content becomes a tombstone wherever the same message was said, its blocks are remembered by hash so that they are
 not stored again, and every view that was made with it in sight becomes void along with its summaries. What a client had
-added to the message goes with it, and so do titles that were taken from it and the logs that repeat it. Node rows stay, with the ids by which clients find them, so the chain still verifies
-and conversations are still recognised. Nothing here can be undone.
+added to the message goes with it, and so do titles that were taken from it and the logs that repeat it. Node rows stay,
+with the ids by which clients find them, so the chain still verifies and conversations are still recognised. Nothing
+here can be undone.
 """
 
 from __future__ import annotations
