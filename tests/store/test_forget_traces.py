@@ -81,7 +81,7 @@ def test_a_report_that_may_quote_them_goes_with_the_view(store: Store) -> None:
     engine = ScriptedEngine(summarizing(0, 3))
     given = SummarizerInput(4, 40, previous_summary=False, budget_tokens=10, focus_topic="the pelican")
     engine.last_report = CompactionReport(  # type: ignore[attr-defined]
-        outcome="compacted",
+        outcome="summarized",
         tokens_before=40,
         tokens_after=10,
         reported_tokens=None,
