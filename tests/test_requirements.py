@@ -70,7 +70,10 @@ def test_the_application_is_tested_with_what_it_is_installed_with() -> None:
 def test_what_could_break_us_with_a_major_version_has_a_bound() -> None:
     bound = [Requirement(one) for one in PROJECT["project"]["dependencies"]]
     open_ended = {one.name for one in bound if not any(part.operator == "<" for part in one.specifier)}
-    assert open_ended == {"regex", "rich"}  # the one counts by the calendar, of the other only what never changed is used
+    assert open_ended == {
+        "regex",
+        "rich",
+    }  # the one counts by the calendar, of the other only what never changed is used
 
 
 @pytest.mark.parametrize("file", ["Makefile", "deploy/Containerfile"])
