@@ -1,9 +1,9 @@
 """Keep conversations inside the window: ahead of time where there is time, in line where a request would not fit.
 
-When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come
-and holds from the next request on that finds it, so the bytes of a conversation change only there. Requests that come
-meanwhile go on under the old view. One that would not fit, or was refused as too long, waits for it a while; then it is
-compacted without a model.
+When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come.
+While its summary is being written, requests go on under the old view; then the conversation is compacted as far as it
+has come by now, so that what came meanwhile is not sent anew. That takes a moment, for which requests wait. A request
+that would not fit, or was refused as too long, waits longer; then it is compacted without a model.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,6 @@ from everlong.store.history import Occasion
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.lines import Applied
@@ -50,6 +49,10 @@ _AHEAD = 0.05
 """By this share of the window a compaction made ahead comes before it must."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
+_ASKERS = 32
+"""So many summaries are written at once; threads that wait for a model keep nobody else waiting."""
+_MOMENT_SECONDS = 1.0
+"""So long any request waits for a compaction whose summary is written."""
 _KEPT_SECONDS = 300.0
 _LONG_KEPT_SECONDS = 3_600.0
 """So long providers keep a prompt in their cache, and so long where a client asks for an hour."""
@@ -71,21 +74,27 @@ class Room:
         self._is_on = settings.compression.enabled and settings.gateway.mode == "active"
         self.windows = windows
         self._workers = workers
+        self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="everlong-summary")
         self._summaries = summaries
         self._metrics = metrics
         self._clock = clock
         self._ahead: dict[int, asyncio.Task[None]] = {}
+        self._nearly_done: set[int] = set()
+        """The conversations whose summary is written and whose view is not in force yet."""
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
         if self._ahead:
             await asyncio.wait(self._ahead.values(), timeout=10)
+        self._askers.shutdown(wait=False, cancel_futures=True)
 
     async def make(self, passing: Passing, visit: Visit) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case."""
         if not self._is_on:
             return
         line = visit.line
+        if line.branch.id in self._nearly_done:
+            await self._waited(passing, visit, self._ahead[line.branch.id], _MOMENT_SECONDS)
         size = await self._size(passing, visit)
         is_due = size.is_too_large or (size.is_considered and self._is_cold(visit) and self._is_due(visit, size, True))
         line.sent_at = self._clock()
@@ -180,11 +189,27 @@ class Room:
         left = size.window - size.tokens
         is_waited_for = reason != "threshold"
         summarizer = self._summaries.now() if is_waited_for else self._summaries.ahead(passing, left)
-        await self._compact(passing, visit, reason, size, summarizer)
+        if is_waited_for:
+            await self._compact(passing, visit, reason, size, summarizer)
+            return
+        engine = None
+        if summarizer is not None:
+            work = partial(self._prepared, passing, visit, size, summarizer)
+            engine = await asyncio.get_running_loop().run_in_executor(self._askers, work)
+        self._nearly_done.add(visit.line.branch.id)
+        await self._compact(passing, visit, reason, size, summarizer, engine=engine)
+
+    def _prepared(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer) -> ContextCompressor:
+        """Return an engine that has had the summary of a conversation written."""
+        engine = self._engine(passing, visit, size, summarizer)
+        engine.prepare(see(passing.visits.keeper.store, visit.line.branch).messages)
+        return engine
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
-        del task
         self._ahead.pop(ident, None)
+        self._nearly_done.discard(ident)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
     async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size) -> None:
         """Compact a request that has to be shorter now; without a model where one takes too long."""
@@ -192,13 +217,13 @@ class Room:
         if under_way is None and self._summaries.now() is not None:
             under_way = self._begin(passing, visit, size, reason)
         if under_way is not None:
-            await asyncio.wait([under_way], timeout=_WAIT_SECONDS)
-            await self._caught_up(passing, visit)
+            await self._waited(passing, visit, under_way, _WAIT_SECONDS)
         if len(visit.sent(passing.dialect)) >= (visit.drafted or len(visit.body)):
             await self._compact(passing, visit, reason, size)
 
-    async def _caught_up(self, passing: Passing, visit: Visit) -> None:
-        """Put the newest view into a request."""
+    async def _waited(self, passing: Passing, visit: Visit, under_way: asyncio.Task[None], seconds: float) -> None:
+        """Wait for a compaction at most so long, and put the newest view into a request."""
+        await asyncio.wait([under_way], timeout=seconds)
         work = partial(passing.visits.keeper.catch_up, visit.line)
         try:
             await asyncio.get_running_loop().run_in_executor(self._workers, work)
@@ -214,6 +239,7 @@ class Room:
         summarizer: Summarizer | None = None,
         *,
         target: int | None = None,
+        engine: ContextCompressor | None = None,
     ) -> None:
         line, keeper = visit.line, passing.visits.keeper
         occasion = Occasion(reason, line.session, visit.model, str(size.window))
@@ -221,19 +247,24 @@ class Room:
         def work() -> str:
             if keeper.catch_up(line) and target is None:
                 return "unchanged"  # it was compacted while this request came
-            engine = self._engine(passing, visit, size, summarizer)
+            chosen = engine or self._engine(passing, visit, size, summarizer)
             options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
             options["spent"] = partial(spent_by, summarizer)
             if target is not None:
-                options["target_tokens"] = max(1, target - engine.overhead_tokens)
-            if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
+                options["target_tokens"] = max(1, target - chosen.overhead_tokens)
+            if reason == "threshold":
+                options["at"] = at = keeper.newest(line)
+                if at != line.branch:
+                    options["current_tokens"] = chosen.estimate_tokens(see(keeper.store, at).messages)
+            else:  # whoever needs it now gives way to nobody who compacts the same conversation
                 options["lease_seconds"] = None
-            return keeper.compacted(line, engine, occasion, **options).outcome
+            return keeper.compacted(line, chosen, occasion, **options).outcome
 
         passing.account.compactions.append(reason)
         outcome = "failed"
+        asks = summarizer is not None and engine is None
         try:
-            outcome = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            outcome = await asyncio.get_running_loop().run_in_executor(self._askers if asks else self._workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
