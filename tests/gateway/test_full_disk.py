@@ -91,6 +91,16 @@ def stored(folder: Path) -> list[str]:
         return [str(entry.message["content"]) for entry in found.values()]
 
 
+def refusals_in(served: Program, count: int) -> list[str]:
+    """Wait for the log lines of so many requests that were answered with 503; their levels."""
+    levels: list[str] = []
+    assert served.process.stderr is not None
+    while len(levels) < count and (line := served.process.stderr.readline()):
+        told = json.loads(line) if line.startswith("{") else {}
+        levels += [told["level"]] if told.get("status") == 503 and told["path"] != "/readyz" else []
+    return levels
+
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a limit for another process can be set on Linux only")
 
 
@@ -113,11 +123,9 @@ def test_on_a_full_disk_no_turn_is_answered_and_lost(upstream: Upstream, tmp_pat
             assert ready(served) == 503
         assert ready(served) == 200
         assert [talk.ask()[0] for _ in range(2)] == [200] * 2
+        assert refusals_in(served, 5) == ["error"] * 5
         served.tell(signal.SIGKILL)
-        _, said = served.end()
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-    refusals = [line for line in lines if line.get("status") == 503 and line["path"] != "/readyz"]
-    assert [line["level"] for line in refusals] == ["error"] * 5
+        served.end()
     with gateway(upstream, tmp_path) as served:
         _until(lambda: not any((tmp_path / "home").glob("gateway-spool/*.jsonl")) or _is_empty(tmp_path))
         served.tell(signal.SIGTERM)

@@ -93,15 +93,28 @@ class _File:
     """Its entries that are not in the database yet."""
     has_stored: bool = False
     """Whether it holds entries that are in the database already."""
+    has_reserve: bool = False
+    """Whether room on the disk is kept with it."""
 
     @property
     def reserve(self) -> Path:
         """The file that keeps room on the disk."""
         return self.path.with_suffix(".reserve")
 
+    def make_reserve(self) -> None:
+        """Keep room on the disk, where none is kept; `OSError` where there is none."""
+        if not self.has_reserve:
+            _allocate(self.reserve, _RESERVE)
+            self.has_reserve = True
+
+    def drop_reserve(self) -> None:
+        """Give that room back."""
+        self.reserve.unlink(missing_ok=True)
+        self.has_reserve = False
+
     def close(self, *, is_stored: bool) -> None:
         """Let go of it; one of which everything is stored goes away."""
-        self.reserve.unlink(missing_ok=True)
+        self.drop_reserve()
         if is_stored:
             _remove(self.path, self.handle)
         else:
@@ -134,8 +147,7 @@ class Spool:
         """
         with self._lock:
             file = self._opened()
-            if not file.reserve.exists():
-                _allocate(file.reserve, _RESERVE)
+            file.make_reserve()
             return self._add(entry)
 
     def put(self, entry: Spooled) -> int:
@@ -144,9 +156,9 @@ class Spool:
             try:
                 return self._add(entry)
             except OSError:
-                if self._file is None or not self._file.reserve.exists():
+                if self._file is None or not self._file.has_reserve:
                     raise
-                self._file.reserve.unlink()  # it was kept for this
+                self._file.drop_reserve()  # it was kept for this
                 return self._add(entry)
 
     def hold(self, entry: Spooled, number: int | None = None) -> bool:
@@ -165,8 +177,7 @@ class Spool:
         with self._lock:
             try:
                 file = self._opened()
-                if not file.reserve.exists():
-                    _allocate(file.reserve, _RESERVE)
+                file.make_reserve()
                 _append(file, b" " * _ROOM + b"\n")
                 os.ftruncate(file.handle, file.size)
             except OSError:
@@ -198,8 +209,15 @@ class Spool:
                 return
             if not file.waiting:
                 self._empty(file)
-            else:
-                self._file = None  # it goes away with the last entry that waits
+                return
+            self._file = None  # it goes away with the last entry that waits
+            try:
+                self._opened().make_reserve()
+                file.drop_reserve()
+            except OSError:  # there is no room for another one
+                if self._file is not None:
+                    self._file.close(is_stored=True)
+                self._file = file
 
     def keep(self, number: int, entry: Spooled) -> None:
         """Say that an entry could not be stored, to be tried again."""
@@ -245,7 +263,7 @@ class Spool:
         if self._file is not None and not self._file.waiting:
             self._file.close(is_stored=True)
         elif self._file is not None:
-            self._file.reserve.unlink(missing_ok=True)
+            self._file.drop_reserve()
         self._file = _File(path, handle)
         return self._file
 
