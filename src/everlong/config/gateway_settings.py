@@ -104,6 +104,11 @@ class GatewaySettings(Section):
         "How long requests under way may go on when the gateway is told to stop.",
         ge=0,
     )
+    when_full: Literal["refuse", "pass"] = setting(
+        "refuse",
+        "refuse or pass",
+        "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "debug, info, warning or error", "What is logged: info for a line for each request."
     )

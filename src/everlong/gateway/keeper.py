@@ -19,6 +19,7 @@ from everlong.gateway.drafts import draft_of
 from everlong.gateway.hints import hint_in
 from everlong.gateway.lines import Line, Place
 from everlong.gateway.raw import Read, Span, Stretch, meant, read_body
+from everlong.gateway.spool import OPEN
 from everlong.gateway.views import applied_view
 from everlong.model import Node, Trace, text_of
 from everlong.store.content import Blob, blob, encoded
@@ -304,19 +305,17 @@ class Keeper:
 
     def replayed(self, entry: Spooled) -> None:
         """Store what had to wait for the database."""
+        if entry.status != OPEN and (number := self._open_turn(entry)) is not None:
+            self._finish_open(number, entry)
+            return
         branch, session = self._place_of(entry)
         known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
         if (row := self._first(known, branch.depth, branch.head, entry.began)) is not None:
-            if row[1] == "open":  # it was begun, and what came of it was not stored
-                self.store.turns.finish(
-                    row[0],
-                    entry.reply,
-                    usage=entry.usage,
-                    cost=entry.cost,
-                    status=entry.status,  # type: ignore[arg-type]  # as it was written
-                    error=entry.error,
-                    names=entry.names,
-                )
+            if row[1] == OPEN and entry.status != OPEN:  # it was begun, and what came of it was not stored
+                self._finish_open(row[0], entry)
+            return
+        if entry.status == OPEN:
+            self.store.turns.begin(branch, model=entry.model, session=session or None, began=entry.began)
             return
         past = Past(
             entry.reply,
@@ -330,6 +329,23 @@ class Keeper:
             names=entry.names,
         )
         self.store.turns.whole(branch, past)
+
+    def _open_turn(self, entry: Spooled) -> int | None:
+        """Return the turn that an earlier entry of the same request has begun."""
+        known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
+        rows = self._all(known, self.store.tenant, entry.began)
+        return rows[0][0] if len(rows) == 1 else None
+
+    def _finish_open(self, number: int, entry: Spooled) -> None:
+        self.store.turns.finish(
+            number,
+            entry.reply,
+            usage=entry.usage,
+            cost=entry.cost,
+            status=entry.status,  # type: ignore[arg-type]  # as it was written
+            error=entry.error,
+            names=entry.names,
+        )
 
     def _place_of(self, entry: Spooled) -> tuple[Branch, str]:
         """Where the request of an entry stands, with its messages stored, and its session."""

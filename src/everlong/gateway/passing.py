@@ -49,6 +49,8 @@ class Passing:
     """Whether the body is another one than came, which is in no encoding."""
     is_unstored: bool = False
     """Whether the database was away when it came."""
+    noted: int | None = None
+    """The number of its entry in the journal, where the database was away."""
     account: Account = field(init=False)
 
     def __post_init__(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import ClientError, web
 
-from everlong.config.paths import data_home
-from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge
+from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError
 from everlong.gateway.answering import Answering
 from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.cache_watch import CacheWatch, Sent
@@ -61,15 +59,16 @@ from everlong.gateway.responding import Responder
 from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
-from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.spool import OPEN, Spool, Spooled
 from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.taps import tap_for
-from everlong.gateway.upkeep import Upkeep
+from everlong.gateway.upkeep import Upkeep, journal_folder
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
+from everlong.store.leases import take
 from everlong.store.opening import redacted_message
 from everlong.tokens import counter_for
 
@@ -94,6 +93,7 @@ _log = logging.getLogger("everlong.gateway")
 
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
+_PROBE_SECONDS = 2.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
@@ -128,9 +128,9 @@ class Gateway:
         self.summaries = Summaries(settings, self._send, windows, summarizer)
         self._room = Room(settings, windows, self._workers, self.summaries, self.metrics, self._earlier)
         self._client_compaction = ClientCompaction(settings, self.summaries.configured)
-        self._spool = Spool(spool or data_home() / "gateway-spool")
+        self._spool = Spool(spool or journal_folder())
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
-        self._finishing = Finishing(self._writer)
+        self._finishing = Finishing(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
         self._marking = Marking(settings.prompt_caching)
         self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
@@ -197,6 +197,7 @@ class Gateway:
         passing = Passing(request, dialect, self.routes.default(dialect.api), body, visits, is_rewritten=is_rewritten)
         await self._enter(passing)
         passing.account.api, passing.account.provider = dialect.api, passing.route.provider
+        await self._note(passing)
         try:
             return await self._passed_on(passing)
         except ClientGone:
@@ -252,7 +253,7 @@ class Gateway:
         except (Broken, Unreadable):
             pass
         except (EverlongError, OSError) as error:
-            passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), isinstance(error, AWAY)
+            passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), _is_of_store(error)
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             passing.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
@@ -441,7 +442,7 @@ class Gateway:
         visit = passing.visit
         if visit is None:
             if passing.is_unstored:
-                await self._spool_whole(passing, ended)
+                self._spool_whole(passing, ended)
             return
         account = passing.account
         account.session, account.branch = visit.line.session, visit.line.branch.id
@@ -468,11 +469,47 @@ class Gateway:
             return None
         return self._watch.compare(tenant, branch, sent, reply)
 
-    async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
-        """Keep a request of a conversation that could not even be looked up."""
+    async def _note(self, passing: Passing) -> None:
+        """Have a request in the journal or in the database before it goes upstream; `Refused` where neither has it."""
+        visit, problem = passing.visit, ""
+        if visit is not None:
+            problem = await self._finishing.note(passing.visits, visit, passing.account)
+        elif passing.is_unstored:
+            try:
+                passing.noted = self._spool.put_request(self._whole_entry(passing, Ended())._replace(status=OPEN))
+            except OSError as error:
+                problem = self._finishing.unkept(error, passing.account)
+        if problem:
+            passing.warning = header_text(problem)
+
+    async def keeping_problem(self) -> str:
+        """Return why a request could not be kept now; nothing where the journal or the database takes one."""
+        if self._spool.can_write():
+            return ""
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                await self._writer.submit(lambda: take(self.database, "readiness", 0.0))
+        except (EverlongError, OSError, TimeoutError):
+            return "neither the journal nor the database can be written"
+        return ""
+
+    def _spool_whole(self, passing: Passing, ended: Ended) -> None:
+        """Keep what came of a request of a conversation that could not even be looked up."""
+        entry, noted = self._whole_entry(passing, ended), passing.noted
+        try:
+            self._spool.keep(self._spool.put(entry), entry)
+        except OSError as error:
+            kept = "kept in memory until there is room" if self._spool.hold(entry, noted) else "lost"
+            _log.error("an answer is neither in the journal nor in the database: %s", type(error).__name__)
+            passing.warning = header_text(f"{kept}: {error}")
+        else:
+            if noted is not None:
+                self._spool.done(noted)
+
+    def _whole_entry(self, passing: Passing, ended: Ended) -> Spooled:
         store = passing.visits.keeper.store
         body = meant(plain(passing.body, passing.encoding))
-        entry = Spooled(
+        return Spooled(
             tenant=store.tenant,
             api=passing.dialect.name,
             body=dumped(store.cleaned(body)).decode(),
@@ -484,14 +521,10 @@ class Gateway:
             usage=ended.usage,
             status=ended.status,
             error=ended.error,
-            began=time.time(),
+            began=passing.account.started,
             cost=ended.cost,
             sender=sender_of(passing.request.headers),
         )
-        try:
-            self._spool.keep(self._spool.put(entry), entry)
-        except OSError as error:
-            passing.warning = header_text(f"lost: {error}")
 
     def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
@@ -517,6 +550,11 @@ def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int |
     layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
     provider, lead, is_items = passing.route.cached_as, visit.line.lead, passing.dialect is RESPONSES
     return Sent(draft, body, visit.model, provider, layout, lead, view, visit.began, is_items)
+
+
+def _is_of_store(error: Exception) -> bool:
+    """Return whether a request was not stored for a reason of the database, and so belongs into the journal."""
+    return isinstance(error, StoreError | OSError)
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
