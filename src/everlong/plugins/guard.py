@@ -34,7 +34,7 @@ from everlong.plugins.figures import (
     name_of,
     wanted_arguments,
 )
-from everlong.plugins.foreign.host_state import Host, running_in
+from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.running import Failed, Overrun, Runner
 
 __all__ = ["Fault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in"]
