@@ -16,8 +16,8 @@ import everlong
 from everlong.agent import AgentEvent, CompactionFinished, ToolFinished
 from everlong.config.paths import data_home
 from everlong.context import ContextCompressor, ContextEngine
-from everlong.plugins.adapters.names import host_path
 from everlong.plugins.adapters.host.agent import context_engine
+from everlong.plugins.adapters.names import host_path
 from everlong.plugins.guard import GuardedEngine, compressor_of
 from everlong.store import Store
 from tests.agent.conftest import Opened
@@ -222,9 +222,7 @@ def test_the_engine_tests_of_the_docs_run_as_they_are_printed(tmp_path: Path) ->
     (printed,) = (block for block in page.split("```") if block.startswith("python\n"))
     assert "import everlong.plugins.foreign\nfrom agent.context_engine import ContextEngine\n" in printed
     (tmp_path / "your_engine.py").write_text(YOUR_ENGINE, encoding="utf-8")
-    (tmp_path / "test_engine.py").write_text(
-        SNIPPET.format(printed=printed.removeprefix("python\n")), encoding="utf-8"
-    )
+    (tmp_path / "test_engine.py").write_text(SNIPPET.format(printed=printed.removeprefix("python\n")), encoding="utf-8")
     done = alone("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=.", ".", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

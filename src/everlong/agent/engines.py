@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
-from everlong.plugins.engines import EngineMaker, adopt
 from everlong.plugins.adapters.host_state import Host, running_in
+from everlong.plugins.engines import EngineMaker, adopt
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
 from everlong.plugins.running import Failed, Overrun, Runner

@@ -22,6 +22,7 @@ from everlong.gateway.taps import tap_for
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
 from everlong.providers.connection import connect
+from everlong.providers.names import SMALL, parameters_in
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -154,7 +155,8 @@ class Summaries:
         today = int(self._clock() // _DAY)
         if today != self._day:
             self._day, self._count = today, 0
-        if passing.sent_body is None or self._count >= self._most:
+        model = passing.visit.model if passing.visit is not None else ""
+        if passing.sent_body is None or self._count >= self._most or (parameters_in(model) or SMALL) < SMALL:
             return None
         self._count += 1
         return OwnSummarizer(passing, passing.sent_body, room, self._send, self._windows)
