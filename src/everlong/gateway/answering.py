@@ -6,12 +6,12 @@ Bytes go on as they came. The turn is stored before the last of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from everlong.gateway.encodings import plain
+from everlong.gateway.encodings import Unreadable, decoder, plain
 from everlong.gateway.hiding import hiding_for
 from everlong.gateway.keeper import Ended
 from everlong.gateway.raw import dumped
@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 
     from everlong.gateway.dialects import Dialect
     from everlong.model import Message
+    from everlong.providers.base import Usage
 
 __all__ = ["Answering"]
 
 Finish = Callable[[Ended], Awaitable[None]]
 LookUp = Callable[[list[Lookup]], Awaitable[dict[str, str]]]
 Send = Callable[[bytes], Awaitable["ClientResponse"]]
+
+_NO_ROOM = "[nothing can be looked up now; go on with what you have]"
+"""What the model is told where the request was refused with what was found."""
+_REFUSED = frozenset({400, 413, 422})
 
 
 @dataclass(slots=True)
@@ -47,6 +52,8 @@ class Answering:
     send: Send | None = None
     tap: StreamTap | WholeTap | None = None
     """Listens to the answer, once there is one."""
+    used: list[Usage] = field(default_factory=list)
+    """What the answers have used that called the tool, and were followed by another."""
 
     def partial(self) -> Message | None:
         """Return what has come of the answer so far; None where nothing has that can be read."""
@@ -57,7 +64,9 @@ class Answering:
         if (self.look_up is not None and is_whole(upstream)) or await comes_whole(upstream):
             return await self._whole(upstream)
         return (
-            await self._stream(upstream, ahead) if self.look_up is None else await self._stream_with_lookups(upstream)
+            await self._stream(upstream, ahead)
+            if self.look_up is None
+            else await self._stream_with_lookups(upstream, ahead)
         )
 
     async def _whole(self, upstream: ClientResponse) -> web.StreamResponse:
@@ -71,13 +80,16 @@ class Answering:
             if not lookups:
                 break
             if others or not left:
-                data = dumped(without_lookups(self.dialect, answer))
+                data, encoding = dumped(without_lookups(self.dialect, answer)), ""
                 break
             upstream = await self._again(answer, lookups)
-        tap = tap_for(self.dialect, upstream)
+        tap = WholeTap(self.dialect, encoding) if is_whole(upstream) else tap_for(self.dialect, upstream)
         tap(data)
-        await self.finish(_ended(tap))
-        return answered(upstream, data, self.extra())
+        await self.finish(self._ended(tap))
+        response = answered(upstream, data, self.extra())
+        if not encoding:
+            response.headers.popall("Content-Encoding", None)
+        return response
 
     async def _stream(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap = self.tap = tap_for(self.dialect, upstream)
@@ -87,20 +99,24 @@ class Answering:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(_ended(tap))
+                await self.finish(self._ended(tap))
 
         return await streamed(self.request, upstream, tap, before_end, self.extra(), ahead)
 
-    async def _stream_with_lookups(self, upstream: ClientResponse) -> web.StreamResponse:
+    async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect)
+        try:
+            decode = decoder(upstream.headers.get("Content-Encoding", ""))
+        except Unreadable:
+            return await self._stream(upstream, ahead)
         self.tap = tap
         stream = Stream(self.request, upstream, self.extra())
-        stream.without_length()
+        stream.unpacked()
         await stream.open()
         for left in reversed(range(ROUNDS)):
             try:
-                async for chunk in stream.chunks(upstream):
-                    if shown := hiding.take(chunk):
+                async for chunk in stream.chunks(upstream, ahead):
+                    if shown := hiding.take(decode(chunk)):
                         tap(shown)
                         await stream.write(shown)
             finally:
@@ -110,26 +126,38 @@ class Answering:
             if not lookups or others or not left or whole is None:
                 break
             upstream = await self._again(whole, lookups)
-            if upstream.status != 200:
+            if upstream.status != 200 or is_whole(upstream):
+                upstream.release()
                 break
+            ahead, decode = b"", decoder(upstream.headers.get("Content-Encoding", ""))
             hiding.again()
-        last = hiding.end()
+        last = hiding.end(has_calls=others)
         tap(last)
-        await self.finish(_ended(tap))
+        await self.finish(self._ended(tap))
         await stream.write(last)
         return await stream.end()
 
     async def _again(self, answer: dict[str, Any], lookups: list[Lookup]) -> ClientResponse:
+        """Send the request once more, with what was found behind it; without that where it is refused."""
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
         assert self.send is not None  # noqa: S101 - as above
+        reply = self.dialect.reply(answer)
+        if reply is not None:
+            self.used.append(reply.usage)
         results = await self.look_up(lookups)
-        self.sent = answered_lookups(self.dialect, self.sent, answer, results)
+        before, self.sent = self.sent, answered_lookups(self.dialect, self.sent, answer, results)
+        upstream = await self.send(self.sent)
+        if upstream.status not in _REFUSED:
+            return upstream
+        upstream.release()
+        self.sent = answered_lookups(self.dialect, before, answer, dict.fromkeys(results, _NO_ROOM))
         return await self.send(self.sent)
 
-
-def _ended(tap: StreamTap | WholeTap) -> Ended:
-    reply = tap.reply()
-    return Ended(reply) if reply is not None else Ended(error=tap.otherwise, partial=tap.partial())
+    def _ended(self, tap: StreamTap | WholeTap) -> Ended:
+        reply = tap.reply()
+        if reply is None:
+            return Ended(error=tap.otherwise, partial=tap.partial(), before=tuple(self.used))
+        return Ended(reply, before=tuple(self.used))
 
 
 def _object(data: bytes, encoding: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """A tool of the gateway's own: the model looks up what was said before, and the client never hears of it.
 
-The tool is offered with every request of a route that wants it, so that the prompt stays the same. Calls of it are
-answered inside the turn: the request is sent again with the call and its answer behind it. A model that calls tools of
-the client at the same time gets those answered first, by the client, and may look up again afterwards.
+The tool is offered with every request of a route that wants it and that has tools of its own, so that the prompt stays
+the same and no title is asked for with tools. Calls of it are answered inside the turn: the request is sent again with
+the call and its answer behind it. A model that calls tools of the client at the same time gets those answered first, by
+the client, and may look up again afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +25,17 @@ if TYPE_CHECKING:
     from everlong.gateway.drafts import Draft
     from everlong.store import Branch, Store
 
-__all__ = ["NAMES", "Lookup", "answered_lookups", "looked_up", "lookups_in", "offered", "without_lookups"]
+__all__ = [
+    "NAMES",
+    "ROUNDS",
+    "Lookup",
+    "answered_lookups",
+    "can_offer",
+    "looked_up",
+    "lookups_in",
+    "offered",
+    "without_lookups",
+]
 
 RECALL, READ = "everlong_recall", "everlong_read_turn"
 NAMES = frozenset({RECALL, READ})
@@ -68,19 +79,25 @@ class Lookup(NamedTuple):
     arguments: Mapping[str, Any]
 
 
+def can_offer(dialect: Dialect, draft: Draft) -> bool:
+    """Return whether a request may get the tool: it has tools, and nobody goes on from its answer by a name.
+
+    An answer of the Responses API that the upstream stores is one that later requests may name; it would hold calls
+    that their client never saw.
+    """
+    start, end = draft.fields.get("tools", (0, 0))
+    if draft.body[start : start + 1] != b"[" or not draft.body[start + 1 : end - 1].strip():
+        return False
+    return dialect.name != _RESPONSES or draft.body[slice(*draft.fields.get("store", (0, 0)))] == b"false"
+
+
 def offered(dialect: Dialect, draft: Draft) -> Draft:
-    """A body with the tool behind those that it offers."""
-    own = _SCHEMAS[dialect.name]
-    place = draft.fields.get("tools")
-    if place is None:
-        return draft.with_field("tools", b"[" + own + b"]")
-    start, end = place
-    given = draft.body[start:end]
-    if not given.startswith(b"["):
-        return draft.changed([(start, end, b"[" + own + b"]")])
-    return draft.changed([(end - 1, end - 1, b"," + own if given[1:-1].strip() else own)])
+    """Return a body with the tool behind those that it offers, of which there must be one."""
+    end = draft.fields["tools"][1]
+    return draft.changed([(end - 1, end - 1, b"," + _SCHEMAS[dialect.name])])
 
 
+_RESPONSES = "openai-responses"
 _SCHEMAS = {
     "anthropic": b",".join(
         dumped({"name": name, "description": about, "input_schema": takes}) for name, about, takes in _TOOLS
@@ -89,13 +106,20 @@ _SCHEMAS = {
         dumped({"type": "function", "function": {"name": name, "description": about, "parameters": takes}})
         for name, about, takes in _TOOLS
     ),
+    _RESPONSES: b",".join(
+        dumped({"type": "function", "name": name, "description": about, "parameters": takes, "strict": False})
+        for name, about, takes in _TOOLS
+    ),
 }
 
 
 def lookups_in(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[list[Lookup], bool]:
-    """The calls of the tool in a whole answer, and whether it calls other tools too."""
+    """Return the calls of the tool in a whole answer, and whether it cannot go on with their results alone.
+
+    That is so where the client has calls to answer too, and where the answer was cut short.
+    """
     found: list[Lookup] = []
-    others = False
+    others = answer.get("status") == "incomplete"
     for ident, name, arguments in _calls(dialect, answer):
         if name in NAMES:
             found.append(Lookup(ident, name, arguments))
@@ -112,11 +136,16 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
             for block in blocks
             if block.get("type") == "tool_use"
         ]
+    if dialect.name == _RESPONSES:
+        return [
+            (str(item.get("call_id")), str(item.get("name")), _arguments(item))
+            for item in _items(answer)
+            if isinstance(item.get("call_id"), str) or item.get("type") == "mcp_approval_request"
+        ]
     found: list[tuple[str, str, Mapping[str, Any]]] = []
     for call in _message(answer).get("tool_calls") or ():
         function = call.get("function") or {}
-        arguments = _read(str(function.get("arguments") or "{}").encode()) or {}
-        found.append((str(call.get("id")), str(function.get("name")), arguments))
+        found.append((str(call.get("id")), str(function.get("name")), _arguments(function)))
     return found
 
 
@@ -137,16 +166,21 @@ def looked_up(store: Store, at: Branch, lookup: Lookup) -> str:
 
 def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
     """The body with the model's calls and their answers behind it."""
-    messages: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     if dialect.name == "anthropic":
-        messages.append({"role": "assistant", "content": answer.get("content")})
+        entries.append({"role": "assistant", "content": answer.get("content")})
         blocks = [{"type": "tool_result", "tool_use_id": ident, "content": text} for ident, text in results.items()]
-        messages.append({"role": "user", "content": blocks})
+        entries.append({"role": "user", "content": blocks})
+    elif dialect.name == _RESPONSES:
+        entries += [item for item in _items(answer) if item.get("type") != "reasoning" or item.get("encrypted_content")]
+        entries += [
+            {"type": "function_call_output", "call_id": ident, "output": text} for ident, text in results.items()
+        ]
     else:
-        messages.append({name: value for name, value in _message(answer).items() if value is not None})
-        messages += [{"role": "tool", "tool_call_id": ident, "content": text} for ident, text in results.items()]
-    read = read_body(body, "messages")
-    data = b",".join(map(dumped, messages))
+        entries.append({name: value for name, value in _message(answer).items() if value is not None})
+        entries += [{"role": "tool", "tool_call_id": ident, "content": text} for ident, text in results.items()]
+    read = read_body(body, dialect.list_name)
+    data = b",".join(map(dumped, entries))
     return spliced(body, [(read.end, read.end, b"," + data if read.entries else data)])
 
 
@@ -154,11 +188,39 @@ def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:
     """A whole answer without the calls of the tool, for a client that knows nothing of it."""
     if dialect.name == "anthropic":
         kept = [block for block in answer["content"] if block.get("name") not in NAMES]
-        return {**answer, "content": kept}
+        is_over = answer.get("stop_reason") == "tool_use" and not any(one.get("type") == "tool_use" for one in kept)
+        return {**answer, "content": kept, **({"stop_reason": "end_turn"} if is_over else {})}
+    if dialect.name == _RESPONSES:
+        return {**answer, "output": _shown_items(_items(answer))}
     message = _message(answer)
     calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in NAMES]
     choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
+    if not calls:
+        del choice["message"]["tool_calls"]
+        choice["finish_reason"] = "stop"
     return {**answer, "choices": [choice, *answer["choices"][1:]]}
+
+
+def _shown_items(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return items without calls of the tool; reasoning that led to nothing else goes with them."""
+    shown: list[dict[str, Any]] = []
+    held: list[dict[str, Any]] = []
+    for item in items:
+        if item.get("type") == "reasoning":
+            held.append(item)
+        elif item.get("name") not in NAMES:
+            shown += [*held, item]
+            held = []
+    return shown if items and items[-1].get("name") in NAMES else [*shown, *held]
+
+
+def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    output = answer.get("output")
+    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+
+
+def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    return _read(str(call.get("arguments") or "{}").encode()) or {}
 
 
 def _message(answer: Mapping[str, Any]) -> dict[str, Any]:

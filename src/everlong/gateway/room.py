@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from everlong.gateway.lines import Applied
     from everlong.gateway.metrics import Metrics
     from everlong.gateway.visits import Visit
-    from everlong.providers.base import Usage
 
 __all__ = ["Room"]
 
@@ -97,14 +96,22 @@ class Room:
         if after.is_too_large:
             await self._compact(passing, visit, "preflight", after, target=int(_PLENTY * after.pace.room))
 
-    async def answered(self, passing: Passing, visit: Visit, usage: Usage, sent: int) -> None:
-        """Take in what the API counted in a body of so many bytes, and compact ahead if the next one should be less."""
+    async def answered(self, passing: Passing, visit: Visit, tokens: int, output: int, sent: int) -> None:
+        """Take in what the API counted in a body of so many bytes, and compact ahead if the next one should be less.
+
+        Args:
+            passing: the request.
+            visit: its conversation.
+            tokens: what the API counted in the prompt.
+            output: what it counted in the answer.
+            sent: bytes of the body.
+        """
         line = visit.line
-        line.reported = (sent, usage.prompt_tokens)
+        line.reported = (sent, tokens)
         if not self._is_on or passing.dialect.compacts_upstream(visit.read):
             return
-        size = self._sized(passing, visit, usage.prompt_tokens + usage.output_tokens)
-        self._waiting(visit, size).sent(usage.prompt_tokens, size.pace, size.prices)
+        size = self._sized(passing, visit, tokens + output)
+        self._waiting(visit, size).sent(tokens, size.pace, size.prices)
         ident = line.branch.id
         if size.is_considered and ident not in self._ahead and self._is_due(visit, size, False):
             self._begin(passing, visit, size)

@@ -44,7 +44,7 @@ from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, dumped, meant
-from everlong.gateway.recalling import Lookup, looked_up, offered
+from everlong.gateway.recalling import Lookup, can_offer, looked_up, offered
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -375,7 +375,8 @@ class Gateway:
             return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         visit.drafted = len(draft.body)
-        if _recalls(passing):
+        passing.offers_recall = passing.route.recalls and can_offer(passing.dialect, draft)
+        if passing.offers_recall:
             draft = offered(passing.dialect, draft)
         provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
@@ -393,7 +394,7 @@ class Gateway:
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or self._is_audit or not _recalls(passing):
+        if visit is None or not passing.offers_recall:
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
@@ -429,13 +430,14 @@ class Gateway:
         account = passing.account
         account.session, account.branch = visit.line.session, visit.line.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
-            usage = account.usage = ended.reply.usage
-            await self._room.answered(passing, visit, usage, sent)
-            account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
+            usage, cost = ended.reply.usage, partial(self._room.windows.cost, visit.model, passing.route.provider)
+            account.usage = ended.used
+            await self._room.answered(passing, visit, ended.sent_tokens, usage.output_tokens, sent)
+            account.cost = sum(map(cost, (*ended.before, usage)))
             account.miss = self._missed(passing, visit, ended.reply)
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
-                self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
+                self._learn(passing.dialect, visit.body, visit.model, ended.sent_tokens)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
             passing.warning = header_text(problem)
 
@@ -502,11 +504,6 @@ def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int |
 
 def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:
     return {one.id: looked_up(store, at, one) for one in lookups}
-
-
-def _recalls(passing: Passing) -> bool:
-    """Return whether the model may look up what was said before, in the API that the client speaks."""
-    return passing.route.recalls and passing.dialect is not RESPONSES
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
