@@ -141,6 +141,11 @@ class Line:
         self.fixed_bytes = size - (self.ends[-1] - self._start if self.ends else 0)
 
     @property
+    def messages(self) -> int:
+        """Messages that were said, as far as each is an entry of its own."""
+        return len(self.ends) - self.lead
+
+    @property
     def head_bytes(self) -> int:
         """Bytes of the first exchange."""
         start = self._start

@@ -8,7 +8,7 @@ the client, and may look up again afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "NAMES",
     "ROUNDS",
+    "TOOLS",
+    "HiddenTool",
     "Lookup",
     "answered_lookups",
     "can_offer",
+    "has_tools",
     "looked_up",
     "lookups_in",
     "offered",
@@ -42,8 +45,18 @@ NAMES = frozenset({RECALL, READ})
 ROUNDS = 8
 """So often a model may look something up in one turn."""
 
-_TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    (
+
+class HiddenTool(NamedTuple):
+    """A tool that the gateway offers to the model, and whose calls it answers itself."""
+
+    name: str
+    about: str
+    takes: Mapping[str, Any]
+    """A JSON schema of the arguments."""
+
+
+TOOLS = (
+    HiddenTool(
         RECALL,
         "Find what was said earlier in this conversation, also what is no longer in sight because it was summarized. "
         "Gives passages in their own words, best first. Use it before asking for something that was told already.",
@@ -56,7 +69,7 @@ _TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
             "required": ["query"],
         },
     ),
-    (
+    HiddenTool(
         READ,
         f"Read a whole message of an earlier part of this conversation by the id that {RECALL} gave.",
         {
@@ -72,7 +85,7 @@ _TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 class Lookup(NamedTuple):
-    """One call of the tool."""
+    """One call of a hidden tool."""
 
     id: str
     name: str
@@ -80,48 +93,52 @@ class Lookup(NamedTuple):
 
 
 def can_offer(dialect: Dialect, draft: Draft) -> bool:
-    """Return whether a request may get the tool: it has tools, and nobody goes on from its answer by a name.
+    """Return whether a request may get hidden tools: nobody goes on from its answer by a name.
 
     An answer of the Responses API that the upstream stores is one that later requests may name; it would hold calls
     that their client never saw.
     """
-    start, end = draft.fields.get("tools", (0, 0))
-    if draft.body[start : start + 1] != b"[" or not draft.body[start + 1 : end - 1].strip():
-        return False
     return dialect.name != _RESPONSES or draft.body[slice(*draft.fields.get("store", (0, 0)))] == b"false"
 
 
-def offered(dialect: Dialect, draft: Draft) -> Draft:
-    """Return a body with the tool behind those that it offers, of which there must be one."""
-    end = draft.fields["tools"][1]
-    return draft.changed([(end - 1, end - 1, b"," + _SCHEMAS[dialect.name])])
+def has_tools(draft: Draft) -> bool:
+    """Return whether a request has tools of its own, as those for titles and the like have not."""
+    start, end = draft.fields.get("tools", (0, 0))
+    return draft.body[start : start + 1] == b"[" and bool(draft.body[start + 1 : end - 1].strip())
+
+
+def offered(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
+    """Return a body with hidden tools behind those that it offers."""
+    own = b",".join(dumped(_schema(dialect.name, tool)) for tool in tools)
+    if has_tools(draft):
+        end = draft.fields["tools"][1]
+        return draft.changed([(end - 1, end - 1, b"," + own)])
+    if (place := draft.fields.get("tools")) is not None:
+        return draft.changed([(*place, b"[" + own + b"]")])
+    return draft.with_field("tools", b"[" + own + b"]")
 
 
 _RESPONSES = "openai-responses"
-_SCHEMAS = {
-    "anthropic": b",".join(
-        dumped({"name": name, "description": about, "input_schema": takes}) for name, about, takes in _TOOLS
-    ),
-    "openai": b",".join(
-        dumped({"type": "function", "function": {"name": name, "description": about, "parameters": takes}})
-        for name, about, takes in _TOOLS
-    ),
-    _RESPONSES: b",".join(
-        dumped({"type": "function", "name": name, "description": about, "parameters": takes, "strict": False})
-        for name, about, takes in _TOOLS
-    ),
-}
 
 
-def lookups_in(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[list[Lookup], bool]:
-    """Return the calls of the tool in a whole answer, and whether it cannot go on with their results alone.
+def _schema(api: str, tool: HiddenTool) -> dict[str, Any]:
+    if api == "anthropic":
+        return {"name": tool.name, "description": tool.about, "input_schema": tool.takes}
+    function = {"name": tool.name, "description": tool.about, "parameters": tool.takes}
+    if api == _RESPONSES:
+        return {"type": "function", **function, "strict": False}
+    return {"type": "function", "function": function}
+
+
+def lookups_in(dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES) -> tuple[list[Lookup], bool]:
+    """Return the calls of hidden tools in a whole answer, and whether it cannot go on with their results alone.
 
     That is so where the client has calls to answer too, and where the answer was cut short.
     """
     found: list[Lookup] = []
     others = answer.get("status") == "incomplete"
     for ident, name, arguments in _calls(dialect, answer):
-        if name in NAMES:
+        if name in names:
             found.append(Lookup(ident, name, arguments))
         else:
             others = True
@@ -184,16 +201,16 @@ def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], r
     return spliced(body, [(read.end, read.end, b"," + data if read.entries else data)])
 
 
-def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:
-    """A whole answer without the calls of the tool, for a client that knows nothing of it."""
+def without_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
+    """A whole answer without the calls of hidden tools, for a client that knows nothing of them."""
     if dialect.name == "anthropic":
-        kept = [block for block in answer["content"] if block.get("name") not in NAMES]
+        kept = [block for block in answer["content"] if block.get("name") not in names]
         is_over = answer.get("stop_reason") == "tool_use" and not any(one.get("type") == "tool_use" for one in kept)
         return {**answer, "content": kept, **({"stop_reason": "end_turn"} if is_over else {})}
     if dialect.name == _RESPONSES:
-        return {**answer, "output": _shown_items(_items(answer))}
+        return {**answer, "output": _shown_items(_items(answer), names)}
     message = _message(answer)
-    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in NAMES]
+    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in names]
     choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
     if not calls:
         del choice["message"]["tool_calls"]
@@ -201,17 +218,17 @@ def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "choices": [choice, *answer["choices"][1:]]}
 
 
-def _shown_items(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return items without calls of the tool; reasoning that led to nothing else goes with them."""
+def _shown_items(items: list[dict[str, Any]], names: Set[str]) -> list[dict[str, Any]]:
+    """Return items without calls of hidden tools; reasoning that led to nothing else goes with them."""
     shown: list[dict[str, Any]] = []
     held: list[dict[str, Any]] = []
     for item in items:
         if item.get("type") == "reasoning":
             held.append(item)
-        elif item.get("name") not in NAMES:
+        elif item.get("name") not in names:
             shown += [*held, item]
             held = []
-    return shown if items and items[-1].get("name") in NAMES else [*shown, *held]
+    return shown if items and items[-1].get("name") in names else [*shown, *held]
 
 
 def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +23,21 @@ from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.summaries import Summaries, spent_by
 from everlong.gateway.windows import Size, Windows, tokens_in
+from everlong.plugins.guard import compressors_in
 from everlong.store.compact import see
 from everlong.store.history import Occasion
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from everlong.config import Settings
-    from everlong.context import Summarizer
+    from everlong.context import ContextEngine, Summarizer
+    from everlong.gateway.engines import Engines, HostedEngine
+    from everlong.gateway.keeper import Ended
     from everlong.gateway.lines import Applied
     from everlong.gateway.metrics import Metrics
+    from everlong.gateway.plugins import GatewayPlugins
     from everlong.gateway.visits import Visit
+    from everlong.model import Message
 
 __all__ = ["Room"]
 
@@ -49,6 +54,9 @@ _AHEAD = 0.05
 """By this share of the window a compaction made ahead comes before it must."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
+_HYGIENE_MESSAGES = 4
+"""A conversation of fewer messages is not compacted before the upstream has refused it."""
+_ENGINE_WORKERS = 16
 _KEPT_SECONDS = 300.0
 _LONG_KEPT_SECONDS = 3_600.0
 """So long providers keep a prompt in their cache, and so long where a client asks for an hour."""
@@ -65,6 +73,7 @@ class Room:
         summaries: Summaries,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
+        plugins: GatewayPlugins | None = None,
     ) -> None:
         self._settings = settings.compression
         self._is_on = settings.compression.enabled and settings.gateway.mode == "active"
@@ -73,22 +82,34 @@ class Room:
         self._summaries = summaries
         self._metrics = metrics
         self._clock = clock
+        self._plugins = plugins if plugins is not None and plugins.are_wanted else None
+        self._engine_workers = ThreadPoolExecutor(_ENGINE_WORKERS, thread_name_prefix="everlong-engines")
         self._ahead: dict[int, asyncio.Task[None]] = {}
+        self._hearing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
-        if self._ahead:
-            await asyncio.wait(self._ahead.values(), timeout=10)
+        under_way = {*self._ahead.values(), *self._hearing}
+        if under_way:
+            await asyncio.wait(under_way, timeout=10)
+        self._engine_workers.shutdown(wait=False, cancel_futures=True)
 
     async def make(self, passing: Passing, visit: Visit) -> None:
-        """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case."""
-        if not self._is_on:
+        """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case.
+
+        An engine of the user's choice is asked whether it is due.
+        """
+        if not self._is_on and passing.engine is None:
             return
         line = visit.line
         size = await self._size(passing, visit)
-        is_due = size.is_too_large or (size.is_considered and self._is_cold(visit) and self._is_due(visit, size, True))
+        is_due = size.is_too_large and line.messages >= _HYGIENE_MESSAGES
+        if passing.engine is not None and line.branch.id not in self._ahead:
+            is_due = await self._by_engine(passing, partial(_asked_before, passing, visit, size)) or is_due
+        elif passing.engine is None and size.is_considered and self._is_cold(visit):
+            is_due = is_due or self._is_due(visit, size, True)
         line.sent_at = self._clock()
-        if not is_due:
+        if not is_due or not self._is_on:
             return
         await passing.stored(visit)
         await self._shrunk(passing, visit, "preflight", size)
@@ -108,13 +129,64 @@ class Room:
         """
         line = visit.line
         line.reported = (sent, tokens)
-        if not self._is_on or passing.dialect.compacts_upstream(visit.read):
+        if not self._is_on or passing.engine is not None or passing.dialect.compacts_upstream(visit.read):
             return
         size = self._sized(passing, visit, tokens + output)
         self._waiting(visit, size).sent(tokens, size.pace, size.prices)
         ident = line.branch.id
         if size.is_considered and ident not in self._ahead and self._is_due(visit, size, False):
             self._begin(passing, visit, size)
+
+    def heard(self, passing: Passing, visit: Visit, ended: Ended, sent: int) -> None:
+        """Have an engine of the user's choice hear what an answer used; nobody waits for what it makes of that.
+
+        The prompt is that of the conversation, without what was looked up; where the API does not say how large a body
+        of so many bytes is, by our estimate.
+        """
+        if passing.engine is None or ended.reply is None:
+            return
+        used = ended.reply.usage
+        prompt = ended.sent_tokens or tokens_in(visit.line, sent)
+        usage = {**used.to_dict(), "prompt_tokens": prompt, "total_tokens": prompt + used.output_tokens}
+        task = asyncio.create_task(self._heard(passing, visit, usage))
+        self._hearing.add(task)
+        task.add_done_callback(self._hearing.discard)
+
+    async def _heard(self, passing: Passing, visit: Visit, usage: Mapping[str, Any]) -> None:
+        assert passing.engine is not None  # noqa: S101 - asked before
+        await passing.stored(visit)
+        is_due = await self._by_engine(passing, partial(passing.engine.is_due_after, usage))
+        if is_due and self._is_on and visit.line.branch.id not in self._ahead:
+            tokens = int(usage.get("total_tokens") or 0)
+            await self._begin(passing, visit, self._sized(passing, visit, tokens))
+
+    async def _by_engine(self, passing: Passing, ask: Callable[[], bool]) -> bool:
+        """Ask an engine something; where that fails, nothing is due."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._engine_workers, ask)
+        except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
+            passing.warning = header_text(f"the context engine was not asked: {type(error).__name__}")
+            _log.error("a context engine could not be asked: %s", type(error).__name__)
+            return False
+
+    async def engine_of(self, engines: Engines, passing: Passing, visit: Visit) -> HostedEngine | None:
+        """Return the engine of a conversation; None where there is none, or it cannot be had."""
+        line, keeper, provider = visit.line, passing.visits.keeper, passing.route.provider
+        if line.session is None:
+            await passing.stored(visit)
+        work = partial(
+            engines.of, keeper.store, line, visit.model, self.windows.window(visit.model, provider), provider
+        )
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._engine_workers, work)
+        except Exception as error:  # noqa: BLE001 - as above
+            passing.warning = header_text(f"no context engine: {type(error).__name__}")
+            _log.error("a conversation has no context engine: %s", type(error).__name__)
+            return None
+
+    async def called(self, work: Callable[[], dict[str, str]]) -> dict[str, str]:
+        """Have calls of hidden tools answered."""
+        return await asyncio.get_running_loop().run_in_executor(self._engine_workers, work)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
@@ -228,19 +300,36 @@ class Room:
         def work() -> str:
             if keeper.catch_up(line) and target is None:
                 return "unchanged"  # it was compacted while this request came
-            engine = self._engine(passing, visit, size, summarizer)
-            options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
-            options["spent"] = partial(spent_by, summarizer)
-            if target is not None:
-                options["target_tokens"] = max(1, target - engine.overhead_tokens)
-            if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
-                options["lease_seconds"] = None
-            return keeper.compacted(line, engine, occasion, **options).outcome
+            messages = see(keeper.store, line.branch).messages
+            with passing.engine or nullcontext() as hosted:
+                engine = hosted or self._compressor(visit, size)
+                overhead = self._prepare(engine, passing, visit, size, summarizer, messages)
+                options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
+                options["spent"] = partial(spent_by, summarizer)
+                if target is not None:
+                    options["target_tokens"] = max(1, target - overhead)
+                if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
+                    options["lease_seconds"] = None
+                plugins = None if self._plugins is None else self._plugins.of(keeper.store.tenant)
+                if plugins is not None:
+                    kept = plugins.before_compaction(line.session or "", messages, reason=reason, tokens=size.tokens)
+                    options |= {"memory_context": kept} if kept else {}
+                done = keeper.compacted(line, engine, occasion, **options)
+                if passing.engine is not None and done.child is not None:
+                    provider = passing.route.provider
+                    passing.engine.goes_on(done.child, line.branch, visit.model, size.window, provider)
+                if plugins is not None:
+                    after = {"tokens_before": size.tokens, "tokens_after": engine.last_prompt_tokens}
+                    session = line.session or ""
+                    plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=session, **after)
+                return done.outcome
 
         passing.account.compactions.append(reason)
         outcome = "failed"
         try:
-            outcome = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            # An engine that takes its time must not keep the conversations of others waiting.
+            workers = self._workers if passing.engine is None else self._engine_workers
+            outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
@@ -248,14 +337,38 @@ class Room:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
         self._metrics.compacted(reason, outcome)
 
-    def _engine(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer | None) -> ContextCompressor:
-        """Return an engine that knows what the whole request has, in the tokens of its model."""
-        engine = ContextCompressor(size.window, settings=self._settings, summarizer=summarizer, model=visit.model)
-        engine.answer_tokens, engine.prices = passing.dialect.answer_tokens(visit.read), size.prices
-        tools = visit.read.field("tools")
-        messages = see(passing.visits.keeper.store, visit.line.branch).messages
-        engine.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
-        return engine
+    def _compressor(self, visit: Visit, size: Size) -> ContextCompressor:
+        return ContextCompressor(size.window, settings=self._settings, model=visit.model)
+
+    def _prepare(
+        self,
+        engine: ContextEngine,
+        passing: Passing,
+        visit: Visit,
+        size: Size,
+        summarizer: Summarizer | None,
+        messages: list[Message],
+    ) -> int:
+        """Let the compressors behind an engine know what the whole request has, in the tokens of its model.
+
+        Returns what it has besides messages.
+        """
+        tools, overhead = visit.read.field("tools"), 0
+        for compressor in compressors_in(engine):
+            compressor.summarizer = summarizer
+            compressor.answer_tokens, compressor.prices = passing.dialect.answer_tokens(visit.read), size.prices
+            compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
+            overhead = compressor.overhead_tokens
+        return overhead
+
+
+def _asked_before(passing: Passing, visit: Visit, size: Size) -> bool:
+    """Ask the engine of a conversation about a request as it would be sent."""
+    from everlong.gateway.counting import read_request  # noqa: PLC0415 - seldom needed
+
+    assert passing.engine is not None  # noqa: S101 - asked before
+    _, messages, _ = read_request(passing.dialect, visit.sent(passing.dialect))
+    return passing.engine.is_due_before(messages, size.tokens)
 
 
 def _counted(passing: Passing, visit: Visit, body: bytes) -> int:

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
@@ -33,6 +33,7 @@ from everlong.gateway.client_compaction import (
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.drafts import draft_of
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.engines import Engines
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
 from everlong.gateway.items import RESPONSES, is_stateless
@@ -43,8 +44,9 @@ from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
+from everlong.gateway.plugins import GatewayPlugins
 from everlong.gateway.raw import Broken, dumped, meant
-from everlong.gateway.recalling import Lookup, can_offer, looked_up, offered
+from everlong.gateway.recalling import NAMES, TOOLS, HiddenTool, Lookup, can_offer, has_tools, looked_up, offered
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.drafts import Draft
+    from everlong.gateway.engines import HostedEngine
     from everlong.gateway.routing import Routes
     from everlong.providers.base import Reply
     from everlong.store.database import Database
@@ -94,6 +97,7 @@ _log = logging.getLogger("everlong.gateway")
 
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
+_EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
@@ -126,7 +130,9 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.summaries = Summaries(settings, self._send, windows, summarizer)
-        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics)
+        self._plugins = GatewayPlugins(settings)
+        self.engines = Engines(settings, self._plugins)
+        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics, plugins=self._plugins)
         self._client_compaction = ClientCompaction(settings, self.summaries.now)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
@@ -139,6 +145,7 @@ class Gateway:
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
 
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
         """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
@@ -166,16 +173,28 @@ class Gateway:
         """Get ready."""
         await self.relay.start()
         self._upkeep.start()
+        if self.engines.is_on:
+            self._expiring = asyncio.create_task(self._expire())
 
     async def close(self) -> None:
         """Finish what is under way, and let go of everything."""
+        if self._expiring is not None:
+            self._expiring.cancel()
         await self._upkeep.close()
         await self._room.close()
         await self._finishing.close()
         await self.relay.close()
         await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self.engines.close)
+        await asyncio.to_thread(self._plugins.close)
         self._spool.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def _expire(self) -> None:
+        """End the engines of conversations that have expired, now and then."""
+        while True:
+            await asyncio.sleep(_EXPIRY_SECONDS)
+            await asyncio.to_thread(self.engines.expire)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -267,6 +286,8 @@ class Gateway:
         is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
         is_asked = is_asked and not self._is_audit
         if is_ours and not is_asked:
+            if self.engines.is_on:
+                passing.engine = await self._room.engine_of(self.engines, passing, visit)
             await self._room.make(passing, visit)
         if is_asked:
             is_known = self._client_compaction.is_known_to(passing.route, passing.request.path)
@@ -375,9 +396,10 @@ class Gateway:
             return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         visit.drafted = len(draft.body)
-        passing.offers_recall = passing.route.recalls and can_offer(passing.dialect, draft)
-        if passing.offers_recall:
-            draft = offered(passing.dialect, draft)
+        tools = _hidden_tools(passing, draft)
+        passing.hidden = frozenset(tool.name for tool in tools)
+        if tools:
+            draft = offered(passing.dialect, draft, tools)
         provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
         sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
@@ -394,15 +416,14 @@ class Gateway:
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or not passing.offers_recall:
+        if visit is None or not passing.hidden:
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
 
             async def look_up(lookups: list[Lookup]) -> dict[str, str]:
                 await passing.stored(visit)
-                work = partial(_all_looked_up, store, line.branch, lookups)
-                return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+                return await self._room.called(partial(_all_looked_up, store, line.branch, passing.engine, lookups))
 
         passing.answering = Answering(
             passing.request,
@@ -412,6 +433,7 @@ class Gateway:
             lambda ended: self._finish(passing, ended, len(sent)),
             look_up,
             lambda body: self._send(passing, body),
+            hidden=passing.hidden,
         )
         return passing.answering
 
@@ -438,6 +460,7 @@ class Gateway:
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, ended.sent_tokens)
+        self._room.heard(passing, visit, ended, sent)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
             passing.warning = header_text(problem)
 
@@ -502,8 +525,39 @@ def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int |
     return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
 
 
-def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:
-    return {one.id: looked_up(store, at, one) for one in lookups}
+def _hidden_tools(passing: Passing, draft: Draft) -> list[HiddenTool]:
+    """Return the tools of the gateway's own for a request: those to look things up, and those of an engine.
+
+    A client that has a tool of that name keeps its own.
+    """
+    tools: list[HiddenTool] = []
+    if not can_offer(passing.dialect, draft):
+        return tools
+    if passing.route.recalls and has_tools(draft):
+        tools += TOOLS
+    if passing.engine is not None:
+        own = meant(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
+        taken = {tool.name for tool in tools} | _named(own)
+        tools += [tool for tool in passing.engine.tools if tool.name not in taken]
+    return tools
+
+
+def _named(tools: Any) -> set[str]:
+    """Return the names of a client's tools."""
+    entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
+    functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
+    return {str(one.get("name")) for one in functions}
+
+
+def _all_looked_up(store: Store, at: Branch, engine: HostedEngine | None, lookups: list[Lookup]) -> dict[str, str]:
+    """Return the answers to calls of hidden tools by their ids."""
+    found: dict[str, str] = {}
+    for one in lookups:
+        is_recall = one.name in NAMES or engine is None
+        found[one.id] = (
+            looked_up(store, at, one) if is_recall or engine is None else engine.call(one.name, one.arguments)
+        )
+    return found
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from everlong.gateway.passing import Passing
     from everlong.gateway.windows import Windows
 
-__all__ = ["OwnSummarizer", "Summaries", "spent_by"]
+__all__ = ["OwnSummarizer", "Summaries", "names_model", "spent_by"]
 
 _SECONDS = 180.0
 """So long a model may take for a summary."""
@@ -132,7 +132,7 @@ class Summaries:
         self._windows = windows
         self._clock = clock
         self._day, self._count = 0, 0
-        self.is_own = given is None and settings.gateway.summaries == "own" and not _names_model(settings)
+        self.is_own = given is None and settings.gateway.summaries == "own" and not names_model(settings)
         self._configured = given or (lambda: None if self.is_own else _configured(settings))
         self.asks_model = self.is_own or self._configured() is not None
         """Whether a model writes them, which costs something."""
@@ -162,7 +162,7 @@ class Summaries:
         return OwnSummarizer(passing, passing.sent_body, room, self._send, self._windows)
 
 
-def _names_model(settings: Settings) -> bool:
+def names_model(settings: Settings) -> bool:
     """Return whether the settings say which model writes summaries."""
     chosen = settings.auxiliary.compression
     return chosen.model is not None or chosen.base_url is not None or chosen.provider not in _NOT_CHOSEN
@@ -171,7 +171,7 @@ def _names_model(settings: Settings) -> bool:
 def _configured(settings: Settings) -> Summarizer | None:
     """Return the model that the settings name, with its own key; None where that leads to nothing."""
     try:
-        if _names_model(settings):
+        if names_model(settings):
             return summarizer_for(settings)
         if settings.gateway.summaries in ("own", "extractive"):
             return None
