@@ -71,21 +71,29 @@ def test_a_conversation_that_goes_on_is_marked_as_the_strategy_goes_on_however_m
 def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
     request: dict[str, Any], rng: random.Random, dialect: Any
 ) -> None:
-    body = odd({**request, "tools": request.get("tools") or [{"name": "look"}]}, rng).encode()
+    body = odd(request, rng).encode()
     sent = offered(dialect, draft(body))
     places_are_right(sent)
     tools = json.loads(sent.body)["tools"]
     assert {tool.get("name") or tool["function"]["name"] for tool in tools[-2:]} == NAMES
-    assert {**json.loads(sent.body), "tools": tools[:-2]} == json.loads(body)
+    assert {**json.loads(sent.body), "tools": tools[:-2]} == {"tools": [], **json.loads(body)}
     at = next(at for at in range(len(body) + 1) if body[at:] and sent.body[: at + 1] != body[: at + 1])
     assert sent.body.endswith(body[at:])
     both = Marking(settings("ledger")).marked(line(), sent, MODEL, "anthropic")
     assert unmarked(both) == sent.body
 
 
+def test_tools_that_are_no_list_give_way() -> None:
+    sent = offered(ANTHROPIC, draft(b'{"tools": null , "messages": [{"role":"user","content":"hi"}]}'))
+    places_are_right(sent)
+    assert [tool["name"] for tool in json.loads(sent.body)["tools"]] == ["everlong_recall", "everlong_read_turn"]
+
+
 @pytest.mark.parametrize("tools", [b"", b'"tools": null ,', b'"tools": [ ],', b'"tools": {"name": "look"},'])
 def test_requests_without_tools_are_not_offered_ours(tools: bytes) -> None:
-    assert not can_offer(ANTHROPIC, draft(b"{" + tools + b'"messages": [{"role":"user","content":"hi"}]}'))
+    body = draft(b"{" + tools + b'"messages": [{"role":"user","content":"hi"}]}')
+    assert not can_offer(ANTHROPIC, body)
+    assert can_offer(ANTHROPIC, body, is_compacted=True)
 
 
 @given(REQUESTS, RNG, st.data())
@@ -116,8 +124,7 @@ def test_places_are_known_after_a_view_was_put_in(
         given = [{"type": "text", "text": given}] if isinstance(given, str) else given
         assert json.loads(sent.body)["system"] == [*given, {"type": "text", "text": note}]
         assert body[slice(*draft(body).fields["system"])].rstrip(b"] \t\r\n") in sent.body
-    if can_offer(dialect, sent):
-        places_are_right(offered(dialect, sent))
+    places_are_right(offered(dialect, sent))
 
 
 @given(REQUESTS, RNG)

@@ -181,6 +181,25 @@ def test_a_model_that_never_stops_looking_up_is_stopped(client: Client, model: M
     assert 2 < len(model.requests) < 20
 
 
+def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> None:
+    window = 4_000
+    settings = {**SETTINGS, "models": {MODEL: {"context_length": window}}, "compression": {"enabled": False}}
+    said: list[Any] = []
+    for number in range(5):
+        said += [{"role": "user", "content": f"Berth {number} is mine. {'Tide and crane. ' * 120}"}]
+        said += [{"role": "assistant", "content": "Noted."}]
+    said += [{"role": "user", "content": "What of the harbour is mine?"}]
+    with (
+        ModelServer(looks_up, window=window) as server,
+        run_gateway(server.url, str(tmp_path / "gateway.db"), settings) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0) as gpt,
+    ):
+        gpt.chat.completions.create(model=MODEL, messages=said, tools=[CHAT_WEATHER])
+        assert server.rejections == []
+        assert server.requests[-1].prompt_tokens <= window
+        assert "[cut: there is no room for the rest]" in str(server.requests[-1].body)
+
+
 # -- who gets the tools ------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +225,24 @@ def test_requests_with_tools_get_the_same_two_on_all_apis(
         assert names[0] == "weather"
         assert set(names[1:]) == NAMES
     assert model.rejections == []
+
+
+def test_a_conversation_without_tools_gets_them_once_a_part_of_it_is_summarized(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "models": {MODEL: {"context_length": 8_000}}}
+    said: list[Any] = []
+    with (
+        ModelServer(window=8_000) as server,
+        run_gateway(server.url, str(tmp_path / "gateway.db"), settings) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0) as gpt,
+    ):
+        for number in range(12):
+            said += [{"role": "user", "content": f"Page {number}. {f'Tide {number} and crane. ' * 150}"}]
+            answer = gpt.chat.completions.create(model=MODEL, messages=said).choices[0].message.content
+            said += [{"role": "assistant", "content": answer}]
+        compacted = [len(record.body["messages"]) < 2 * at + 1 for at, record in enumerate(server.requests)]
+        assert compacted[0] is False
+        assert compacted[-1] is True
+        assert [bool(record.body.get("tools")) for record in server.requests] == compacted
 
 
 @pytest.mark.parametrize("more", [{}, {"store": True}])
@@ -254,7 +291,7 @@ def scripted(*answers: dict[str, Any] | None, is_streamed: bool) -> Any:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize("answers", [[CALL, WORDS], [CALL, None, WORDS]], ids=["found", "refused with what was found"])
+@pytest.mark.parametrize("answers", [[CALL, WORDS], [CALL, None, WORDS], [CALL, None, None, WORDS]])
 def test_packed_answers_and_refused_lookups_come_to_an_answer(
     answers: list[Any], is_streamed: bool, upstream: Upstream, tmp_path: Path
 ) -> None:
@@ -275,5 +312,4 @@ def test_packed_answers_and_refused_lookups_come_to_an_answer(
     assert b"everlong" not in said
     results = [json.loads(one.body)["input"][-1] for one in upstream.requests[1:]]
     assert [one["type"] for one in results] == ["function_call_output"] * len(results)
-    if len(results) == 2:
-        assert "nothing can be looked up" in results[1]["output"]
+    assert ["no room to look something up" in one["output"] for one in results] == [False, False, True][: len(results)]

@@ -15,7 +15,7 @@ from everlong.gateway.encodings import Unreadable, decoder, plain
 from everlong.gateway.hiding import hiding_for
 from everlong.gateway.keeper import Ended
 from everlong.gateway.raw import dumped
-from everlong.gateway.recalling import NAMES, ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
+from everlong.gateway.recalling import NAMES, NO_ROOM, ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
 from everlong.gateway.relay import Stream, answered, comes_whole, is_whole, streamed
 from everlong.gateway.taps import StreamTap, WholeTap, tap_for
 
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Answering"]
 
 Finish = Callable[[Ended], Awaitable[None]]
-LookUp = Callable[[list[Lookup]], Awaitable[dict[str, str]]]
+LookUp = Callable[[list[Lookup], int, bytes], Awaitable[dict[str, str]]]
+"""Looks things up for a conversation of so many tokens (0 where nobody told), which was sent in these bytes."""
 Send = Callable[[bytes], Awaitable["ClientResponse"]]
 
-_NO_ROOM = "[nothing can be looked up now; go on with what you have]"
-"""What the model is told where the request was refused with what was found."""
 _REFUSED = frozenset({400, 413, 422})
 
 
@@ -140,20 +139,21 @@ class Answering:
         return await stream.end()
 
     async def _again(self, answer: dict[str, Any], lookups: list[Lookup]) -> ClientResponse:
-        """Send the request once more, with what was found behind it; without that where it is refused."""
+        """Send the request once more, with what was found behind it; with less of it where it is refused."""
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
         assert self.send is not None  # noqa: S101 - as above
         reply = self.dialect.reply(answer)
         if reply is not None:
             self.used.append(reply.usage)
-        results = await self.look_up(lookups)
-        before, self.sent = self.sent, answered_lookups(self.dialect, self.sent, answer, results)
-        upstream = await self.send(self.sent)
-        if upstream.status not in _REFUSED:
-            return upstream
-        upstream.release()
-        self.sent = answered_lookups(self.dialect, before, answer, dict.fromkeys(results, _NO_ROOM))
-        return await self.send(self.sent)
+        results = await self.look_up(lookups, 0 if reply is None else reply.usage.total_tokens, self.sent)
+        before = self.sent
+        shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
+        for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
+            self.sent = answered_lookups(self.dialect, before, answer, told)
+            upstream = await self.send(self.sent)
+            if upstream.status not in _REFUSED:
+                break
+        return upstream
 
     def _ended(self, tap: StreamTap | WholeTap) -> Ended:
         reply = tap.reply()

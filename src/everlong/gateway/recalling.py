@@ -1,14 +1,15 @@
 """A tool of the gateway's own: the model looks up what was said before, and the client never hears of it.
 
 The tool is offered with every request of a route that wants it and that has tools of its own, so that the prompt stays
-the same and no title is asked for with tools. Calls of it are answered inside the turn: the request is sent again with
-the call and its answer behind it. A model that calls tools of the client at the same time gets those answered first, by
-the client, and may look up again afterwards.
+the same. A request without tools, such as one for a title, gets none, unless a part of its own conversation is no
+longer in sight because the gateway has summarized it. Calls are answered inside the turn: the request is sent again
+with the call and its answer behind it. A model that calls tools of the client at the same time gets those answered
+first, by the client, and may look up again afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.drafts import Draft
     from everlong.store import Branch, Store
+    from everlong.tokens import TokenCounter
 
 __all__ = [
     "NAMES",
+    "NO_ROOM",
     "ROUNDS",
     "TOOLS",
     "HiddenTool",
     "Lookup",
+    "all_looked_up",
     "answered_lookups",
+    "can_hide",
     "can_offer",
     "has_tools",
-    "looked_up",
     "lookups_in",
     "offered",
     "without_lookups",
@@ -42,6 +46,9 @@ __all__ = [
 
 RECALL, READ = "everlong_recall", "everlong_read_turn"
 NAMES = frozenset({RECALL, READ})
+NO_ROOM = "[there is no room to look something up now; go on with what you have]"
+_LEAST = 30
+"""Tokens that are kept back for saying that something was cut."""
 ROUNDS = 8
 """So often a model may look something up in one turn."""
 
@@ -92,12 +99,19 @@ class Lookup(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-def can_offer(dialect: Dialect, draft: Draft) -> bool:
-    """Return whether a request may get hidden tools: nobody goes on from its answer by a name.
+def can_offer(dialect: Dialect, draft: Draft, *, is_compacted: bool = False) -> bool:
+    """Return whether a request may get the tools to look things up: it has tools or was compacted."""
+    return (is_compacted or has_tools(draft)) and can_hide(dialect, draft)
+
+
+def can_hide(dialect: Dialect, draft: Draft) -> bool:
+    """Return whether a request may get hidden tools: nobody names its answer later.
 
     An answer of the Responses API that the upstream stores is one that later requests may name; it would hold calls
     that their client never saw.
     """
+    if "functions" in draft.fields:  # what tools were called before, which cannot be had beside them
+        return False
     return dialect.name != _RESPONSES or draft.body[slice(*draft.fields.get("store", (0, 0)))] == b"false"
 
 
@@ -110,12 +124,12 @@ def has_tools(draft: Draft) -> bool:
 def offered(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
     """Return a body with hidden tools behind those that it offers."""
     own = b",".join(dumped(_schema(dialect.name, tool)) for tool in tools)
-    if has_tools(draft):
-        end = draft.fields["tools"][1]
-        return draft.changed([(end - 1, end - 1, b"," + own)])
-    if (place := draft.fields.get("tools")) is not None:
-        return draft.changed([(*place, b"[" + own + b"]")])
-    return draft.with_field("tools", b"[" + own + b"]")
+    if "tools" not in draft.fields:
+        return draft.with_field("tools", b"[" + own + b"]")
+    start, end = draft.fields["tools"]
+    if draft.body[start : start + 1] != b"[":
+        return draft.changed([(start, end, b"[" + own + b"]")])
+    return draft.changed([(end - 1, end - 1, b"," + own if has_tools(draft) else own)])
 
 
 _RESPONSES = "openai-responses"
@@ -166,8 +180,42 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
     return found
 
 
-def looked_up(store: Store, at: Branch, lookup: Lookup) -> str:
-    """Return what the tool answers of what was said up to a place; blocks."""
+def all_looked_up(
+    store: Store,
+    at: Branch,
+    lookups: list[Lookup],
+    room: int,
+    counter: TokenCounter,
+    call: Callable[[str, Mapping[str, Any]], str] | None = None,
+) -> dict[str, str]:
+    """Return what hidden tools answer of what was said up to a place, by call, in so many tokens together; blocks.
+
+    The best of what is found comes first, so it is the end that is cut off where there is no room. ``call`` answers
+    for tools that are not the gateway's own.
+    """
+    found: dict[str, str] = {}
+    for number, lookup in enumerate(lookups):
+        share = room // (len(lookups) - number)
+        if call is None or lookup.name in NAMES:
+            text = _looked_up(store, at, lookup)
+        else:
+            text = call(lookup.name, lookup.arguments)
+        found[lookup.id] = _fitting(text, share, counter)
+        room -= counter.count_text(found[lookup.id])
+    return found
+
+
+def _fitting(text: str, room: int, counter: TokenCounter) -> str:
+    count = counter.count_text(text)
+    if count <= room:
+        return text
+    cut = text[: max(0, room - _LEAST) * len(text) // count]
+    while cut and counter.count_text(cut) > room - _LEAST:
+        cut = cut[: len(cut) * 9 // 10]
+    return f"{cut.rstrip()}\n[cut: there is no room for the rest]" if cut else NO_ROOM
+
+
+def _looked_up(store: Store, at: Branch, lookup: Lookup) -> str:
     asked = "query" if lookup.name == RECALL else "id"
     words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
     if not isinstance(words, str) or not words.strip():

@@ -46,6 +46,8 @@ _log = logging.getLogger("everlong.gateway")
 _SHARES = (0.7, 0.45, 0.25)
 """What a request is cut to that was refused as too long more than once."""
 _PLENTY = 0.8
+_FULL = 0.98
+"""More of the window than this is never filled on purpose."""
 _CAREFUL = 1.1
 """Our own count may be too low by this."""
 _LEAP = 0.1
@@ -204,6 +206,22 @@ class Room:
             target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1])
             await self._compact(passing, visit, "overflow", size, target=target)
         return len(visit.sent(passing.dialect)) < visit.drafted
+
+    async def left_for_lookups(self, passing: Passing, visit: Visit, tokens: int, sent: bytes) -> int:
+        """Return how many tokens may be added to a conversation in the middle of a turn.
+
+        Args:
+            passing: the request.
+            visit: its conversation.
+            tokens: what the conversation has come to by the API's count; 0 where the API does not tell.
+            sent: the body that was sent last, which is counted then.
+        """
+        if not tokens:
+            work = partial(_counted_words, passing, visit, sent)
+            tokens = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        window = self.windows.window(visit.model, passing.route.provider)
+        left = int(_FULL * window) - tokens - passing.dialect.answer_tokens(visit.read)
+        return max(0, int(left / _CAREFUL))
 
     # -- how large, and when -------------------------------------------------------------------------------------------
 
@@ -373,10 +391,14 @@ def _asked_before(passing: Passing, visit: Visit, size: Size) -> bool:
 
 def _counted(passing: Passing, visit: Visit, body: bytes) -> int:
     """Count the tokens of a request by its words, a little more than they are; what was reported counts as it is."""
+    if visit.line.reported is not None and visit.new is not None:
+        counter = MessageCounter(counter_for(visit.model))
+        return visit.line.reported[1] + int(counter.total(visit.new.added.messages) * _CAREFUL)
+    return _counted_words(passing, visit, body)
+
+
+def _counted_words(passing: Passing, visit: Visit, body: bytes) -> int:
     from everlong.gateway.counting import read_request  # noqa: PLC0415 - seldom needed
 
-    counter = MessageCounter(counter_for(visit.model))
-    if visit.line.reported is not None and visit.new is not None:
-        return visit.line.reported[1] + int(counter.total(visit.new.added.messages) * _CAREFUL)
     _, messages, tools = read_request(passing.dialect, body)
-    return int(counter.total(messages, tools) * _CAREFUL)
+    return int(MessageCounter(counter_for(visit.model)).total(messages, tools) * _CAREFUL)

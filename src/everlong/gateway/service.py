@@ -46,7 +46,16 @@ from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.plugins import GatewayPlugins
 from everlong.gateway.raw import Broken, dumped, meant
-from everlong.gateway.recalling import NAMES, TOOLS, HiddenTool, Lookup, can_offer, has_tools, looked_up, offered
+from everlong.gateway.recalling import (
+    TOOLS,
+    HiddenTool,
+    Lookup,
+    all_looked_up,
+    can_hide,
+    can_offer,
+    has_tools,
+    offered,
+)
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -73,6 +82,7 @@ from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.opening import redacted_message
+from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,11 +95,9 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.drafts import Draft
-    from everlong.gateway.engines import HostedEngine
     from everlong.gateway.routing import Routes
     from everlong.providers.base import Reply
     from everlong.store.database import Database
-    from everlong.store.tree import Branch
 
 __all__ = ["Gateway"]
 
@@ -396,15 +404,15 @@ class Gateway:
             return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         visit.drafted = len(draft.body)
-        tools = _hidden_tools(passing, draft)
+        shown = visit.line.view
+        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
+        tools = _hidden_tools(passing, draft, is_compacted=view is not None)
         passing.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offered(passing.dialect, draft, tools)
         provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
         sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
-        shown = visit.line.view
-        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
         passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
 
@@ -421,9 +429,12 @@ class Gateway:
         else:
             line, store = visit.line, passing.visits.keeper.store
 
-            async def look_up(lookups: list[Lookup]) -> dict[str, str]:
+            async def look_up(lookups: list[Lookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await passing.stored(visit)
-                return await self._room.called(partial(_all_looked_up, store, line.branch, passing.engine, lookups))
+                room = await self._room.left_for_lookups(passing, visit, tokens, sent)
+                call = None if passing.engine is None else passing.engine.call
+                counter = counter_for(visit.model)
+                return await self._room.called(partial(all_looked_up, store, line.branch, lookups, room, counter, call))
 
         passing.answering = Answering(
             passing.request,
@@ -525,17 +536,15 @@ def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int |
     return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
 
 
-def _hidden_tools(passing: Passing, draft: Draft) -> list[HiddenTool]:
+def _hidden_tools(passing: Passing, draft: Draft, *, is_compacted: bool) -> list[HiddenTool]:
     """Return the tools of the gateway's own for a request: those to look things up, and those of an engine.
 
     A client that has a tool of that name keeps its own.
     """
     tools: list[HiddenTool] = []
-    if not can_offer(passing.dialect, draft):
-        return tools
-    if passing.route.recalls and has_tools(draft):
+    if passing.route.recalls and can_offer(passing.dialect, draft, is_compacted=is_compacted):
         tools += TOOLS
-    if passing.engine is not None:
+    if passing.engine is not None and can_hide(passing.dialect, draft):
         own = meant(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
         taken = {tool.name for tool in tools} | _named(own)
         tools += [tool for tool in passing.engine.tools if tool.name not in taken]
@@ -547,17 +556,6 @@ def _named(tools: Any) -> set[str]:
     entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
     functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
     return {str(one.get("name")) for one in functions}
-
-
-def _all_looked_up(store: Store, at: Branch, engine: HostedEngine | None, lookups: list[Lookup]) -> dict[str, str]:
-    """Return the answers to calls of hidden tools by their ids."""
-    found: dict[str, str] = {}
-    for one in lookups:
-        is_recall = one.name in NAMES or engine is None
-        found[one.id] = (
-            looked_up(store, at, one) if is_recall or engine is None else engine.call(one.name, one.arguments)
-        )
-    return found
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
