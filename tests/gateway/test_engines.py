@@ -154,7 +154,12 @@ def test_each_conversation_has_an_engine_of_its_own_which_compacts_it(api: str, 
         until(lambda: sum(note["what"] == "usage" for note in heard(folder)) == 13)
         notes = heard(folder)
         store = running.store()
-        assert {note["engine"] for note in notes} == {1, 2}
+        assert {note["engine"] for note in notes} == {1, 2}, [
+            (part.id, part.conversation, part.title, part.works_for)
+            for note in notes
+            if note["what"] == "start"
+            for part in [store.sessions.get(note["session"])]
+        ]
         first = [note for note in notes if note["engine"] == 1]
         assert [note["what"] for note in first[:3]] == ["made", "start", "usage"]
         done = store.compactions()
