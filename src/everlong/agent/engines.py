@@ -74,7 +74,7 @@ def guarded_engine(
     warn: Callable[[str], None],
     host: Host | None = None,
     wanted: str,
-) -> ContextEngine | None:
+) -> GuardedEngine | None:
     """An engine that is not built in, made and kept where it can do no harm; None, with a warning, where it fails."""
     runner = Runner(f"everlong-engine-{wanted}", seconds)
     try:

@@ -25,7 +25,7 @@ from everlong.gateway.recalling import HiddenTool
 from everlong.plugins.adapters.host_state import Host
 from everlong.plugins.adapters.host_state import home as plugin_home
 from everlong.plugins.engines import is_engine, made_engine
-from everlong.plugins.guard import GuardedEngine, compressors_in
+from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import BUILT_IN, Plugins
 from everlong.store.compact import see
 
@@ -51,7 +51,7 @@ class _Key(NamedTuple):
 class HostedEngine:
     """The engine of one conversation."""
 
-    def __init__(self, engine: ContextEngine, store: Store, conversation: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, engine: GuardedEngine, store: Store, conversation: str, warn: Callable[[str], None]) -> None:
         self.engine = engine
         self.conversation = conversation
         """The id of its first session."""
@@ -64,11 +64,6 @@ class HostedEngine:
         self._store = store
         self._model = ("", 0)
         self._lock = threading.RLock()
-
-    @property
-    def compressors(self) -> list[ContextCompressor]:
-        """The built-in compressors behind it, of which one stands in where the engine fails."""
-        return compressors_in(self.engine)
 
     # -- a session's life ----------------------------------------------------------------------------------------------
 
@@ -108,8 +103,7 @@ class HostedEngine:
             except StoreError as error:
                 _log.warning("a context engine is not told how its conversation ended: %s", type(error).__name__)
             self.engine.on_session_end(self.session, messages)
-            if isinstance(self.engine, GuardedEngine):
-                self.engine.close()
+            self.engine.close()
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -134,7 +128,7 @@ class HostedEngine:
             messages = see(self._store, self.branch).messages if self.branch is not None else []
             return self.engine.handle_tool_call(name, dict(arguments), messages=messages)
 
-    def __enter__(self) -> ContextEngine:
+    def __enter__(self) -> GuardedEngine:
         """In a ``with`` block nobody else asks the engine."""
         self._lock.acquire()
         return self.engine
@@ -222,7 +216,7 @@ class Engines:
         _ended(gone)
         return hosted
 
-    def _made(self, tenant: str, window: int, model: str) -> ContextEngine | None:
+    def _made(self, tenant: str, window: int, model: str) -> GuardedEngine | None:
         settings = self._plugins.settings
 
         def built_in() -> ContextCompressor:
@@ -248,7 +242,7 @@ class Engines:
         engine = plugins.engine(window)
         with self._lock:
             in_use = [one.engine for one in self._alive.values() if one is not None]
-        if engine is None or not any(isinstance(one, GuardedEngine) and one.inner is engine for one in in_use):
+        if engine is None or not any(one.inner is engine for one in in_use):
             return engine
         try:
             return made_engine(type(engine), window, self.name)

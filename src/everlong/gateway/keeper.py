@@ -362,9 +362,17 @@ class Keeper:
                 line.session = self.store.stateless.session_at(connection, line.branch.id, line.branch.depth)
         return line.view is not None and (before is None or before.view_id != line.view.view_id)
 
-    def compacted(self, line: Line, engine: ContextEngine, occasion: Occasion, **options: Any) -> Compacted:
-        """Have an engine compact a conversation, and put the view into the form of the API."""
-        done = self.store.compact(line.branch, engine, occasion, roll_over=line.session, **options)
+    def newest(self, line: Line) -> Branch:
+        """Return how far the requests of a conversation have come by now."""
+        row = self._first("SELECT MAX(depth) FROM turn WHERE branch = ?", line.branch.id)
+        depth = line.branch.depth if row is None or row[0] is None else max(row[0], line.branch.depth)
+        return line.branch if depth == line.branch.depth else self.store.branch(line.branch.id, depth)
+
+    def compacted(
+        self, line: Line, engine: ContextEngine, occasion: Occasion, at: Branch | None = None, **options: Any
+    ) -> Compacted:
+        """Have an engine compact a conversation, here or further on, and put the view into the form of the API."""
+        done = self.store.compact(at or line.branch, engine, occasion, roll_over=line.session, **options)
         if done.child is not None:
             line.session = done.child
         line.view = applied_view(self.store, self.dialect, line)

@@ -1,9 +1,9 @@
 """Keep conversations inside the window: ahead of time where there is time, in line where a request would not fit.
 
-When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come
-and holds from the next request on that finds it, so the bytes of a conversation change only there. Requests that come
-meanwhile go on under the old view. One that would not fit, or was refused as too long, waits for it a while; then it is
-compacted without a model.
+When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come.
+While its summary is being written, requests go on under the old view; then the conversation is compacted as far as it
+has come by now, so that what came meanwhile is not sent anew. That takes a moment, for which requests wait. A request
+that would not fit, or was refused as too long, waits longer; then it is compacted without a model.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.summaries import Summaries, spent_by
 from everlong.gateway.windows import Size, Windows, tokens_in
-from everlong.plugins.guard import compressors_in
+from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compact import see
 from everlong.store.history import Occasion
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.context import ContextEngine, Summarizer
+    from everlong.context import Summarizer
     from everlong.gateway.engines import Engines, HostedEngine
     from everlong.gateway.keeper import Ended
     from everlong.gateway.lines import Applied
@@ -58,7 +58,10 @@ _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
 _HYGIENE_MESSAGES = 4
 """A conversation of fewer messages is not compacted before the upstream has refused it."""
-_ENGINE_WORKERS = 16
+_ASKERS = 32
+"""So many summaries are written, and engines asked, at once; threads that wait for others keep nobody else waiting."""
+_MOMENT_SECONDS = 1.0
+"""So long any request waits for a compaction whose summary is written."""
 _KEPT_SECONDS = 300.0
 _LONG_KEPT_SECONDS = 3_600.0
 """So long providers keep a prompt in their cache, and so long where a client asks for an hour."""
@@ -81,20 +84,21 @@ class Room:
         self._is_on = settings.compression.enabled and settings.gateway.mode == "active"
         self.windows = windows
         self._workers = workers
+        self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="everlong-summary")
         self._summaries = summaries
         self._metrics = metrics
         self._clock = clock
         self._plugins = plugins if plugins is not None and plugins.are_wanted else None
-        self._engine_workers = ThreadPoolExecutor(_ENGINE_WORKERS, thread_name_prefix="everlong-engines")
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._hearing: set[asyncio.Task[None]] = set()
+        self._nearly_done: set[int] = set()
+        """The conversations whose summary is written and whose view is not in force yet."""
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
-        under_way = {*self._ahead.values(), *self._hearing}
-        if under_way:
+        if under_way := {*self._ahead.values(), *self._hearing}:
             await asyncio.wait(under_way, timeout=10)
-        self._engine_workers.shutdown(wait=False, cancel_futures=True)
+        self._askers.shutdown(wait=False, cancel_futures=True)
 
     async def make(self, passing: Passing, visit: Visit) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case.
@@ -104,6 +108,8 @@ class Room:
         if not self._is_on and passing.engine is None:
             return
         line = visit.line
+        if line.branch.id in self._nearly_done:
+            await self._waited(passing, visit, self._ahead[line.branch.id], _MOMENT_SECONDS)
         size = await self._size(passing, visit)
         is_due = size.is_too_large and line.messages >= _HYGIENE_MESSAGES
         if passing.engine is not None and line.branch.id not in self._ahead:
@@ -165,7 +171,7 @@ class Room:
     async def _by_engine(self, passing: Passing, ask: Callable[[], bool]) -> bool:
         """Ask an engine something; where that fails, nothing is due."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._engine_workers, ask)
+            return await asyncio.get_running_loop().run_in_executor(self._askers, ask)
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
             passing.warning = header_text(f"the context engine was not asked: {type(error).__name__}")
             _log.error("a context engine could not be asked: %s", type(error).__name__)
@@ -180,7 +186,7 @@ class Room:
             engines.of, keeper.store, line, visit.model, self.windows.window(visit.model, provider), provider
         )
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._engine_workers, work)
+            return await asyncio.get_running_loop().run_in_executor(self._askers, work)
         except Exception as error:  # noqa: BLE001 - as above
             passing.warning = header_text(f"no context engine: {type(error).__name__}")
             _log.error("a conversation has no context engine: %s", type(error).__name__)
@@ -188,7 +194,7 @@ class Room:
 
     async def called(self, work: Callable[[], dict[str, str]]) -> dict[str, str]:
         """Have calls of hidden tools answered."""
-        return await asyncio.get_running_loop().run_in_executor(self._engine_workers, work)
+        return await asyncio.get_running_loop().run_in_executor(self._askers, work)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
@@ -277,11 +283,28 @@ class Room:
         left = size.window - size.tokens
         is_waited_for = reason != "threshold"
         summarizer = self._summaries.now() if is_waited_for else self._summaries.ahead(passing, left)
-        await self._compact(passing, visit, reason, size, summarizer)
+        if is_waited_for:
+            await self._compact(passing, visit, reason, size, summarizer)
+            return
+        engine = None
+        if summarizer is not None and passing.engine is None:
+            work = partial(self._prepared, passing, visit, size, summarizer)
+            engine = await asyncio.get_running_loop().run_in_executor(self._askers, work)
+        self._nearly_done.add(visit.line.branch.id)
+        await self._compact(passing, visit, reason, size, summarizer, engine=engine)
+
+    def _prepared(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer) -> ContextCompressor:
+        """Return an engine that has had the summary of a conversation written."""
+        engine, messages = self._compressor(visit, size), see(passing.visits.keeper.store, visit.line.branch).messages
+        self._prepare(engine, passing, visit, size, summarizer, messages)
+        engine.prepare(messages)
+        return engine
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
-        del task
         self._ahead.pop(ident, None)
+        self._nearly_done.discard(ident)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
     async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size) -> None:
         """Compact a request that has to be shorter now; without a model where one takes too long."""
@@ -289,13 +312,13 @@ class Room:
         if under_way is None and self._summaries.now() is not None:
             under_way = self._begin(passing, visit, size, reason)
         if under_way is not None:
-            await asyncio.wait([under_way], timeout=_WAIT_SECONDS)
-            await self._caught_up(passing, visit)
+            await self._waited(passing, visit, under_way, _WAIT_SECONDS)
         if len(visit.sent(passing.dialect)) >= (visit.drafted or len(visit.body)):
             await self._compact(passing, visit, reason, size)
 
-    async def _caught_up(self, passing: Passing, visit: Visit) -> None:
-        """Put the newest view into a request."""
+    async def _waited(self, passing: Passing, visit: Visit, under_way: asyncio.Task[None], seconds: float) -> None:
+        """Wait for a compaction at most so long, and put the newest view into a request."""
+        await asyncio.wait([under_way], timeout=seconds)
         work = partial(passing.visits.keeper.catch_up, visit.line)
         try:
             await asyncio.get_running_loop().run_in_executor(self._workers, work)
@@ -311,6 +334,7 @@ class Room:
         summarizer: Summarizer | None = None,
         *,
         target: int | None = None,
+        engine: ContextCompressor | None = None,
     ) -> None:
         line, keeper = visit.line, passing.visits.keeper
         occasion = Occasion(reason, line.session, visit.model, str(size.window))
@@ -319,34 +343,41 @@ class Room:
             if keeper.catch_up(line) and target is None:
                 return "unchanged"  # it was compacted while this request came
             messages = see(keeper.store, line.branch).messages
-            with passing.engine or nullcontext() as hosted:
-                engine = hosted or self._compressor(visit, size)
-                overhead = self._prepare(engine, passing, visit, size, summarizer, messages)
+            with passing.engine or nullcontext(engine) as ready:
+                chosen = ready or self._compressor(visit, size)
+                if engine is None or chosen is not engine:
+                    self._prepare(chosen, passing, visit, size, summarizer, messages)
                 options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
                 options["spent"] = partial(spent_by, summarizer)
                 if target is not None:
-                    options["target_tokens"] = max(1, target - overhead)
-                if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
+                    options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
+                if reason == "threshold":
+                    options["at"] = at = keeper.newest(line)
+                    if at != line.branch:
+                        messages = see(keeper.store, at).messages
+                        options["current_tokens"] = chosen.estimate_tokens(messages)
+                else:  # whoever needs it now gives way to nobody who compacts the same conversation
                     options["lease_seconds"] = None
                 plugins = None if self._plugins is None else self._plugins.of(keeper.store.tenant)
                 if plugins is not None:
                     kept = plugins.before_compaction(line.session or "", messages, reason=reason, tokens=size.tokens)
                     options |= {"memory_context": kept} if kept else {}
-                done = keeper.compacted(line, engine, occasion, **options)
+                done = keeper.compacted(line, chosen, occasion, **options)
                 if passing.engine is not None and done.child is not None:
                     provider = passing.route.provider
                     passing.engine.goes_on(done.child, line.branch, visit.model, size.window, provider)
                 if plugins is not None:
-                    after = {"tokens_before": size.tokens, "tokens_after": engine.last_prompt_tokens}
+                    after = {"tokens_before": size.tokens, "tokens_after": chosen.last_prompt_tokens}
                     session = line.session or ""
                     plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=session, **after)
                 return done.outcome
 
         passing.account.compactions.append(reason)
         outcome = "failed"
+        asks = summarizer is not None and engine is None
         try:
-            # An engine that takes its time must not keep the conversations of others waiting.
-            workers = self._workers if passing.engine is None else self._engine_workers
+            # Whoever takes its time must not keep the conversations of others waiting.
+            workers = self._askers if asks or passing.engine is not None else self._workers
             outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
@@ -360,24 +391,19 @@ class Room:
 
     def _prepare(
         self,
-        engine: ContextEngine,
+        engine: ContextCompressor | GuardedEngine,
         passing: Passing,
         visit: Visit,
         size: Size,
         summarizer: Summarizer | None,
         messages: list[Message],
-    ) -> int:
-        """Let the compressors behind an engine know what the whole request has, in the tokens of its model.
-
-        Returns what it has besides messages.
-        """
-        tools, overhead = visit.read.field("tools"), 0
+    ) -> None:
+        """Let the compressors behind an engine know what the whole request has, in the tokens of its model."""
+        tools = visit.read.field("tools")
         for compressor in compressors_in(engine):
             compressor.summarizer = summarizer
             compressor.answer_tokens, compressor.prices = passing.dialect.answer_tokens(visit.read), size.prices
             compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
-            overhead = compressor.overhead_tokens
-        return overhead
 
 
 def _asked_before(passing: Passing, visit: Visit, size: Size) -> bool:
