@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everlong.agent.engines import guarded_engine
 from everlong.agent.tools.tool import Tool
 from everlong.context import ContextCompressor, ContextEngine
-from everlong.errors import ConfigError, EverlongError, PluginError, StoreError
+from everlong.errors import ConfigError, EverlongError, NotStored, PluginError, StoreError
 from everlong.gateway.plugins import PLATFORM, GatewayPlugins
 from everlong.gateway.recalling import HiddenTool
 from everlong.plugins.adapters.host_state import Host
@@ -59,6 +59,9 @@ class HostedEngine:
         """The session that it goes on in."""
         self.branch: Branch | None = None
         self.used_at = 0.0
+        self.is_young = True
+        """Whether it has heard of no more than one answer."""
+        self._answers = 0
         self.tools = _tools_of(engine, warn)
         """What it offers to the model, from the beginning to the end: a prompt that changes is not cached."""
         self._store = store
@@ -117,6 +120,8 @@ class HostedEngine:
     def is_due_after(self, usage: Mapping[str, Any]) -> bool:
         """Tell what an answer used, and ask whether the conversation should be compacted now."""
         with self._lock:
+            self._answers += 1
+            self.is_young = self._answers < 2
             self.engine.update_from_response(dict(usage))
             if not self.engine.should_compress() or self.branch is None:
                 return False
@@ -174,7 +179,7 @@ class Engines:
             found, is_known = self._alive.get(key), key in self._alive
         if not is_known:
             with self._making:
-                found = self._begun(key, store, window, model)
+                found = self._moved(key, store) or self._begun(key, store, window, model)
         if found is None:
             return None
         found.used_at = self._clock()
@@ -198,6 +203,23 @@ class Engines:
             gone = list(self._alive.values())
             self._alive.clear()
         _ended(gone)
+
+    def _moved(self, key: _Key, store: Store) -> HostedEngine | None:
+        """Return the engine of a conversation that the store has since joined with this one.
+
+        Where a second request comes before the first reply is stored, the store may have opened a session for each.
+        """
+        with self._lock:
+            young = [(at, one) for at, one in self._alive.items() if at.tenant == key.tenant and one and one.is_young]
+        gone = [(at, one) for at, one in young if one is not None and not _is_there(store, one.session)]
+        if len(gone) != 1:
+            return None
+        ((before, hosted),) = gone
+        with self._lock:
+            self._alive.pop(before, None)
+            self._alive[key] = hosted
+        hosted.conversation, hosted.session = key.conversation, ""
+        return hosted
 
     # -- making --------------------------------------------------------------------------------------------------------
 
@@ -249,6 +271,14 @@ class Engines:
         except PluginError as error:
             self._plugins.warn(f"context.engine is {self.name!r}, and each conversation needs one of its own: {error}")
             return None
+
+
+def _is_there(store: Store, session: str) -> bool:
+    try:
+        store.sessions.get(session)
+    except NotStored:
+        return False
+    return True
 
 
 def _ended(gone: Sequence[HostedEngine | None]) -> int:

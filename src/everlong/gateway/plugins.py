@@ -64,18 +64,23 @@ class TenantPlugins:
             self.provider = None
         return None if self.provider is None else manager
 
-    def before_compaction(self, session: str, messages: Sequence[Message], **facts: Any) -> str | None:
-        """Tell everybody that a conversation is about to be compacted; what its summary should keep, if anything."""
+    def before_compaction(self, session: str | None, messages: Sequence[Message], **facts: Any) -> dict[str, str]:
+        """Tell everybody that a conversation is about to be compacted.
+
+        Returns ``memory_context`` for the engine, where the memory provider wants something kept.
+        """
+        session = session or ""
         self.plugins.registered.hooks.fire("pre_compress", **facts, session_id=session, platform=PLATFORM)
         if self._memory is None:
-            return None
+            return {}
         with self._lock:
             if not self._session:
                 self._memory.start(session, platform=PLATFORM, tenant=self._tenant)
             elif session != self._session:
                 self._memory.switch(session, reason="another conversation")
             self._session = session
-            return self._memory.before_compaction(messages)
+            kept = self._memory.before_compaction(messages)
+        return {"memory_context": kept} if kept else {}
 
     def after_compaction(self, **facts: Any) -> None:
         """Tell everybody what came of a compaction."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.engines import Engines, HostedEngine
-    from everlong.gateway.keeper import Ended
-    from everlong.gateway.lines import Applied
+    from everlong.gateway.keeper import Ended, Keeper
+    from everlong.gateway.lines import Applied, Line
     from everlong.gateway.metrics import Metrics
     from everlong.gateway.plugins import GatewayPlugins
     from everlong.gateway.visits import Visit
@@ -351,25 +351,17 @@ class Room:
                 options["spent"] = partial(spent_by, summarizer)
                 if target is not None:
                     options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
-                if reason == "threshold":
-                    options["at"] = at = keeper.newest(line)
-                    if at != line.branch:
-                        messages = see(keeper.store, at).messages
-                        options["current_tokens"] = chosen.estimate_tokens(messages)
-                else:  # whoever needs it now gives way to nobody who compacts the same conversation
-                    options["lease_seconds"] = None
+                options |= _place_options(keeper, line, chosen, reason)
                 plugins = None if self._plugins is None else self._plugins.of(keeper.store.tenant)
                 if plugins is not None:
-                    kept = plugins.before_compaction(line.session or "", messages, reason=reason, tokens=size.tokens)
-                    options |= {"memory_context": kept} if kept else {}
+                    options |= plugins.before_compaction(line.session, messages, reason=reason, tokens=size.tokens)
                 done = keeper.compacted(line, chosen, occasion, **options)
                 if passing.engine is not None and done.child is not None:
                     provider = passing.route.provider
                     passing.engine.goes_on(done.child, line.branch, visit.model, size.window, provider)
                 if plugins is not None:
                     after = {"tokens_before": size.tokens, "tokens_after": chosen.last_prompt_tokens}
-                    session = line.session or ""
-                    plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=session, **after)
+                    plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=line.session, **after)
                 return done.outcome
 
         passing.account.compactions.append(reason)
@@ -404,6 +396,18 @@ class Room:
             compressor.summarizer = summarizer
             compressor.answer_tokens, compressor.prices = passing.dialect.answer_tokens(visit.read), size.prices
             compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
+
+
+def _place_options(
+    keeper: Keeper, line: Line, engine: ContextCompressor | GuardedEngine, reason: str
+) -> dict[str, Any]:
+    """Return where a conversation is compacted: one that nobody waits for, as far as it has come by now."""
+    if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
+        return {"lease_seconds": None}
+    at = keeper.newest(line)
+    if at == line.branch:
+        return {"at": at}
+    return {"at": at, "current_tokens": engine.estimate_tokens(see(keeper.store, at).messages)}
 
 
 def _asked_before(passing: Passing, visit: Visit, size: Size) -> bool:
