@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.context import ContextCompressor
+from everlong.context.habits import Habits
 from everlong.context.pace import Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
@@ -82,6 +83,7 @@ class Room:
     ) -> None:
         self._settings = settings.compression
         self._is_on = settings.compression.enabled and settings.gateway.mode == "active"
+        self._adapts = self._is_on and settings.compression.threshold == "auto"
         self.windows = windows
         self._workers = workers
         self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="everlong-summary")
@@ -108,6 +110,9 @@ class Room:
         if not self._is_on and passing.engine is None:
             return
         line = visit.line
+        if self._adapts:
+            line.habits = line.habits or Habits()
+            line.habits.hear(_new_messages(passing, visit))
         if line.branch.id in self._nearly_done:
             await self._waited(passing, visit, self._ahead[line.branch.id], _MOMENT_SECONDS)
         size = await self._size(passing, visit)
@@ -136,6 +141,8 @@ class Room:
             sent: bytes of the body.
         """
         line = visit.line
+        if line.habits is not None:
+            line.habits.note(tokens, line.reported[1] if line.reported is not None else 0, self._clock())
         line.reported = (sent, tokens)
         if not self._is_on or passing.engine is not None or passing.dialect.compacts_upstream(visit.read):
             return
@@ -396,6 +403,16 @@ class Room:
             compressor.summarizer = summarizer
             compressor.answer_tokens, compressor.prices = passing.dialect.answer_tokens(visit.read), size.prices
             compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
+            if visit.line.habits is not None:
+                compressor.habits = visit.line.habits
+                compressor.adapt_threshold()
+
+
+def _new_messages(passing: Passing, visit: Visit) -> list[Message]:
+    """Return what a request says that the one before it did not; all of it where that is not known."""
+    if visit.new is not None or (visit.line.habits is not None and visit.line.habits.calls):
+        return [] if visit.new is None else visit.new.added.messages
+    return [message for one in passing.dialect.said([e.value for e in visit.read.entries], None) for message in one]
 
 
 def _place_options(
