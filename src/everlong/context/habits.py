@@ -18,8 +18,9 @@ _REMEMBERED = 128
 _PRIOR_CALLS = 48
 _USUAL_COLD_SHARE = 0.04
 _REMEMBERED_SUMMARIES = 4
-_DIGESTED = 0.4
-"""What a summary of nothing but tool output takes of its room: calls, outcomes and a few lines of each."""
+_DIGESTED = 0.7
+"""What a first summary of nothing but tool output is taken to need of its room: calls, outcomes, a few lines of each.
+A bolder guess saves more where it is right, and costs a compaction too many where it is not."""
 _KEPT_SECONDS = 300.0
 """After a pause of this length a provider's cache is usually gone."""
 
