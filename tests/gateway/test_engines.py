@@ -394,7 +394,7 @@ def register(ctx):
 @pytest.mark.spec("7.3")
 def test_memory_and_hooks_hear_of_a_compaction_and_the_summary_keeps_what_memory_wants(tmp_path: Path) -> None:
     folder = write(tmp_path / "engines" / "buoy", PLUGIN)
-    settings = {
+    settings: dict[str, Any] = {
         "context": {"engine": "compressor"},
         "plugins": {"paths": [str(folder.parent)], "enabled": ["buoy"]},
         "memory": {"provider": "buoy"},

@@ -210,8 +210,8 @@ class Engines:
         Where a second request comes before the first reply is stored, the store may have opened a session for each.
         """
         with self._lock:
-            young = [(at, one) for at, one in self._alive.items() if at.tenant == key.tenant and one and one.is_young]
-        gone = [(at, one) for at, one in young if one is not None and not _is_there(store, one.session)]
+            mine = [(at, one) for at, one in self._alive.items() if one is not None and at.tenant == key.tenant]
+        gone = [(at, one) for at, one in mine if one.is_young and not _is_there(store, one.session)]
         if len(gone) != 1:
             return None
         ((before, hosted),) = gone
