@@ -205,7 +205,8 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
 
 def test_requests_without_tools_get_none(gpt: openai.OpenAI, claude: anthropic.Anthropic, model: ModelServer) -> None:
     said: Any = [{"role": "user", "content": "A title, please."}]
-    for more in ({}, {"tools": []}):
+    tried: list[dict[str, Any]] = [{}, {"tools": []}]
+    for more in tried:
         gpt.chat.completions.create(model=MODEL, messages=said)
         claude.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said, **more)
         gpt.responses.create(model=MODEL, input=said, store=False, **more)

@@ -3,7 +3,8 @@
 When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come.
 While its summary is being written, requests go on under the old view; then the conversation is compacted as far as it
 has come by now, so that what came meanwhile is not sent anew. That takes a moment, for which requests wait. A request
-that would not fit, or was refused as too long, waits longer; then it is compacted without a model.
+that would not fit, or was refused as too long, waits longer for it, or for one that is begun then; after that it is
+compacted without a model.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from everlong.context.habits import Habits
 from everlong.context.pace import Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
-from everlong.gateway.summaries import Summaries, spent_by
-from everlong.gateway.windows import Size, Windows, tokens_in
+from everlong.gateway.summaries import Earlier, Summaries, spent_by
+from everlong.gateway.windows import Size, Windows, tokens_in, tokens_of
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compact import see
 from everlong.store.history import Occasion
@@ -46,6 +47,8 @@ _log = logging.getLogger("everlong.gateway")
 
 _SHARES = (0.7, 0.45, 0.25)
 """What a request is cut to that was refused as too long more than once."""
+_PATIENT_TRIES = 2
+"""So often one that was refused waits for a model's summary: first by the window that is known, then by a share."""
 _PLENTY = 0.8
 _FULL = 0.98
 """More of the window than this is never filled on purpose."""
@@ -55,12 +58,14 @@ _LEAP = 0.1
 """Where a request seems to have grown by more than this share of the window, its words are counted."""
 _AHEAD = 0.05
 """By this share of the window a compaction made ahead comes before it must."""
+_AT_ONCE = 32
+"""So many summaries are waited for at the same time, of all conversations together."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
 _HYGIENE_MESSAGES = 4
 """A conversation of fewer messages is not compacted before the upstream has refused it."""
-_ASKERS = 32
-"""So many summaries are written, and engines asked, at once; threads that wait for others keep nobody else waiting."""
+_OWN_SHARE = 0.9
+"""Of that time a conversation's own model may take this share, so that what follows is within it."""
 _MOMENT_SECONDS = 1.0
 """So long any request waits for a compaction whose summary is written."""
 _KEPT_SECONDS = 300.0
@@ -71,13 +76,15 @@ _LONG_KEPT_SECONDS = 3_600.0
 class Room:
     """Makes room for the requests of one gateway."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one part of the gateway
         self,
         settings: Settings,
         windows: Windows,
         workers: ThreadPoolExecutor,
         summaries: Summaries,
         metrics: Metrics,
+        earlier: Callable[[Passing, Visit], Earlier | None],
+        *,
         clock: Callable[[], float] = time.monotonic,
         plugins: GatewayPlugins | None = None,
     ) -> None:
@@ -86,11 +93,12 @@ class Room:
         self._adapts = self._is_on and settings.compression.threshold == "auto"
         self.windows = windows
         self._workers = workers
-        self._askers = ThreadPoolExecutor(_ASKERS, thread_name_prefix="everlong-summary")
         self._summaries = summaries
         self._metrics = metrics
+        self._earlier = earlier
         self._clock = clock
         self._plugins = plugins if plugins is not None and plugins.are_wanted else None
+        self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._hearing: set[asyncio.Task[None]] = set()
         self._nearly_done: set[int] = set()
@@ -100,7 +108,7 @@ class Room:
         """Wait a while for what is under way."""
         if under_way := {*self._ahead.values(), *self._hearing}:
             await asyncio.wait(under_way, timeout=10)
-        self._askers.shutdown(wait=False, cancel_futures=True)
+        self._patient.shutdown(wait=False, cancel_futures=True)
 
     async def make(self, passing: Passing, visit: Visit) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case.
@@ -150,7 +158,8 @@ class Room:
         self._waiting(visit, size).sent(tokens, size.pace, size.prices)
         ident = line.branch.id
         if size.is_considered and ident not in self._ahead and self._is_due(visit, size, False):
-            self._begin(passing, visit, size)
+            choose = partial(self._summaries.ahead, passing, size.window - size.tokens)
+            self._begin(passing, visit, size, "threshold", choose)
 
     def heard(self, passing: Passing, visit: Visit, ended: Ended, sent: int) -> None:
         """Have an engine of the user's choice hear what an answer used; nobody waits for what it makes of that.
@@ -173,12 +182,14 @@ class Room:
         is_due = await self._by_engine(passing, partial(passing.engine.is_due_after, usage))
         if is_due and self._is_on and visit.line.branch.id not in self._ahead:
             tokens = int(usage.get("total_tokens") or 0)
-            await self._begin(passing, visit, self._sized(passing, visit, tokens))
+            size = self._sized(passing, visit, tokens)
+            choose = partial(self._summaries.ahead, passing, size.window - size.tokens)
+            await self._begin(passing, visit, size, "threshold", choose)
 
     async def _by_engine(self, passing: Passing, ask: Callable[[], bool]) -> bool:
         """Ask an engine something; where that fails, nothing is due."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._askers, ask)
+            return await asyncio.get_running_loop().run_in_executor(self._patient, ask)
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
             passing.warning = header_text(f"the context engine was not asked: {type(error).__name__}")
             _log.error("a context engine could not be asked: %s", type(error).__name__)
@@ -193,7 +204,7 @@ class Room:
             engines.of, keeper.store, line, visit.model, self.windows.window(visit.model, provider), provider
         )
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._askers, work)
+            return await asyncio.get_running_loop().run_in_executor(self._patient, work)
         except Exception as error:  # noqa: BLE001 - as above
             passing.warning = header_text(f"no context engine: {type(error).__name__}")
             _log.error("a conversation has no context engine: %s", type(error).__name__)
@@ -201,7 +212,7 @@ class Room:
 
     async def called(self, work: Callable[[], dict[str, str]]) -> dict[str, str]:
         """Have calls of hidden tools answered."""
-        return await asyncio.get_running_loop().run_in_executor(self._askers, work)
+        return await asyncio.get_running_loop().run_in_executor(self._patient, work)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
@@ -213,10 +224,10 @@ class Room:
             if error.prompt_tokens:
                 visit.line.reported = (sent, error.prompt_tokens)
         size = self._sized(passing, visit, tokens_in(visit.line, sent))
-        if attempt == 0:
-            await self._shrunk(passing, visit, "overflow", size)
+        target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1]) if attempt else None
+        if attempt < _PATIENT_TRIES:
+            await self._shrunk(passing, visit, "overflow", size, target)
         else:
-            target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1])
             await self._compact(passing, visit, "overflow", size, target=target)
         return len(visit.sent(passing.dialect)) < visit.drafted
 
@@ -275,30 +286,43 @@ class Room:
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, passing: Passing, visit: Visit, size: Size, reason: str = "threshold") -> asyncio.Task[None]:
-        """Begin a compaction that nobody has to wait for."""
+    def _begin(
+        self,
+        passing: Passing,
+        visit: Visit,
+        size: Size,
+        reason: str,
+        choose: Callable[[], Summarizer | None],
+        target: int | None = None,
+    ) -> asyncio.Task[None]:
+        """Begin a compaction that goes on whoever waits for it."""
         ident = visit.line.branch.id
-        work = self._made_ahead(passing, visit, size, reason, visit.line.view)
+        work = self._made_ahead(passing, visit, size, reason, choose, visit.line.view, target)
         task = self._ahead[ident] = asyncio.create_task(work)
         task.add_done_callback(partial(self._over, ident))
         return task
 
-    async def _made_ahead(self, passing: Passing, visit: Visit, size: Size, reason: str, under: Applied | None) -> None:
+    async def _made_ahead(
+        self,
+        passing: Passing,
+        visit: Visit,
+        size: Size,
+        reason: str,
+        choose: Callable[[], Summarizer | None],
+        under: Applied | None,
+        target: int | None,
+    ) -> None:
+        is_ahead = reason == "threshold"
         await passing.stored(visit)
         if visit.line.view != under:
             return  # it was compacted while the request was under way
-        left = size.window - size.tokens
-        is_waited_for = reason != "threshold"
-        summarizer = self._summaries.now() if is_waited_for else self._summaries.ahead(passing, left)
-        if is_waited_for:
-            await self._compact(passing, visit, reason, size, summarizer)
-            return
-        engine = None
-        if summarizer is not None and passing.engine is None:
+        summarizer, engine = choose(), None
+        if is_ahead and summarizer is not None and passing.engine is None:
             work = partial(self._prepared, passing, visit, size, summarizer)
-            engine = await asyncio.get_running_loop().run_in_executor(self._askers, work)
-        self._nearly_done.add(visit.line.branch.id)
-        await self._compact(passing, visit, reason, size, summarizer, engine=engine)
+            engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
+        if is_ahead:
+            self._nearly_done.add(visit.line.branch.id)
+        await self._compact(passing, visit, reason, size, summarizer, target=target, engine=engine)
 
     def _prepared(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer) -> ContextCompressor:
         """Return an engine that has had the summary of a conversation written."""
@@ -313,15 +337,23 @@ class Room:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
-    async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size) -> None:
+    async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size, target: int | None = None) -> None:
         """Compact a request that has to be shorter now; without a model where one takes too long."""
         under_way = self._ahead.get(visit.line.branch.id)
-        if under_way is None and self._summaries.now() is not None:
-            under_way = self._begin(passing, visit, size, reason)
+        if under_way is None:
+            summarizer = self._summarizer_now(passing, visit, size)
+            if summarizer is not None:
+                under_way = self._begin(passing, visit, size, reason, lambda: summarizer, target)
         if under_way is not None:
             await self._waited(passing, visit, under_way, _WAIT_SECONDS)
         if len(visit.sent(passing.dialect)) >= (visit.drafted or len(visit.body)):
-            await self._compact(passing, visit, reason, size)
+            await self._compact(passing, visit, reason, size, target=target)
+
+    def _summarizer_now(self, passing: Passing, visit: Visit, size: Size) -> Summarizer | None:
+        """Return who writes the summary that a request waits for; None where that is nobody."""
+        earlier = self._earlier(passing, visit) if self._summaries.is_own else None
+        room = 0 if earlier is None else size.window - tokens_of(visit.line, len(earlier.body))
+        return self._summaries.now(passing, earlier, room, _OWN_SHARE * _WAIT_SECONDS)
 
     async def _waited(self, passing: Passing, visit: Visit, under_way: asyncio.Task[None], seconds: float) -> None:
         """Wait for a compaction at most so long, and put the newest view into a request."""
@@ -376,7 +408,7 @@ class Room:
         asks = summarizer is not None and engine is None
         try:
             # Whoever takes its time must not keep the conversations of others waiting.
-            workers = self._askers if asks or passing.engine is not None else self._workers
+            workers = self._patient if asks or passing.engine is not None else self._workers
             outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")

@@ -73,7 +73,7 @@ from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
-from everlong.gateway.summaries import Summaries
+from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep
 from everlong.gateway.visits import Visit, Visits
@@ -140,8 +140,10 @@ class Gateway:
         self.summaries = Summaries(settings, self._send, windows, summarizer)
         self._plugins = GatewayPlugins(settings)
         self.engines = Engines(settings, self._plugins)
-        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics, plugins=self._plugins)
-        self._client_compaction = ClientCompaction(settings, self.summaries.now)
+        self._room = Room(
+            settings, windows, self._workers, self.summaries, self.metrics, self._earlier, plugins=self._plugins
+        )
+        self._client_compaction = ClientCompaction(settings, self.summaries.configured)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer)
@@ -416,6 +418,20 @@ class Gateway:
         passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
 
+    def _earlier(self, passing: Passing, visit: Visit) -> Earlier | None:
+        """Return the request before this one, as it was sent: what its conversation's own model has in its cache."""
+        dialect = passing.dialect
+        found = earlier_request(dialect, visit.draft(dialect), visit.line.lead)
+        if found is None:
+            return None
+        draft, marker = found
+        view = visit.line.view
+        if passing.route.recalls and can_offer(dialect, draft, is_compacted=view is not None):
+            draft = offered(dialect, draft)
+        if not dialect.takes_markers:
+            return Earlier(draft.body)
+        return Earlier(self._marking.marked_once(draft, visit.model, passing.route.cached_as), marker)
+
     def _untouched(self, passing: Passing, visit: Visit) -> bytes:
         """Return the client's own bytes, as in audit mode."""
         draft = draft_of(visit.body, visit.read, visit.line.ends)
@@ -533,7 +549,8 @@ class Gateway:
 
 def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int | None) -> Sent:
     layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
-    return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
+    provider, lead, is_items = passing.route.cached_as, visit.line.lead, passing.dialect is RESPONSES
+    return Sent(draft, body, visit.model, provider, layout, lead, view, visit.began, is_items)
 
 
 def _hidden_tools(passing: Passing, draft: Draft, *, is_compacted: bool) -> list[HiddenTool]:
