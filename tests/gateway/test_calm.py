@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from everlong.config import Settings
+from everlong.context.habits import Habits
 from everlong.gateway.dialects import ANTHROPIC
 from everlong.gateway.raw import read_body
+from everlong.gateway.windows import Windows
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
@@ -127,3 +130,16 @@ def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_wri
         send(running, turns + 2, UNPRICED)
         before, after = (record.prompt_tokens for record in model.requests[-2:])
         assert after < before / 1.5
+
+
+@pytest.mark.spec("9.2")
+def test_an_automatic_threshold_follows_a_conversation_of_the_gateway() -> None:
+    windows = Windows(Settings.model_validate({"compression": {"threshold": "auto"}}))
+    usual = windows.limits("some-model", "openai", 1_000)
+    habits = Habits()
+    for call in range(1, 12):
+        habits.note(20_000 + call * 300, 20_000 + (call - 1) * 300, 30.0 * call)
+    slow = windows.limits("some-model", "openai", 1_000, habits=habits).pace.threshold
+    assert slow < usual.pace.threshold
+    habits.hear([{"role": "tool", "content": "the gull is in " * 1_000}])
+    assert windows.limits("some-model", "openai", 1_000, habits=habits).pace.threshold < slow

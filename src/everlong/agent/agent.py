@@ -16,7 +16,7 @@ from everlong.agent.todos import TodoKeeper
 from everlong.agent.watch import ctrl_c_sets
 from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.model import ToolCall, text_of
-from everlong.plugins.foreign.host_state import home as plugin_home
+from everlong.plugins.adapters.host_state import home as plugin_home
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.providers.catalogue import relative_prices
 

@@ -93,6 +93,12 @@ class GatewaySettings(Section):
         "The most summaries in a day (UTC) that conversations' own models are asked for.",
         ge=0,
     )
+    idle_minutes: Whole = setting(
+        1_440,
+        _COUNT,
+        "After so long a silence a conversation has expired: its context engine is told that the session is over.",
+        ge=1,
+    )
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )

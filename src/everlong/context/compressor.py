@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.config import compression_values
 from everlong.context.assemble import summary_message
-from everlong.context.budget import Budgets, automatic_budgets, compute_budgets
+from everlong.context.budget import Budgets, adapted_budgets, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
 from everlong.context.explain import Explanation
@@ -82,7 +82,8 @@ class ContextCompressor(ContextEngine):
         self._calibration = Calibration(self._counter)
         self._sent: list[Message] | None = None
         self._clock = clock
-        self._habits = Habits()
+        self.habits = Habits()
+        """How the conversation behaves, by which an automatic threshold is chosen; a host may hand in what it knows."""
         self.held_back: list[HeldBack] = []
         """The last compactions that were due and not made, oldest first."""
         self._unhelpful: list[float] = []
@@ -172,7 +173,7 @@ class ContextCompressor(ContextEngine):
         """Take in reported usage; with the list of the preceding pre-flight check it also calibrates the counter."""
         prompt = _tokens(usage, "prompt_tokens")
         if prompt:
-            self._habits.note(prompt, self.last_prompt_tokens, self._clock())
+            self.habits.note(prompt, self.last_prompt_tokens, self._clock())
         self.last_prompt_tokens = prompt
         self.last_completion_tokens = _tokens(usage, "completion_tokens")
         self.last_total_tokens = _tokens(usage, "total_tokens") or prompt + self.last_completion_tokens
@@ -181,16 +182,13 @@ class ContextCompressor(ContextEngine):
         if self._sent is not None and prompt:
             self._calibration.observe(self._sent, max(1, prompt - self.overhead_tokens), self._model)
             self._sent = None
-        if self.settings.threshold == "auto" and self._habits.growth:
-            self._adapt_threshold()
+        self.adapt_threshold()
 
-    def _adapt_threshold(self) -> None:
-        habits = self._habits
-        prices = replace(self.prices, cold_share=max(self.prices.cold_share, habits.cold_share))
-        prefix = max(self.overhead_tokens, habits.first_prompt)
-        self._use(
-            automatic_budgets(self.settings, self.context_length, prefix, habits.mean_growth, prices, habits.calls)
-        )
+    def adapt_threshold(self) -> None:
+        """Choose the threshold by the conversation's habits, where it is automatic and they are known."""
+        if self.settings.threshold == "auto" and self.habits.growth:
+            prefix, prices = self.overhead_tokens, self.prices
+            self._use(adapted_budgets(self.settings, self.context_length, prefix, self.habits, prices))
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Whether the threshold is reached, and compacting is not known to be in vain."""
@@ -210,7 +208,7 @@ class ContextCompressor(ContextEngine):
             held = self._held(tokens, tuple(self._unhelpful))
             return held if tokens < held.next_at else None
         pace, asks_model = self.pace, self.summarizer is not None
-        is_cold = self._habits.is_cold(self._clock())
+        is_cold = self.habits.is_cold(self._clock())
         reason = self._waiting.reason(tokens, pace, self.prices, asks_model=asks_model, is_cold=is_cold)
         if reason is None:
             return None
@@ -223,6 +221,8 @@ class ContextCompressor(ContextEngine):
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Whether a request about to be sent is over the threshold, by what is known of its tokens."""
         self._sent = list(messages)
+        if self.settings.threshold == "auto":
+            self.habits.look_at(messages)
         self._look_at(messages)
         return self.should_compress(self.estimate_tokens(messages))
 
@@ -343,6 +343,7 @@ class ContextCompressor(ContextEngine):
         if report.outcome == "summarized":
             own = (digest_of(message) for message in result if is_summary(message))
             self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
+            self.habits.summarized(report.summary_tokens)
         self.last_report = report
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._waiting.compacted(self.last_prompt_tokens)
@@ -391,7 +392,7 @@ class ContextCompressor(ContextEngine):
         super().on_session_reset()
         self._writer.reset()
         self._sent = None
-        self._habits = Habits()
+        self.habits = Habits()
         self._unhelpful = []
         self._waiting = Waiting()
         self._always = (0, 0)

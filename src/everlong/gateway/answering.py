@@ -5,7 +5,7 @@ Bytes go on as they came. The turn is stored before the last of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from everlong.gateway.encodings import Unreadable, decoder, plain
 from everlong.gateway.hiding import hiding_for
 from everlong.gateway.keeper import Ended
 from everlong.gateway.raw import dumped
-from everlong.gateway.recalling import NO_ROOM, ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
+from everlong.gateway.recalling import NAMES, NO_ROOM, ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
 from everlong.gateway.relay import Stream, answered, comes_whole, is_whole, streamed
 from everlong.gateway.taps import StreamTap, WholeTap, tap_for
 
@@ -47,10 +47,12 @@ class Answering:
     """Headers of our own, as late as possible."""
     finish: Finish
     look_up: LookUp | None = None
-    """Answers calls of the gateway's own tool, where it is offered."""
+    """Answers calls of hidden tools, where some are offered."""
     send: Send | None = None
     tap: StreamTap | WholeTap | None = None
     """Listens to the answer, once there is one."""
+    hidden: Set[str] = NAMES
+    """The names of the hidden tools that are offered."""
     used: list[Usage] = field(default_factory=list)
     """What the answers have used that called the tool, and were followed by another."""
 
@@ -75,11 +77,11 @@ class Answering:
             if self.look_up is None or upstream.status != 200:
                 break
             answer = _object(data, encoding)
-            lookups, others = lookups_in(self.dialect, answer)
+            lookups, others = lookups_in(self.dialect, answer, self.hidden)
             if not lookups:
                 break
             if others or not left:
-                data, encoding = dumped(without_lookups(self.dialect, answer)), ""
+                data, encoding = dumped(without_lookups(self.dialect, answer, self.hidden)), ""
                 break
             upstream = await self._again(answer, lookups)
         tap = WholeTap(self.dialect, encoding) if is_whole(upstream) else tap_for(self.dialect, upstream)
@@ -103,7 +105,7 @@ class Answering:
         return await streamed(self.request, upstream, tap, before_end, self.extra(), ahead)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
-        tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect)
+        tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect, self.hidden)
         try:
             decode = decoder(upstream.headers.get("Content-Encoding", ""))
         except Unreadable:
@@ -121,7 +123,7 @@ class Answering:
             finally:
                 upstream.release()
             whole = hiding.whole()
-            lookups, others = lookups_in(self.dialect, whole) if whole is not None else ([], False)
+            lookups, others = lookups_in(self.dialect, whole, self.hidden) if whole is not None else ([], False)
             if not lookups or others or not left or whole is None:
                 break
             upstream = await self._again(whole, lookups)

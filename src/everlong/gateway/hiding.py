@@ -1,4 +1,4 @@
-"""A stream without the calls of the gateway's own tool: what the client sees of several answers is one.
+"""A stream without the calls of hidden tools: what the client sees of several answers is one.
 
 Events that are not concerned go on byte for byte. The end of an answer is held back until it is known whether another
 one follows. Knows server-sent events of the three APIs, and sends nothing.
@@ -7,7 +7,7 @@ one follows. Knows server-sent events of the three APIs, and sends nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -24,8 +24,9 @@ __all__ = ["Hiding", "hiding_for"]
 class Hiding(ABC):
     """Hides the calls of the tool in the streams of one turn."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
         self._dialect = dialect
+        self._names = names
         self._rest = b""
         self._end: list[bytes] = []
         self._is_first = True
@@ -79,8 +80,8 @@ class Hiding(ABC):
 
 
 class _Anthropic(Hiding):
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
+    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
+        super().__init__(dialect, names)
         self._places: dict[int, int] = {}
         self._count = 0
 
@@ -96,7 +97,7 @@ class _Anthropic(Hiding):
             return b""
         if kind == "content_block_start":
             block = event.get("content_block") or {}
-            if block.get("name") in NAMES:
+            if block.get("name") in self._names:
                 return b""
             self._places[event["index"]] = self._count
             self._count += 1
@@ -112,8 +113,8 @@ class _Anthropic(Hiding):
 
 
 class _OpenAI(Hiding):
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
+    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
+        super().__init__(dialect, names)
         self._hidden: set[int] = set()
         self._places: dict[int, int] = {}
 
@@ -142,7 +143,7 @@ class _OpenAI(Hiding):
 
     def _placed(self, fragment: dict[str, Any]) -> dict[str, Any] | None:
         index = int(fragment.get("index", 0))
-        if (fragment.get("function") or {}).get("name") in NAMES:
+        if (fragment.get("function") or {}).get("name") in self._names:
             self._hidden.add(index)
         if index in self._hidden:
             return None
@@ -160,8 +161,8 @@ class _Responses(Hiding):
     is a call of the tool, the client sees neither.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(dialect)
+    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
+        super().__init__(dialect, names)
         self._ident: Any = None
         self._number: int | None = None
         self._items: list[Any] = []
@@ -208,7 +209,7 @@ class _Responses(Hiding):
         """Take note of an item that begins; returns the reasoning that waited for it."""
         if index in self._hidden or index in self._places:
             return b""
-        if item.get("name") in NAMES:
+        if item.get("name") in self._names:
             self._hidden.add(index)
             self._is_changed, self._is_held_for_lookup = True, bool(self._held)
             return b""
@@ -265,7 +266,7 @@ class _Responses(Hiding):
 
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
 _CLOSING = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_HIDINGS: dict[str, Callable[[Dialect], Hiding]] = {
+_HIDINGS: Mapping[str, Callable[[Dialect, Set[str]], Hiding]] = {
     "anthropic": _Anthropic,
     "openai": _OpenAI,
     "openai-responses": _Responses,
@@ -280,6 +281,6 @@ def _told(event: dict[str, Any]) -> bytes:
     return b"event: " + str(event["type"]).encode() + b"\ndata: " + dumped(event) + b"\n\n"
 
 
-def hiding_for(dialect: Dialect) -> Hiding:
-    """What hides the tool in the streams of an API."""
-    return _HIDINGS[dialect.name](dialect)
+def hiding_for(dialect: Dialect, names: Set[str] = NAMES) -> Hiding:
+    """Return what hides the calls of tools of these names in the streams of an API."""
+    return _HIDINGS[dialect.name](dialect, names)

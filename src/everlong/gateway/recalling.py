@@ -9,7 +9,7 @@ first, by the client, and may look up again afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,10 +31,14 @@ __all__ = [
     "NAMES",
     "NO_ROOM",
     "ROUNDS",
+    "TOOLS",
+    "HiddenTool",
     "Lookup",
     "all_looked_up",
     "answered_lookups",
+    "can_hide",
     "can_offer",
+    "has_tools",
     "lookups_in",
     "offered",
     "without_lookups",
@@ -48,8 +52,18 @@ _LEAST = 30
 ROUNDS = 8
 """So often a model may look something up in one turn."""
 
-_TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    (
+
+class HiddenTool(NamedTuple):
+    """A tool that the gateway offers to the model, and whose calls it answers itself."""
+
+    name: str
+    about: str
+    takes: Mapping[str, Any]
+    """A JSON schema of the arguments."""
+
+
+TOOLS = (
+    HiddenTool(
         RECALL,
         "Find what was said earlier in this conversation, also what is no longer in sight because it was summarized. "
         "Gives passages in their own words, best first. Use it before asking for something that was told already.",
@@ -62,7 +76,7 @@ _TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
             "required": ["query"],
         },
     ),
-    (
+    HiddenTool(
         READ,
         f"Read a whole message of an earlier part of this conversation by the id that {RECALL} gave.",
         {
@@ -78,7 +92,7 @@ _TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 class Lookup(NamedTuple):
-    """One call of the tool."""
+    """One call of a hidden tool."""
 
     id: str
     name: str
@@ -86,57 +100,59 @@ class Lookup(NamedTuple):
 
 
 def can_offer(dialect: Dialect, draft: Draft, *, is_compacted: bool = False) -> bool:
-    """Return whether a request may get the tool: it has tools or was compacted, and nobody names its answer later.
+    """Return whether a request may get the tools to look things up: it has tools or was compacted."""
+    return (is_compacted or has_tools(draft)) and can_hide(dialect, draft)
+
+
+def can_hide(dialect: Dialect, draft: Draft) -> bool:
+    """Return whether a request may get hidden tools: nobody names its answer later.
 
     An answer of the Responses API that the upstream stores is one that later requests may name; it would hold calls
     that their client never saw.
     """
-    if not _has_tools(draft) and (not is_compacted or "functions" in draft.fields):
+    if "functions" in draft.fields:  # what tools were called before, which cannot be had beside them
         return False
     return dialect.name != _RESPONSES or draft.body[slice(*draft.fields.get("store", (0, 0)))] == b"false"
 
 
-def _has_tools(draft: Draft) -> bool:
+def has_tools(draft: Draft) -> bool:
+    """Return whether a request has tools of its own, as those for titles and the like have not."""
     start, end = draft.fields.get("tools", (0, 0))
     return draft.body[start : start + 1] == b"[" and bool(draft.body[start + 1 : end - 1].strip())
 
 
-def offered(dialect: Dialect, draft: Draft) -> Draft:
-    """A body with the tool behind those that it offers."""
-    own = _SCHEMAS[dialect.name]
+def offered(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
+    """Return a body with hidden tools behind those that it offers."""
+    own = b",".join(dumped(_schema(dialect.name, tool)) for tool in tools)
     if "tools" not in draft.fields:
         return draft.with_field("tools", b"[" + own + b"]")
     start, end = draft.fields["tools"]
     if draft.body[start : start + 1] != b"[":
         return draft.changed([(start, end, b"[" + own + b"]")])
-    return draft.changed([(end - 1, end - 1, b"," + own if _has_tools(draft) else own)])
+    return draft.changed([(end - 1, end - 1, b"," + own if has_tools(draft) else own)])
 
 
 _RESPONSES = "openai-responses"
-_SCHEMAS = {
-    "anthropic": b",".join(
-        dumped({"name": name, "description": about, "input_schema": takes}) for name, about, takes in _TOOLS
-    ),
-    "openai": b",".join(
-        dumped({"type": "function", "function": {"name": name, "description": about, "parameters": takes}})
-        for name, about, takes in _TOOLS
-    ),
-    _RESPONSES: b",".join(
-        dumped({"type": "function", "name": name, "description": about, "parameters": takes, "strict": False})
-        for name, about, takes in _TOOLS
-    ),
-}
 
 
-def lookups_in(dialect: Dialect, answer: Mapping[str, Any]) -> tuple[list[Lookup], bool]:
-    """Return the calls of the tool in a whole answer, and whether it cannot go on with their results alone.
+def _schema(api: str, tool: HiddenTool) -> dict[str, Any]:
+    if api == "anthropic":
+        return {"name": tool.name, "description": tool.about, "input_schema": tool.takes}
+    function = {"name": tool.name, "description": tool.about, "parameters": tool.takes}
+    if api == _RESPONSES:
+        return {"type": "function", **function, "strict": False}
+    return {"type": "function", "function": function}
+
+
+def lookups_in(dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES) -> tuple[list[Lookup], bool]:
+    """Return the calls of hidden tools in a whole answer, and whether it cannot go on with their results alone.
 
     That is so where the client has calls to answer too, and where the answer was cut short.
     """
     found: list[Lookup] = []
     others = answer.get("status") == "incomplete"
     for ident, name, arguments in _calls(dialect, answer):
-        if name in NAMES:
+        if name in names:
             found.append(Lookup(ident, name, arguments))
         else:
             others = True
@@ -164,15 +180,27 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
     return found
 
 
-def all_looked_up(store: Store, at: Branch, lookups: list[Lookup], room: int, counter: TokenCounter) -> dict[str, str]:
-    """Return what the tool answers of what was said up to a place, by call, in so many tokens together; blocks.
+def all_looked_up(
+    store: Store,
+    at: Branch,
+    lookups: list[Lookup],
+    room: int,
+    counter: TokenCounter,
+    call: Callable[[str, Mapping[str, Any]], str] | None = None,
+) -> dict[str, str]:
+    """Return what hidden tools answer of what was said up to a place, by call, in so many tokens together; blocks.
 
-    The best of what is found comes first, so it is the end that is cut off where there is no room.
+    The best of what is found comes first, so it is the end that is cut off where there is no room. ``call`` answers
+    for tools that are not the gateway's own.
     """
     found: dict[str, str] = {}
     for number, lookup in enumerate(lookups):
         share = room // (len(lookups) - number)
-        found[lookup.id] = _fitting(_looked_up(store, at, lookup), share, counter)
+        if call is None or lookup.name in NAMES:
+            text = _looked_up(store, at, lookup)
+        else:
+            text = call(lookup.name, lookup.arguments)
+        found[lookup.id] = _fitting(text, share, counter)
         room -= counter.count_text(found[lookup.id])
     return found
 
@@ -221,16 +249,16 @@ def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], r
     return spliced(body, [(read.end, read.end, b"," + data if read.entries else data)])
 
 
-def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:
-    """A whole answer without the calls of the tool, for a client that knows nothing of it."""
+def without_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
+    """A whole answer without the calls of hidden tools, for a client that knows nothing of them."""
     if dialect.name == "anthropic":
-        kept = [block for block in answer["content"] if block.get("name") not in NAMES]
+        kept = [block for block in answer["content"] if block.get("name") not in names]
         is_over = answer.get("stop_reason") == "tool_use" and not any(one.get("type") == "tool_use" for one in kept)
         return {**answer, "content": kept, **({"stop_reason": "end_turn"} if is_over else {})}
     if dialect.name == _RESPONSES:
-        return {**answer, "output": _shown_items(_items(answer))}
+        return {**answer, "output": _shown_items(_items(answer), names)}
     message = _message(answer)
-    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in NAMES]
+    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in names]
     choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
     if not calls:
         del choice["message"]["tool_calls"]
@@ -238,17 +266,17 @@ def without_lookups(dialect: Dialect, answer: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "choices": [choice, *answer["choices"][1:]]}
 
 
-def _shown_items(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return items without calls of the tool; reasoning that led to nothing else goes with them."""
+def _shown_items(items: list[dict[str, Any]], names: Set[str]) -> list[dict[str, Any]]:
+    """Return items without calls of hidden tools; reasoning that led to nothing else goes with them."""
     shown: list[dict[str, Any]] = []
     held: list[dict[str, Any]] = []
     for item in items:
         if item.get("type") == "reasoning":
             held.append(item)
-        elif item.get("name") not in NAMES:
+        elif item.get("name") not in names:
             shown += [*held, item]
             held = []
-    return shown if items and items[-1].get("name") in NAMES else [*shown, *held]
+    return shown if items and items[-1].get("name") in names else [*shown, *held]
 
 
 def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]]:

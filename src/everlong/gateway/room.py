@@ -12,17 +12,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.context import ContextCompressor
+from everlong.context.habits import Habits
 from everlong.context.pace import Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.windows import Size, Windows, tokens_in, tokens_of
+from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compact import see
 from everlong.store.history import Occasion
 from everlong.tokens import MessageCounter, counter_for
@@ -30,9 +33,13 @@ from everlong.tokens import MessageCounter, counter_for
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
-    from everlong.gateway.lines import Applied
+    from everlong.gateway.engines import Engines, HostedEngine
+    from everlong.gateway.keeper import Ended, Keeper
+    from everlong.gateway.lines import Applied, Line
     from everlong.gateway.metrics import Metrics
+    from everlong.gateway.plugins import GatewayPlugins
     from everlong.gateway.visits import Visit
+    from everlong.model import Message
 
 __all__ = ["Room"]
 
@@ -55,6 +62,8 @@ _AT_ONCE = 32
 """So many summaries are waited for at the same time, of all conversations together."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
+_HYGIENE_MESSAGES = 4
+"""A conversation of fewer messages is not compacted before the upstream has refused it."""
 _OWN_SHARE = 0.9
 """Of that time a conversation's own model may take this share, so that what follows is within it."""
 _MOMENT_SECONDS = 1.0
@@ -67,7 +76,7 @@ _LONG_KEPT_SECONDS = 3_600.0
 class Room:
     """Makes room for the requests of one gateway."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one part of the gateway
         self,
         settings: Settings,
         windows: Windows,
@@ -75,38 +84,53 @@ class Room:
         summaries: Summaries,
         metrics: Metrics,
         earlier: Callable[[Passing, Visit], Earlier | None],
+        *,
         clock: Callable[[], float] = time.monotonic,
+        plugins: GatewayPlugins | None = None,
     ) -> None:
         self._settings = settings.compression
         self._is_on = settings.compression.enabled and settings.gateway.mode == "active"
+        self._adapts = self._is_on and settings.compression.threshold == "auto"
         self.windows = windows
         self._workers = workers
         self._summaries = summaries
         self._metrics = metrics
         self._earlier = earlier
         self._clock = clock
+        self._plugins = plugins if plugins is not None and plugins.are_wanted else None
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
+        self._hearing: set[asyncio.Task[None]] = set()
         self._nearly_done: set[int] = set()
         """The conversations whose summary is written and whose view is not in force yet."""
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
-        if self._ahead:
-            await asyncio.wait(self._ahead.values(), timeout=10)
+        if under_way := {*self._ahead.values(), *self._hearing}:
+            await asyncio.wait(under_way, timeout=10)
         self._patient.shutdown(wait=False, cancel_futures=True)
 
     async def make(self, passing: Passing, visit: Visit) -> None:
-        """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case."""
-        if not self._is_on:
+        """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case.
+
+        An engine of the user's choice is asked whether it is due.
+        """
+        if not self._is_on and passing.engine is None:
             return
         line = visit.line
+        if self._adapts:
+            line.habits = line.habits or Habits()
+            line.habits.hear(_new_messages(passing, visit))
         if line.branch.id in self._nearly_done:
             await self._waited(passing, visit, self._ahead[line.branch.id], _MOMENT_SECONDS)
         size = await self._size(passing, visit)
-        is_due = size.is_too_large or (size.is_considered and self._is_cold(visit) and self._is_due(visit, size, True))
+        is_due = size.is_too_large and line.messages >= _HYGIENE_MESSAGES
+        if passing.engine is not None and line.branch.id not in self._ahead:
+            is_due = await self._by_engine(passing, partial(_asked_before, passing, visit, size)) or is_due
+        elif passing.engine is None and size.is_considered and self._is_cold(visit):
+            is_due = is_due or self._is_due(visit, size, True)
         line.sent_at = self._clock()
-        if not is_due:
+        if not is_due or not self._is_on:
             return
         await passing.stored(visit)
         await self._shrunk(passing, visit, "preflight", size)
@@ -125,8 +149,10 @@ class Room:
             sent: bytes of the body.
         """
         line = visit.line
+        if line.habits is not None:
+            line.habits.note(tokens, line.reported[1] if line.reported is not None else 0, self._clock())
         line.reported = (sent, tokens)
-        if not self._is_on or passing.dialect.compacts_upstream(visit.read):
+        if not self._is_on or passing.engine is not None or passing.dialect.compacts_upstream(visit.read):
             return
         size = self._sized(passing, visit, tokens + output)
         self._waiting(visit, size).sent(tokens, size.pace, size.prices)
@@ -134,6 +160,59 @@ class Room:
         if size.is_considered and ident not in self._ahead and self._is_due(visit, size, False):
             choose = partial(self._summaries.ahead, passing, size.window - size.tokens)
             self._begin(passing, visit, size, "threshold", choose)
+
+    def heard(self, passing: Passing, visit: Visit, ended: Ended, sent: int) -> None:
+        """Have an engine of the user's choice hear what an answer used; nobody waits for what it makes of that.
+
+        The prompt is that of the conversation, without what was looked up; where the API does not say how large a body
+        of so many bytes is, by our estimate.
+        """
+        if passing.engine is None or ended.reply is None:
+            return
+        used = ended.reply.usage
+        prompt = ended.sent_tokens or tokens_in(visit.line, sent)
+        usage = {**used.to_dict(), "prompt_tokens": prompt, "total_tokens": prompt + used.output_tokens}
+        task = asyncio.create_task(self._heard(passing, visit, usage))
+        self._hearing.add(task)
+        task.add_done_callback(self._hearing.discard)
+
+    async def _heard(self, passing: Passing, visit: Visit, usage: Mapping[str, Any]) -> None:
+        assert passing.engine is not None  # noqa: S101 - asked before
+        await passing.stored(visit)
+        is_due = await self._by_engine(passing, partial(passing.engine.is_due_after, usage))
+        if is_due and self._is_on and visit.line.branch.id not in self._ahead:
+            tokens = int(usage.get("total_tokens") or 0)
+            size = self._sized(passing, visit, tokens)
+            choose = partial(self._summaries.ahead, passing, size.window - size.tokens)
+            await self._begin(passing, visit, size, "threshold", choose)
+
+    async def _by_engine(self, passing: Passing, ask: Callable[[], bool]) -> bool:
+        """Ask an engine something; where that fails, nothing is due."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._patient, ask)
+        except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
+            passing.warning = header_text(f"the context engine was not asked: {type(error).__name__}")
+            _log.error("a context engine could not be asked: %s", type(error).__name__)
+            return False
+
+    async def engine_of(self, engines: Engines, passing: Passing, visit: Visit) -> HostedEngine | None:
+        """Return the engine of a conversation; None where there is none, or it cannot be had."""
+        line, keeper, provider = visit.line, passing.visits.keeper, passing.route.provider
+        if line.session is None:
+            await passing.stored(visit)
+        work = partial(
+            engines.of, keeper.store, line, visit.model, self.windows.window(visit.model, provider), provider
+        )
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._patient, work)
+        except Exception as error:  # noqa: BLE001 - as above
+            passing.warning = header_text(f"no context engine: {type(error).__name__}")
+            _log.error("a conversation has no context engine: %s", type(error).__name__)
+            return None
+
+    async def called(self, work: Callable[[], dict[str, str]]) -> dict[str, str]:
+        """Have calls of hidden tools answered."""
+        return await asyncio.get_running_loop().run_in_executor(self._patient, work)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
@@ -238,7 +317,7 @@ class Room:
         if visit.line.view != under:
             return  # it was compacted while the request was under way
         summarizer, engine = choose(), None
-        if is_ahead and summarizer is not None:
+        if is_ahead and summarizer is not None and passing.engine is None:
             work = partial(self._prepared, passing, visit, size, summarizer)
             engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
         if is_ahead:
@@ -247,8 +326,9 @@ class Room:
 
     def _prepared(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer) -> ContextCompressor:
         """Return an engine that has had the summary of a conversation written."""
-        engine = self._engine(passing, visit, size, summarizer)
-        engine.prepare(see(passing.visits.keeper.store, visit.line.branch).messages)
+        engine, messages = self._compressor(visit, size), see(passing.visits.keeper.store, visit.line.branch).messages
+        self._prepare(engine, passing, visit, size, summarizer, messages)
+        engine.prepare(messages)
         return engine
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
@@ -301,24 +381,34 @@ class Room:
         def work() -> str:
             if keeper.catch_up(line) and target is None:
                 return "unchanged"  # it was compacted while this request came
-            chosen = engine or self._engine(passing, visit, size, summarizer)
-            options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
-            options["spent"] = partial(spent_by, summarizer)
-            if target is not None:
-                options["target_tokens"] = max(1, target - chosen.overhead_tokens)
-            if reason == "threshold":
-                options["at"] = at = keeper.newest(line)
-                if at != line.branch:
-                    options["current_tokens"] = chosen.estimate_tokens(see(keeper.store, at).messages)
-            else:  # whoever needs it now gives way to nobody who compacts the same conversation
-                options["lease_seconds"] = None
-            return keeper.compacted(line, chosen, occasion, **options).outcome
+            messages = see(keeper.store, line.branch).messages
+            with passing.engine or nullcontext(engine) as ready:
+                chosen = ready or self._compressor(visit, size)
+                if engine is None or chosen is not engine:
+                    self._prepare(chosen, passing, visit, size, summarizer, messages)
+                options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
+                options["spent"] = partial(spent_by, summarizer)
+                if target is not None:
+                    options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
+                options |= _place_options(keeper, line, chosen, reason)
+                plugins = None if self._plugins is None else self._plugins.of(keeper.store.tenant)
+                if plugins is not None:
+                    options |= plugins.before_compaction(line.session, messages, reason=reason, tokens=size.tokens)
+                done = keeper.compacted(line, chosen, occasion, **options)
+                if passing.engine is not None and done.child is not None:
+                    provider = passing.route.provider
+                    passing.engine.goes_on(done.child, line.branch, visit.model, size.window, provider)
+                if plugins is not None:
+                    after = {"tokens_before": size.tokens, "tokens_after": chosen.last_prompt_tokens}
+                    plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=line.session, **after)
+                return done.outcome
 
         passing.account.compactions.append(reason)
         outcome = "failed"
         asks = summarizer is not None and engine is None
         try:
-            workers = self._patient if asks else self._workers
+            # Whoever takes its time must not keep the conversations of others waiting.
+            workers = self._patient if asks or passing.engine is not None else self._workers
             outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
@@ -327,14 +417,55 @@ class Room:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
         self._metrics.compacted(reason, outcome)
 
-    def _engine(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer | None) -> ContextCompressor:
-        """Return an engine that knows what the whole request has, in the tokens of its model."""
-        engine = ContextCompressor(size.window, settings=self._settings, summarizer=summarizer, model=visit.model)
-        engine.answer_tokens, engine.prices = passing.dialect.answer_tokens(visit.read), size.prices
+    def _compressor(self, visit: Visit, size: Size) -> ContextCompressor:
+        return ContextCompressor(size.window, settings=self._settings, model=visit.model)
+
+    def _prepare(
+        self,
+        engine: ContextCompressor | GuardedEngine,
+        passing: Passing,
+        visit: Visit,
+        size: Size,
+        summarizer: Summarizer | None,
+        messages: list[Message],
+    ) -> None:
+        """Let the compressors behind an engine know what the whole request has, in the tokens of its model."""
         tools = visit.read.field("tools")
-        messages = see(passing.visits.keeper.store, visit.line.branch).messages
-        engine.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
-        return engine
+        for compressor in compressors_in(engine):
+            compressor.summarizer = summarizer
+            compressor.answer_tokens, compressor.prices = passing.dialect.answer_tokens(visit.read), size.prices
+            compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
+            if visit.line.habits is not None:
+                compressor.habits = visit.line.habits
+                compressor.adapt_threshold()
+
+
+def _new_messages(passing: Passing, visit: Visit) -> list[Message]:
+    """Return what a request says that the one before it did not; all of it where that is not known."""
+    if visit.new is not None or (visit.line.habits is not None and visit.line.habits.calls):
+        return [] if visit.new is None else visit.new.added.messages
+    return [message for one in passing.dialect.said([e.value for e in visit.read.entries], None) for message in one]
+
+
+def _place_options(
+    keeper: Keeper, line: Line, engine: ContextCompressor | GuardedEngine, reason: str
+) -> dict[str, Any]:
+    """Return where a conversation is compacted: one that nobody waits for, as far as it has come by now."""
+    if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
+        return {"lease_seconds": None}
+    at = keeper.newest(line)
+    if at == line.branch:
+        return {"at": at}
+    return {"at": at, "current_tokens": engine.estimate_tokens(see(keeper.store, at).messages)}
+
+
+def _asked_before(passing: Passing, visit: Visit, size: Size) -> bool:
+    """Ask the engine of a conversation about a request as it would be sent."""
+    from everlong.gateway.counting import read_request  # noqa: PLC0415 - seldom needed
+
+    assert passing.engine is not None  # noqa: S101 - asked before
+    _, messages, _ = read_request(passing.dialect, visit.sent(passing.dialect))
+    return passing.engine.is_due_before(messages, size.tokens)
 
 
 def _counted(passing: Passing, visit: Visit, body: bytes) -> int:

@@ -10,7 +10,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
@@ -31,6 +31,7 @@ from everlong.gateway.client_compaction import (
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.drafts import draft_of
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.engines import Engines
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
 from everlong.gateway.items import RESPONSES, is_stateless
@@ -41,8 +42,18 @@ from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
+from everlong.gateway.plugins import GatewayPlugins
 from everlong.gateway.raw import Broken, dumped, meant
-from everlong.gateway.recalling import Lookup, all_looked_up, can_offer, offered
+from everlong.gateway.recalling import (
+    TOOLS,
+    HiddenTool,
+    Lookup,
+    all_looked_up,
+    can_hide,
+    can_offer,
+    has_tools,
+    offered,
+)
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -94,6 +105,7 @@ _log = logging.getLogger("everlong.gateway")
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
 _PROBE_SECONDS = 2.0
+_EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
@@ -126,7 +138,11 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.summaries = Summaries(settings, self._send, windows, summarizer)
-        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics, self._earlier)
+        self._plugins = GatewayPlugins(settings)
+        self.engines = Engines(settings, self._plugins)
+        self._room = Room(
+            settings, windows, self._workers, self.summaries, self.metrics, self._earlier, plugins=self._plugins
+        )
         self._client_compaction = ClientCompaction(settings, self.summaries.configured)
         self._spool = Spool(spool or journal_folder())
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
@@ -139,6 +155,7 @@ class Gateway:
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
 
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
         """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
@@ -166,16 +183,28 @@ class Gateway:
         """Get ready."""
         await self.relay.start()
         self._upkeep.start()
+        if self.engines.is_on:
+            self._expiring = asyncio.create_task(self._expire())
 
     async def close(self) -> None:
         """Finish what is under way, and let go of everything."""
+        if self._expiring is not None:
+            self._expiring.cancel()
         await self._upkeep.close()
         await self._room.close()
         await self._finishing.close()
         await self.relay.close()
         await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self.engines.close)
+        await asyncio.to_thread(self._plugins.close)
         self._spool.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def _expire(self) -> None:
+        """End the engines of conversations that have expired, now and then."""
+        while True:
+            await asyncio.sleep(_EXPIRY_SECONDS)
+            await asyncio.to_thread(self.engines.expire)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -268,6 +297,8 @@ class Gateway:
         is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
         is_asked = is_asked and not self._is_audit
         if is_ours and not is_asked:
+            if self.engines.is_on:
+                passing.engine = await self._room.engine_of(self.engines, passing, visit)
             await self._room.make(passing, visit)
         if is_asked:
             is_known = self._client_compaction.is_known_to(passing.route, passing.request.path)
@@ -378,10 +409,10 @@ class Gateway:
         visit.drafted = len(draft.body)
         shown = visit.line.view
         view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
-        may = passing.route.recalls and can_offer(passing.dialect, draft, is_compacted=view is not None)
-        passing.offers_recall = may
-        if may:
-            draft = offered(passing.dialect, draft)
+        tools = _hidden_tools(passing, draft, is_compacted=view is not None)
+        passing.hidden = frozenset(tool.name for tool in tools)
+        if tools:
+            draft = offered(passing.dialect, draft, tools)
         provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
         sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
@@ -410,7 +441,7 @@ class Gateway:
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or not passing.offers_recall:
+        if visit is None or not passing.hidden:
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
@@ -418,8 +449,9 @@ class Gateway:
             async def look_up(lookups: list[Lookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await passing.stored(visit)
                 room = await self._room.left_for_lookups(passing, visit, tokens, sent)
-                work = partial(all_looked_up, store, line.branch, lookups, room, counter_for(visit.model))
-                return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+                call = None if passing.engine is None else passing.engine.call
+                counter = counter_for(visit.model)
+                return await self._room.called(partial(all_looked_up, store, line.branch, lookups, room, counter, call))
 
         passing.answering = Answering(
             passing.request,
@@ -429,6 +461,7 @@ class Gateway:
             lambda ended: self._finish(passing, ended, len(sent)),
             look_up,
             lambda body: self._send(passing, body),
+            hidden=passing.hidden,
         )
         return passing.answering
 
@@ -455,6 +488,7 @@ class Gateway:
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
                 self._learn(passing.dialect, visit.body, visit.model, ended.sent_tokens)
+        self._room.heard(passing, visit, ended, sent)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
             passing.warning = header_text(problem)
 
@@ -555,6 +589,28 @@ def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int |
 def _is_of_store(error: Exception) -> bool:
     """Return whether a request was not stored for a reason of the database, and so belongs into the journal."""
     return isinstance(error, StoreError | OSError)
+
+
+def _hidden_tools(passing: Passing, draft: Draft, *, is_compacted: bool) -> list[HiddenTool]:
+    """Return the tools of the gateway's own for a request: those to look things up, and those of an engine.
+
+    A client that has a tool of that name keeps its own.
+    """
+    tools: list[HiddenTool] = []
+    if passing.route.recalls and can_offer(passing.dialect, draft, is_compacted=is_compacted):
+        tools += TOOLS
+    if passing.engine is not None and can_hide(passing.dialect, draft):
+        own = meant(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
+        taken = {tool.name for tool in tools} | _named(own)
+        tools += [tool for tool in passing.engine.tools if tool.name not in taken]
+    return tools
+
+
+def _named(tools: Any) -> set[str]:
+    """Return the names of a client's tools."""
+    entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
+    functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
+    return {str(one.get("name")) for one in functions}
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:

@@ -66,6 +66,8 @@ class Storing(ABC, Generic[U, T]):
         self._spool = spool
         self._unsettled: set[asyncio.Future[Any]] = set()
         """Futures of finished requests that are not stored yet."""
+        self._late: set[asyncio.Future[Any]] = set()
+        """Those of them that came to their end before it was stored that they had begun."""
 
     # -- what a request is ---------------------------------------------------------------------------------------------
 
@@ -149,17 +151,22 @@ class Storing(ABC, Generic[U, T]):
     async def caught_up(self) -> None:
         """Wait until replies that clients have are in the store, so that what follows them is known by them.
 
-        One writing thread does everything in order, so nobody has to wait for it.
+        One writing thread does everything in order, so nobody has to wait for it; except for ends that it has not got
+        yet, because they wait for their beginnings.
         """
-        if self._unsettled and self._writer.is_parallel:
+        if waited_for := list(self._unsettled if self._writer.is_parallel else self._late):
             self._writer.hurry()
-            await asyncio.wait(list(self._unsettled), timeout=_CATCH_UP_SECONDS)
+            await asyncio.wait(waited_for, timeout=_CATCH_UP_SECONDS)
 
     def finish_in_store(self, one: U, ended: Ended) -> asyncio.Future[Any]:
         """Store what became of a request, without the journal; done when it is there."""
         if one.turn is None:
             return self._store(one, ended)
-        return asyncio.ensure_future(self._finished_later(one, one.turn, ended))
+        later = asyncio.ensure_future(self._finished_later(one, one.turn, ended))
+        if not one.turn.done():
+            self._late.add(later)
+            later.add_done_callback(self._late.discard)
+        return later
 
     async def _finished_later(self, one: U, turn: asyncio.Future[int], ended: Ended) -> None:
         number = await turn

@@ -25,6 +25,7 @@ from everlong.gateway.taps import tap_for
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
 from everlong.providers.connection import connect
+from everlong.providers.names import SMALL, parameters_in
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from everlong.gateway.passing import Passing
     from everlong.gateway.windows import Windows
 
-__all__ = ["Earlier", "OwnSummarizer", "Summaries", "earlier_request", "spent_by"]
+__all__ = ["Earlier", "OwnSummarizer", "Summaries", "earlier_request", "names_model", "spent_by"]
 
 _SECONDS = 180.0
 """So long a model may take for a summary."""
@@ -186,7 +187,7 @@ class Summaries:
         self._clock = clock
         self._day, self._count = 0, 0
         self._lock = threading.Lock()
-        self.is_own = given is None and settings.gateway.summaries == "own" and not _names_model(settings)
+        self.is_own = given is None and settings.gateway.summaries == "own" and not names_model(settings)
         self._configured = given or (lambda: None if self.is_own else _configured(settings))
         self.asks_model = self.is_own or self._configured() is not None
         """Whether a model writes them, which costs something."""
@@ -213,7 +214,7 @@ class Summaries:
         """
         if not self.is_own:
             return self._configured()
-        if earlier is None or not self._may_ask():
+        if earlier is None or _is_small(passing) or not self._may_ask():
             return None
         return OwnSummarizer(passing, earlier, room, self._send, self._windows, self._take, seconds)
 
@@ -221,7 +222,7 @@ class Summaries:
         """Return who writes a summary that nobody waits for, with so many tokens left in the window."""
         if not self.is_own:
             return self._configured()
-        if passing.sent_body is None or not self._may_ask():
+        if passing.sent_body is None or _is_small(passing) or not self._may_ask():
             return None
         return OwnSummarizer(passing, Earlier(passing.sent_body), room, self._send, self._windows, self._take)
 
@@ -241,7 +242,13 @@ class Summaries:
             return True
 
 
-def _names_model(settings: Settings) -> bool:
+def _is_small(passing: Passing) -> bool:
+    """Return whether the model of a request is known to be too small to write summaries."""
+    parameters = None if passing.visit is None else parameters_in(passing.visit.model)
+    return parameters is not None and parameters < SMALL
+
+
+def names_model(settings: Settings) -> bool:
     """Return whether the settings say which model writes summaries."""
     chosen = settings.auxiliary.compression
     return chosen.model is not None or chosen.base_url is not None or chosen.provider not in _NOT_CHOSEN
@@ -250,7 +257,7 @@ def _names_model(settings: Settings) -> bool:
 def _configured(settings: Settings) -> Summarizer | None:
     """Return the model that the settings name, with its own key; None where that leads to nothing."""
     try:
-        if _names_model(settings):
+        if names_model(settings):
             return summarizer_for(settings)
         if settings.gateway.summaries in ("own", "extractive"):
             return None

@@ -31,7 +31,7 @@ from everlong.providers.names import ModelName, endpoint_for, parse_model_name
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["CHEAPER", "AskModel", "ProviderSummarizer", "auxiliary_connection", "completer", "summarizer_for"]
+__all__ = ["CHEAPER", "USUAL", "AskModel", "ProviderSummarizer", "auxiliary_connection", "completer", "summarizer_for"]
 
 CHEAPER: dict[str, str] = {
     "anthropic": "claude-haiku-5-5",
@@ -39,6 +39,9 @@ CHEAPER: dict[str, str] = {
     "openrouter": "anthropic/claude-haiku-5.5",
 }
 """The model that ``auto`` picks of each provider, in the order in which providers are tried. As of November 2026."""
+
+USUAL: dict[str, str] = {**CHEAPER, "nous": "Hermes-4-70B"}
+"""The model of a provider that the settings name without one. ``auto`` never picks a provider that is only here."""
 
 
 AskModel: TypeAlias = Callable[[Provider, Sequence[Message], CallOptions], Reply]
@@ -131,6 +134,8 @@ def summarizer_for(
 ) -> Summarizer | None:
     """Who writes summaries by these settings: the auxiliary model, then the main one; None where there is neither.
 
+    A main model of fewer than a billion parameters is not asked.
+
     ``main_complete`` sends what the conversation itself sends (same tools and settings), so that the main model reads
     from its cache; see `completer`. ``ask`` is how the models are asked.
 
@@ -141,7 +146,7 @@ def summarizer_for(
     catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
     picked = auxiliary_connection(settings, main, catalogue=catalogue, env=env)
     members: list[Summarizer] = [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
-    if main is not None:
+    if main is not None and not main.is_small:  # the built-in summary is better than one that such a model writes
         warm = WarmPrefixSummarizer(
             main_complete or completer(main, ask), window=main.info.context_length, name=f"{main.model_name} (warm)"
         )
@@ -171,7 +176,7 @@ def auxiliary_connection(
         return _picked(settings, main, catalogue, env)
     if chosen.provider == "main":
         return None
-    model = chosen.model or CHEAPER.get(chosen.provider)
+    model = chosen.model or USUAL.get(chosen.provider)
     if model is None:
         endpoint_for(chosen.provider, settings.providers)
         raise ConfigError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from everlong.cli.chat.commands import ChatError, Command, Desk
 
 if TYPE_CHECKING:
+    from everlong.context import ContextEngine
     from everlong.store import Compaction
 
 __all__ = ["LOOKING"]
@@ -44,7 +45,21 @@ def context(desk: Desk, words: str) -> None:
     desk.show.line(
         f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
     )
+    desk.show.line(_status(agent.engine), "dim")
     _grounds(desk)
+
+
+def _status(engine: ContextEngine) -> str:
+    """Return the engine's name and the figures that it tells of itself."""
+    status = engine.get_status()
+    told = (f"{name.replace('_', ' ')} {_figure(value)}" for name, value in status.items() if name != "engine")
+    return f"engine {status.get('engine', engine.name)}: {', '.join(told)}"
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return " ".join(str(value).split())[:_FIGURES]
+    return f"{value:,}"
 
 
 def _grounds(desk: Desk) -> None:

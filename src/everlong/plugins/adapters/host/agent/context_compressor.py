@@ -10,8 +10,8 @@ from everlong.context import ContextCompressor as _ContextCompressor
 from everlong.context.invariants import repair_all
 from everlong.context.literals import CLEARED_RESULT, SUMMARY_PREFIX, is_summary
 from everlong.model import SUMMARY_STARTS, Message
-from everlong.plugins.foreign.host.agent.auxiliary_client import call_llm
-from everlong.plugins.foreign.host.agent.model_metadata import (
+from everlong.plugins.adapters.host.agent.auxiliary_client import call_llm
+from everlong.plugins.adapters.host.agent.model_metadata import (
     estimate_messages_tokens_rough,
     get_model_context_length,
 )

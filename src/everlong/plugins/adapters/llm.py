@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import ConfigError, PluginError, RequestRefused
-from everlong.plugins.foreign.host_state import Host, current_host
+from everlong.plugins.adapters.host_state import Host, current_host
 from everlong.plugins.running import time_of_others
 
 if TYPE_CHECKING:

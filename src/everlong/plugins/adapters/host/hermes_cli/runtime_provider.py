@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.plugins.foreign.host_state import current_host
+from everlong.plugins.adapters.host_state import current_host
 
 __all__ = ["_get_named_custom_provider"]
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar, Token
 from pathlib import Path
 
 from everlong.config.paths import user_config_path
-from everlong.plugins.foreign.host_state import home
+from everlong.plugins.adapters.host_state import home
 
 __all__ = [
     "OPENROUTER_BASE_URL",

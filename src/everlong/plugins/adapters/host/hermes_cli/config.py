@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from everlong.errors import PluginError
-from everlong.plugins.foreign.host.hermes_constants import get_aigenlabs_home, get_config_path, get_hermes_home
-from everlong.plugins.foreign.settings_view import as_config
+from everlong.plugins.adapters.host.hermes_constants import get_aigenlabs_home, get_config_path, get_hermes_home
+from everlong.plugins.adapters.settings_view import as_config
 
 __all__ = [
     "cfg_get",

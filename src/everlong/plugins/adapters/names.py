@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["adapted_modules", "adapter_of", "foreign_home", "host_path", "session_fact"]
 
-HOST = "everlong.plugins.foreign.host"
+HOST = "everlong.plugins.adapters.host"
 
 
 def host_path() -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.errors import ConfigError
-from everlong.plugins.foreign.host_state import current_host
+from everlong.plugins.adapters.host_state import current_host
 
 __all__ = [
     "CHARS_PER_TOKEN",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.plugins.foreign.names import foreign_home
+from everlong.plugins.adapters.names import foreign_home
 
 if TYPE_CHECKING:
     from everlong.config import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from everlong.plugins.foreign.host_state import current_host
+from everlong.plugins.adapters.host_state import current_host
 
 __all__ = ["get_plugin_manager", "has_hook", "invoke_hook"]
 
