@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from everlong.context.assemble import assemble
-from everlong.context.boundary import Plan, plan_boundaries
+from everlong.context.boundary import LEAST_SUMMARY, Plan, plan_boundaries
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.prune import Pruned, shorten_results, shorten_texts
 from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
+from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
@@ -28,6 +29,8 @@ from everlong.model import Message, newest_request, typed_words
 
 _WELL_USED = 0.9
 """The share of a target from which on it counts as used."""
+RULES_SHARE = 0.5
+"""The most that standing rules may take of the summary's budget."""
 _OPENING_REACH = 50
 _TELLING = 12
 """Characters from which on a user's words can say what a conversation is about."""
@@ -132,7 +135,19 @@ class Compaction:
 
     def assembled(self, summary: str) -> list[Message]:
         """The compacted list around a summary that is already written, not yet checked."""
-        return assemble(self._head(), summary, self._after())
+        return assemble(self._head(), summary, self._after(), self.rules.render())
+
+    @cached_property
+    def rules(self) -> StandingRules:
+        """The user's standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
+        in_force = standing_rules(self.known.repaired, self.known.layout.summaries)
+        room = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
+        return in_force.beside(self._head(), self._after()).fitted(room, self.request.counter.count_text)
+
+    @cached_property
+    def rules_tokens(self) -> int:
+        """What the block of standing rules takes of the summary's budget."""
+        return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -183,7 +198,7 @@ class Compaction:
             "summarized",
             shortened=self.tail.changed,
             written=written,
-            summary_tokens=counter.count_text(written.text),
+            summary_tokens=counter.count_text(written.text) + self.rules_tokens,
             quality=quality,
         )
 
@@ -220,7 +235,7 @@ class Compaction:
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),
-            budget_tokens=self.plan.summary_tokens,
+            budget_tokens=max(LEAST_SUMMARY, self.plan.summary_tokens - self.rules_tokens),
             count=self.request.counter.count_text,
             opening=self._opening(),
             latest_user=self._newest_request(),
@@ -290,6 +305,9 @@ class Compaction:
             summary_tokens=self.known.tokens(result.summary_tokens),
             fallback_reason=result.written.fallback_reason if result.written else None,
             quality=result.quality,
+            rules=len(self.rules.lines) if result.written else 0,
+            rules_tokens=self.known.tokens(self.rules_tokens) if result.written else 0,
+            rules_by_id=len(self.rules.older) if result.written else 0,
             repaired=self.known.repaired is not request.messages,
             stages={name: round(seconds, 6) for name, seconds in self.known.stages.items()},
         )

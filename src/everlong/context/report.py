@@ -73,6 +73,12 @@ class CompactionReport:
     fallback_reason: str | None = None
     """Why the extractive summary took the place of the chosen summarizer's; None where it did not."""
     quality: Quality | None = None
+    rules: int = 0
+    """Standing rules of the user in the block after the summary, word for word."""
+    rules_tokens: int = 0
+    """What that block takes of the summary's budget."""
+    rules_by_id: int = 0
+    """Rules in force that had no room there; their ids stand in their place."""
     repaired: bool = False
     """Whether the input broke the message protocol and was mended."""
     stages: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,199 @@
+"""Which standing rules a later word of the user ends: taken back by name, or replaced by a rule that contradicts it.
+
+Rules are compared by the words that carry meaning. Prohibitions add up ("never touch legacy/", "never touch vendor/"),
+and so do tools ("use pnpm", "use ruff"); a rule replaces another where both fill the same slot: the opposite of the same
+words, another number of the same thing, another language or unit, or a turn of phrase that says so ("actually", "instead").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from everlong.context.summary.text import one_line
+
+_WORD = re.compile(r"[\w$€£%][\w.+#/'’$€£%-]*", re.UNICODE)
+_HAN_RUN = re.compile(r"[\u3400-\u9fff]+")
+_EMPTY_WORDS = frozenset(
+    "a an the this that these those it its of to in on at by for from with and or but so as is are be was were been am i me my we us our you your"
+    " please always never ever not don't dont do does no only just also now then again anymore more any all every each when whenever if"
+    " must should shall may can could would will have has need needs want like make sure from here point future forward going moving instead"
+    " stop avoid keep use using used rule rules instruction instructions about said told thing things ok okay fine actually really still"
+    " rest session until unless otherwise say says there than rather over into out up time times go let lets let's i'd i'm i'll we're you're"
+    " longer anything everything something nothing after before first one ones way same new old".split()
+)
+_EMPTY_HAN = frozenset(
+    "以后 今后 从现 现在 在开 开始 不要 不能 必须 禁止 一律 永远 请用 每次 所有 都要 务必 一定 统一 始终 以前 之前 再用 用了 可以 不用 不必 不需 需要 规则 要求 取消 的要 的规 了吧 请记 记住 绝对 对不 不得 不许 不准 只能 从今 往后 起请 始请 请一 后请 后不 后都 还是".split()
+)
+_SYNONYMS = {
+    "reply": "answer", "respond": "answer", "speak": "answer", "talk": "answer", "response": "answer", "replies": "answer",
+    "edit": "touch", "modify": "touch", "change": "touch", "alter": "touch",
+    "forbidden": "", "allowed": "", "prefer": "", "indentation": "indent", "comments": "comment",
+}  # fmt: skip
+_SLOTS = tuple(
+    frozenset(words.split())
+    for words in (
+        "english german french spanish italian portuguese dutch polish russian chinese japanese korean turkish arabic swedish danish"
+        " czech greek british american 中文 英文 英语 德语 法语 日语 西班牙语 韩语 俄语",
+        "tab tabs space spaces 空格",
+        "metric imperial",
+        "celsius fahrenheit kelvin",
+        "upper lower uppercase lowercase",
+        "snake_case camelcase pascalcase kebab-case snake camel pascal kebab 驼峰 下划线",
+        "formal informal casual",
+        "short long brief detailed concise verbose",
+        "utc local",
+        "npm pnpm yarn bun",
+        "single double",
+    )
+)
+_NUMBER = re.compile(r"[$€£]?\d[\d.,]*\s?[a-z%$€£]*|[一二两三四五六七八九十百千]+(?=[句个字行条秒块天])|(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|hundred)", re.IGNORECASE)
+_NEGATIVE = re.compile(
+    r"\b(?:never|don['’]?t|do not|not|no|avoid|stop|without|cannot|can['’]t|mustn['’]t|shouldn['’]t|off[- ]limits|forbidden|refrain)\b|不要|别(?!的|人)|不能|不得|不准|不许|禁止|严禁|绝不|勿|不可以",
+    re.IGNORECASE,
+)
+_TURNS = re.compile(
+    r"\b(?:actually|instead(?! of)|on second thoughts?|change of (?:plan|mind)|changed my mind|from now on|from here on|going forward|scratch that|correction|no longer|i was wrong|new rule|as of now)\b|改成|改用|换成|改为|还是用|从现在(?:开始|起)|更正",
+    re.IGNORECASE,
+)
+_INSTEAD_OF = re.compile(r"(?:\binstead of\b|\brather than\b|,\s*not\b|\bno longer\b|\band not\b|而不是|不要再?用|不再用|别再?用)\s*(?P<old>[^,.;:，。；]+)", re.IGNORECASE)
+
+_LIFTS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(?:forget|drop|ignore|scrap|disregard|remove|lift|cancel|undo|revoke|scratch|withdraw|take back|never ?mind|abandon|skip)\b(?: about)?\s+(?:(?:the|my|that|this|our|your|what i (?:said|told you|asked)|all)\s*)*(?:(?:earlier|old|previous|last|standing)\s+)?(?P<named>(?:rules?|instructions?|requirements?|constraints?|requests?|restrictions?|limits?|preferences?)?)\s*(?:about|on|for|that|to|with|regarding|of|concerning)?\s*(?P<what>.*)",
+        r"\byou (?:do not|don['’]?t|no longer) (?:have|need) to (?P<what>.+?)(?: any ?(?:more|longer))?[.!]*$",
+        r"\b(?:no need|not necessary|no longer necessary|isn['’]t necessary) to (?P<what>.+?)(?: any ?(?:more|longer))?[.!]*$",
+        r"\byou (?:can|may|are allowed to|are free to) (?P<again>now |again )?(?:stop )?(?P<what>.+?)(?P<after>\s(?:again|now|after all|from now on|if you (?:want|like)|any ?more))[.!]*$",
+        r"\byou (?:can|may) (?:now|again) (?P<what>.+?)[.!]*$",
+        r"\byou (?:can|may) stop (?P<what>.+?)[.!]*$",
+        r"^(?:(?:ok|okay|so|and|actually|well)[, ]+)*(?P<what>.+?) (?:is|are) (?:fine|ok|okay|allowed|permitted|no longer (?:needed|required|necessary|forbidden|off[- ]limits)|not (?:needed|required|necessary) any ?more)(?: (?:now|again|after all))?[.!]*$",
+        r"\b(?:the |my |that )?(?:rule|instruction|restriction|requirement|limit|preference) (?:about|on|for|that|to|regarding|of) (?P<what>.+?) (?:no longer (?:applies|holds|counts)|is (?:off|gone|lifted|cancelled|void|over)|does(?:n['’]t| not) (?:apply|hold|count))",
+        r"\bstop (?P<what>\w+ing\b.*)",
+        r"\bi take back (?:what i said about |the rule (?:about|on) |that )?(?P<what>.+)",
+    )
+)
+_LIFTS_ZH = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?:不用|不必|不需要|无需)再?(?P<what>[^，。；]+?)了",
+        r"(?:现在)?(?:又)?可以(?P<what>[^，。；]+?)了",
+        r"(?:取消|撤销|撤回|作废|忘掉|忘了|不用管|别管|收回)(?:之前|刚才|我)?(?:说过?的?|关于)?(?P<what>[^，。；]*?)(?:的)?(?:规则|要求|规定|限制|约定|话)",
+        r"(?P<what>[^，。；]+?)(?:的|这条)?(?:规则|要求|规定|限制)(?:作废|取消|不算|不再有效|解除)",
+        r"之前说的?(?P<what>[^，。；]+?)(?:不算了?|作废|取消)",
+    )
+)
+_PRONOUN = re.compile(r"^(?:it|that|this|them|those|these|that one|the last one|the previous one|last one|one|which)?\s*(?:then|please|now|again|anymore|after all)?[.!\s]*$", re.IGNORECASE)
+_ENOUGH = 0.6
+_SAME_WORDS = 0.7
+_MOST_DIFFERENCE = 3
+
+
+def meaning(text: str) -> frozenset[str]:
+    """Return the words of a rule that carry its meaning: stems, names, numbers, pairs of Han characters."""
+    words: set[str] = set()
+    for found in _WORD.findall(text.lower().replace("’", "'")):
+        if _HAN_RUN.search(found):
+            found = _HAN_RUN.sub(" ", found)  # noqa: PLW2901 - what is left of it is Latin
+        for word in found.split():
+            stem = _stem(word.strip(".'-/"))
+            stem = _SYNONYMS.get(stem, stem)
+            if stem and stem not in _EMPTY_WORDS and word not in _EMPTY_WORDS:
+                words.add(stem)
+    for run in _HAN_RUN.findall(text):
+        pairs = (run[at : at + 2] for at in range(len(run) - 1))
+        words.update(pair for pair in pairs if pair not in _EMPTY_HAN)
+    return frozenset(words)
+
+
+def _stem(word: str) -> str:
+    for ending in ("ing", "ies", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss") and word.isalpha():
+            base = word[: -len(ending)]
+            base = f"{base}y" if ending == "ies" else base
+            return base[:-1] if len(base) > 3 and base[-1] == base[-2] else base.rstrip("e") if ending in ("ing", "ed", "es") else base
+    return word[:-1] if word.endswith("e") and len(word) > 4 and word.isalpha() else word
+
+
+def lifted_by(sentence: str, rules: Sequence[str]) -> list[int]:
+    """Return which of the rules in force a sentence of the user takes back; the newest for a mere "forget that rule"."""
+    if not rules or sentence.rstrip().endswith(("?", "？")):
+        return []
+    for pattern in (*_LIFTS, *_LIFTS_ZH):
+        match = pattern.search(sentence)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        what = one_line(groups["what"] or "")
+        if _PRONOUN.match(what):
+            if groups.get("named"):
+                return [len(rules) - 1]
+            continue
+        found = _best(meaning(what), rules, is_named=bool(groups.get("named")))
+        if found:
+            return found
+    return []
+
+
+def _best(wanted: frozenset[str], rules: Sequence[str], *, is_named: bool) -> list[int]:
+    if not wanted:
+        return []
+    shares = [len(wanted & meaning(rule)) / len(wanted) for rule in rules]
+    best = max(shares)
+    least = _ENOUGH if len(wanted) > 1 or is_named else 1.0
+    return [place for place, share in enumerate(shares) if share == best] if best >= least else []
+
+
+def replaces(new: str, old: str) -> bool:
+    """Whether a new rule ends an older one: it says the same again, the opposite, or fills the same slot otherwise."""
+    ours, theirs = meaning(new), meaning(old)
+    if one_line(new).casefold() == one_line(old).casefold():
+        return True
+    if not ours or not theirs:
+        return False
+    is_opposite = bool(_NEGATIVE.search(new)) != bool(_NEGATIVE.search(old))
+    shared, gained, lost = ours & theirs, ours - theirs, theirs - ours
+    given_up = _INSTEAD_OF.search(new)
+    if given_up is not None and not _NEGATIVE.search(_INSTEAD_OF.sub("", old)):
+        named = meaning(given_up["old"])
+        if named and named <= theirs and not named <= meaning(_INSTEAD_OF.sub("", new)):
+            kept_of_old = meaning(_INSTEAD_OF.sub("", old))
+            if named <= kept_of_old and len(kept_of_old - named - ours) <= 2:
+                return True
+    if is_opposite and len(shared) >= _SAME_WORDS * len(ours | theirs):
+        return True
+    if is_opposite:
+        return False
+    return _fills_same_slot(new, old, shared, gained, lost)
+
+
+def _fills_same_slot(new: str, old: str, shared: frozenset[str], gained: frozenset[str], lost: frozenset[str]) -> bool:
+    values = [(slot & _tokens(new), slot & _tokens(old)) for slot in _SLOTS]
+    for mine, theirs in values:
+        if mine and theirs and not mine & theirs:
+            slot_words = mine | theirs
+            rest_new, rest_old = meaning(new) - slot_words, meaning(old) - slot_words
+            if rest_new & rest_old or not rest_new or not rest_old:
+                return not _NEGATIVE.search(new) or not _NEGATIVE.search(old)
+    if not shared or not gained or not lost:
+        return False
+    if all(map(_is_number, gained)) and all(map(_is_number, lost)):
+        return True
+    numbers_differ = any(map(_is_number, gained)) and any(map(_is_number, lost))
+    small = len(gained) <= _MOST_DIFFERENCE and len(lost) <= _MOST_DIFFERENCE
+    if numbers_differ and small and len(shared) * 2 >= max(len(gained), len(lost)):
+        return True
+    if _NEGATIVE.search(new) and _NEGATIVE.search(old):
+        return False
+    return bool(_TURNS.search(new)) and len(gained) <= 2 and len(lost) <= 2 and len(shared) >= max(len(gained), len(lost))
+
+
+def _tokens(text: str) -> frozenset[str]:
+    """Return every word of a text and every Han name of a slot in it."""
+    words = {word.strip(".'-/") for word in _WORD.findall(text.lower())}
+    han = {name for slot in _SLOTS for name in slot if not name.isascii() and name in text}
+    return frozenset(words | han)
+
+
+def _is_number(word: str) -> bool:
+    return _NUMBER.fullmatch(word) is not None
