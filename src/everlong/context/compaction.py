@@ -17,7 +17,7 @@ from everlong.context.literals import is_summary, summary_body
 from everlong.context.prune import Pruned, shorten_results, shorten_texts
 from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
-from everlong.context.rules import StandingRules, standing_rules
+from everlong.context.rules import StandingRules, standing_rules, without_lifted
 from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
@@ -138,9 +138,14 @@ class Compaction:
         return assemble(self._head(), summary, self._after(), self.rules.render())
 
     @cached_property
+    def in_force(self) -> StandingRules:
+        """The user's standing rules at the end of the conversation, wherever they stand in it."""
+        return standing_rules(self.known.repaired, self.known.layout.summaries)
+
+    @cached_property
     def rules(self) -> StandingRules:
         """The user's standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
-        in_force = standing_rules(self.known.repaired, self.known.layout.summaries)
+        in_force = self.in_force
         room = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         return in_force.beside(self._head(), self._after()).fitted(room, self.request.counter.count_text)
 
@@ -180,6 +185,8 @@ class Compaction:
             request = self._summary_request()
             yardstick = self._yardstick(request.newest_words)
             written = self._written(request, yardstick)
+            kept = [rule.text for rule in self.in_force.lines]
+            written = written._replace(text=without_lifted(written.text, self.in_force.lifted, kept))
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):

@@ -9,6 +9,7 @@ from everlong.context.rules.standing import (
     read_block,
     read_edit,
     standing_rules,
+    without_lifted,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "read_block",
     "read_edit",
     "standing_rules",
+    "without_lifted",
 ]

@@ -155,7 +155,7 @@ _ONCE = re.compile(
     re.IGNORECASE,
 )
 _POINTS = re.compile(
-    r"\b(?:this|that|these|those)\s+(?!codebase|repo|repository|project|session|conversation|chat|work|company|team|app\b|site|document\b|thread|point|way\b|is\b|means\b)\w+"
+    r"\b(?:this|that|these|those)\s+(?!codebase|repo|repository|project|session|conversation|chat|work|company|team|app\b|site|document\b|thread|point|way\b|is\b|means\b|you\b|we\b|all\b|every|each\b|no\b|any|i\b|never\b|always\b|are\b|can\b|do\b|does\b|has\b|have\b|was\b)\w+"
     r"|\bthe (?:first|second|third|last|next|previous|other|same|latter|former|above|below|following|failing|latest|current)\b"
     r"|\b(?:it|them|him|her)\b(?=[.!,;]|$)|\bhere['’]?s\b",
     re.IGNORECASE,
@@ -216,7 +216,7 @@ _MODAL = re.compile(
     re.IGNORECASE,
 )
 _DEFINITE = re.compile(r"^(?:the|this|that|these|those|it|he|she|they|i|my|his|her|there|nobody|someone|maybe|perhaps|i'm|i've|it's|that's)\b", re.IGNORECASE)
-_BARE_PLURAL = re.compile(r"^(?:[\w./`-]+ ){0,3}?[\w`-]+(?:s|messages|data|code|sql|text|names)`?\s+(?=must|should|shall|may|can|ha[sv]e? to|have|needs?|are|is|go|goes|belong|stay)", re.IGNORECASE)
+_BARE_PLURAL = re.compile(r"^(?:[\w./`-]+ ){0,3}?[\w`-]+(?:s|messages|data|code|sql|text|names)`?(?: (?:in|of|under|from|for|with|on|to|about) [\w./`-]+(?: [\w./`-]+)?)?\s+(?=must|should|shall|may|can|ha[sv]e? to|have|needs?|are|is|go|goes|belong|stay)", re.IGNORECASE)
 _STYLE = re.compile(
     r"^(?:keep|stick (?:to|with)|let['’]?s stick (?:to|with)|prefer|stay|limit|restrict|confine|favou?r|default to|follow|treat|assume|respect|adhere to|leave|only(?! (?:\d+|one|two|three|four|five|some|a few|the first|half)\b))\b(?! going| up\b| at it| trying| on\b| me posted| it up| the change)",
     re.IGNORECASE,
@@ -264,7 +264,10 @@ _WISH = re.compile(
 )
 _COMMANDING_WISH = re.compile(r"\b(?:want|need|expect|like|love) (?:you to|all|every|each|no|any|everything|your)\b|\binsist on\b", re.IGNORECASE)
 _DRAFTS = re.compile(r"\b(?:prefer|rather|want|like)\b (?:the (?:first|second|third|last|other|new|old|former|latter|left|right|blue|red|green)|this|that|it\b(?! over| to| when| if)|option|version [A-Z\d]|to (?:go|stay|wait|leave|do (?:it|that|this)))|\b(?:tonight|today|tomorrow|this (?:time|week|one))\b", re.IGNORECASE)
-_HABIT = re.compile(r"^(?:you (?:keep|always|never|constantly|still|tend to|should(?:n['’]t)? be)\b|why do you (?:keep|always)\b|i(?:['’]ve| have)? (?:already |just )?(?:told|asked) you\b|stop\b)", re.IGNORECASE)
+_SEE_TO_IT = re.compile(
+    r"^(?:\W*\b(?:please|also|and|but|so|ok|okay|then|just)\b\W*)*(?:make sure|ensure|be sure|see to it|take care)\b.*\b(?:every|each|all|any|no|never|always)\b",
+    re.IGNORECASE,
+)
 _BREAK = re.compile(r"\s*(?:[;:—–]|\s-\s|,\s*(?:so|and|but|therefore|hence|which is why|that['’]?s why|please|then|otherwise)\b|,\s+(?=(?:please |only |just )?(?:never|always|don['’]?t|do not|no|only|stop|avoid|keep|use|make sure|ask)\b)|\b(?:and|but) (?=(?:never|always|don['’]?t|do not|please)\b))\s*", re.IGNORECASE)
 _FRONT = re.compile(rf"^(?:(?:{_STANDING}|in (?:this|our|the) (?:repo|repository|project|codebase|session|chat|conversation)|here|for this (?:project|session|repo|conversation)|in (?:your|all) (?:answers|replies|responses|code)|for (?:\w+ ){{1,3}}(?:of this session)?)\b[^,:]{{0,30}}[,:]\s*)+", re.IGNORECASE)
 
@@ -300,6 +303,8 @@ def _lays_down(clause: str) -> bool:
     said = _OPENERS.sub("", clause.strip()).strip(" ,")
     if not said or _IDIOM.match(said) or said.endswith("?"):
         return False
+    if _SEE_TO_IT.search(clause) and not _ONCE.search(clause) and not _POINTS.search(clause):
+        return True
     is_standing = _STANDING_RE.search(said) is not None
     core = _LEADING.sub("", _FRONT.sub("", said)).strip(" ,")
     core = _OPENERS.sub("", core).strip(" ,") or core

@@ -20,11 +20,17 @@ _EMPTY_WORDS = frozenset(
     " must should shall may can could would will have has need needs want like make sure from here point future forward going moving instead"
     " stop avoid keep use using used rule rules instruction instructions about said told thing things ok okay fine actually really still"
     " rest session until unless otherwise say says there than rather over into out up time times go let lets let's i'd i'm i'll we're you're"
-    " longer anything everything something nothing after before first one ones way same new old".split()
+    " longer anything everything something nothing after before first one ones way same new old under below exceed exceeds above most least"
+    " max maximum minimum limit limited limits fewer less stay within own".split()
 )
 _EMPTY_HAN = frozenset(
     "以后 今后 从现 现在 在开 开始 不要 不能 必须 禁止 一律 永远 请用 每次 所有 都要 务必 一定 统一 始终 以前 之前 再用 用了 可以 不用 不必 不需 需要 规则 要求 取消 的要 的规 了吧 请记 记住 绝对 对不 不得 不许 不准 只能 从今 往后 起请 始请 请一 后请 后不 后都 还是".split()
 )
+_ACTIONS = frozenset(
+    "touch edit modify modifi modifying chang change alter run execut write writ answer add delet remov creat commit updat read call send put open"
+    " alon fil code leav".split()
+)
+"""Verbs that many rules have: whoever names a rule names what it is about."""
 _SYNONYMS = {
     "reply": "answer", "respond": "answer", "speak": "answer", "talk": "answer", "response": "answer", "replies": "answer",
     "edit": "touch", "modify": "touch", "change": "touch", "alter": "touch",
@@ -53,7 +59,7 @@ _NEGATIVE = re.compile(
     re.IGNORECASE,
 )
 _TURNS = re.compile(
-    r"\b(?:actually|instead(?! of)|on second thoughts?|change of (?:plan|mind)|changed my mind|from now on|from here on|going forward|scratch that|correction|no longer|i was wrong|new rule|as of now)\b|改成|改用|换成|改为|还是用|从现在(?:开始|起)|更正",
+    r"\b(?:actually|instead(?! of)|on second thoughts?|change of (?:plan|mind)|changed my mind|scratch that|correction|no longer|i was wrong|new rule|as of now)\b|改成|改用|换成|改为|还是用|更正",
     re.IGNORECASE,
 )
 _INSTEAD_OF = re.compile(r"(?:\binstead of\b|\brather than\b|,\s*not\b|\bno longer\b|\band not\b|而不是|不要再?用|不再用|别再?用)\s*(?P<old>[^,.;:，。；]+)", re.IGNORECASE)
@@ -86,7 +92,7 @@ _LIFTS_ZH = tuple(
 _PRONOUN = re.compile(r"^(?:it|that|this|them|those|these|that one|the last one|the previous one|last one|one|which)?\s*(?:then|please|now|again|anymore|after all)?[.!\s]*$", re.IGNORECASE)
 _ENOUGH = 0.6
 _SAME_WORDS = 0.7
-_MOST_DIFFERENCE = 3
+_FEW = 2
 
 
 def meaning(text: str) -> frozenset[str]:
@@ -100,6 +106,8 @@ def meaning(text: str) -> frozenset[str]:
             stem = _SYNONYMS.get(stem, stem)
             if stem and stem not in _EMPTY_WORDS and word not in _EMPTY_WORDS:
                 words.add(stem)
+    if "回答" in text or "回复" in text:
+        words.add("answer")
     for run in _HAN_RUN.findall(text):
         pairs = (run[at : at + 2] for at in range(len(run) - 1))
         words.update(pair for pair in pairs if pair not in _EMPTY_HAN)
@@ -135,7 +143,10 @@ def lifted_by(sentence: str, rules: Sequence[str]) -> list[int]:
     return []
 
 
-def _best(wanted: frozenset[str], rules: Sequence[str], *, is_named: bool) -> list[int]:
+def _best(named: frozenset[str], rules: Sequence[str], *, is_named: bool) -> list[int]:
+    telling = named - _ACTIONS
+    latin = frozenset(word for word in telling if word.isascii())
+    wanted = latin or telling or named
     if not wanted:
         return []
     shares = [len(wanted & meaning(rule)) / len(wanted) for rule in rules]
@@ -152,40 +163,50 @@ def replaces(new: str, old: str) -> bool:
     if not ours or not theirs:
         return False
     is_opposite = bool(_NEGATIVE.search(new)) != bool(_NEGATIVE.search(old))
-    shared, gained, lost = ours & theirs, ours - theirs, theirs - ours
-    given_up = _INSTEAD_OF.search(new)
-    if given_up is not None and not _NEGATIVE.search(_INSTEAD_OF.sub("", old)):
-        named = meaning(given_up["old"])
-        if named and named <= theirs and not named <= meaning(_INSTEAD_OF.sub("", new)):
-            kept_of_old = meaning(_INSTEAD_OF.sub("", old))
-            if named <= kept_of_old and len(kept_of_old - named - ours) <= 2:
-                return True
-    if is_opposite and len(shared) >= _SAME_WORDS * len(ours | theirs):
+    if _gives_up(new, old, ours, theirs) or _sets_another_number(ours, theirs):
         return True
     if is_opposite:
-        return False
-    return _fills_same_slot(new, old, shared, gained, lost)
+        return len(ours & theirs) >= _SAME_WORDS * len(ours | theirs)
+    return _fills_same_slot(new, old, ours, theirs)
 
 
-def _fills_same_slot(new: str, old: str, shared: frozenset[str], gained: frozenset[str], lost: frozenset[str]) -> bool:
-    values = [(slot & _tokens(new), slot & _tokens(old)) for slot in _SLOTS]
-    for mine, theirs in values:
-        if mine and theirs and not mine & theirs:
-            slot_words = mine | theirs
-            rest_new, rest_old = meaning(new) - slot_words, meaning(old) - slot_words
-            if rest_new & rest_old or not rest_new or not rest_old:
-                return not _NEGATIVE.search(new) or not _NEGATIVE.search(old)
-    if not shared or not gained or not lost:
+def _gives_up(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether a rule names what an older one asks for as what is not to be ("use X instead of Y")."""
+    given_up = _INSTEAD_OF.search(new)
+    if given_up is None or _NEGATIVE.search(_INSTEAD_OF.sub("", old)):
         return False
-    if all(map(_is_number, gained)) and all(map(_is_number, lost)):
-        return True
-    numbers_differ = any(map(_is_number, gained)) and any(map(_is_number, lost))
-    small = len(gained) <= _MOST_DIFFERENCE and len(lost) <= _MOST_DIFFERENCE
-    if numbers_differ and small and len(shared) * 2 >= max(len(gained), len(lost)):
-        return True
-    if _NEGATIVE.search(new) and _NEGATIVE.search(old):
+    named, asked_for = meaning(given_up["old"]), meaning(_INSTEAD_OF.sub("", old))
+    latin = frozenset(word for word in asked_for if word.isascii())
+    is_kept = named <= meaning(_INSTEAD_OF.sub("", new))
+    return bool(named) and named <= (asked_for & theirs) and not is_kept and len(latin - named - ours) <= _FEW
+
+
+def _sets_another_number(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether two rules set different numbers for the same thing."""
+    mine, yours = ({word for word in words if _is_number(word)} for words in (ours, theirs))
+    if not mine or not yours or mine & yours:
         return False
-    return bool(_TURNS.search(new)) and len(gained) <= 2 and len(lost) <= 2 and len(shared) >= max(len(gained), len(lost))
+    about, before = (frozenset(word for word in words if not _is_number(word)) for words in (ours, theirs))
+    if all(map(str.isascii, about)) != all(map(str.isascii, before)):  # in two languages, names are what can be compared
+        about, before = (frozenset(filter(str.isascii, words)) for words in (about, before))
+        return len(about & before) >= max(1, len(before) - _FEW + 1)
+    return bool(about & before) and len(about & before) >= _SAME_WORDS * min(len(about), len(before))
+
+
+def _fills_same_slot(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) -> bool:
+    """Whether both rules, wishes alike, choose another of a few values that exclude each other."""
+    for slot in _SLOTS:
+        mine, yours = slot & _tokens(new), slot & _tokens(old)
+        if mine and yours and not mine & yours:
+            values = mine | yours
+            about, before = ours - values, theirs - values
+            if about & before or not about or not before:
+                return not (_NEGATIVE.search(new) and _NEGATIVE.search(old))
+    gained, lost = ours - theirs, theirs - ours
+    if not gained or not lost or (_NEGATIVE.search(new) and _NEGATIVE.search(old)):
+        return False
+    is_small = len(gained) <= _FEW and len(lost) <= _FEW and len(ours & theirs) >= _FEW
+    return is_small and _TURNS.search(new) is not None
 
 
 def _tokens(text: str) -> frozenset[str]:

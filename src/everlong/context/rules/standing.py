@@ -110,6 +110,25 @@ class StandingRules:
         return fitting
 
 
+def without_lifted(summary: str, lifted: Sequence[str], in_force: Sequence[str]) -> str:
+    """Return a summary without the words of rules that were taken back or replaced; a line with nothing else goes."""
+    gone = [text for text in lifted if not any(text in kept for kept in in_force)]
+    if not any(text in summary for text in gone):
+        return summary
+    lines: list[str] = []
+    for line in summary.split("\n"):
+        rest = line
+        for text in gone:
+            rest = rest.replace(text, "")
+        if rest == line or _SAYS_MORE.search(rest):
+            lines.append(line if rest == line else _DOUBLE_SPACE.sub(" ", rest).rstrip())
+    return "\n".join(lines)
+
+
+_SAYS_MORE = re.compile(r"(?:^|\W)(?!User\b|用户)[^\W\d_]{2,}|^\s*$")
+_DOUBLE_SPACE = re.compile(r"(?<=\S) {2,}")
+
+
 def _ids_line(ids: Sequence[str]) -> str:
     shown = ids[-_MOST_IDS:]
     more = f" and {len(ids) - len(shown)} more" if len(ids) > len(shown) else ""
