@@ -1,15 +1,15 @@
 """Long sessions in which a user lays down rules, takes some back and replaces others, through many compactions.
 
-Six kinds of rules in eight phrasings each, English and Chinese, some of them in the middle of long messages. After every
-compaction each rule in force must stand in the context word for word, and none that was taken back or replaced may
-stand in the summary or in the block of rules. Generated from a seed; the summarizer is the built-in one or one that
+Six kinds of rules in eight phrasings each, English and Chinese, some of them in the middle of long messages. After
+every compaction each rule in force must stand in the context word for word, and none that was taken back or replaced
+may stand in the summary or in the block of rules. Generated from a seed; the summarizer is the built-in one or one that
 misbehaves in a scripted way.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -143,7 +143,11 @@ THEMES = (
             "所有 {x} 都不能超过 72 个字符。",
         ),
         ("Forget the limit for {x}.", "The rule about {x} no longer applies."),
-        ("Keep {x} under 90 characters.", "{x} may have at most 90 characters, but never more.", "Limit {x} to 90 characters."),
+        (
+            "Keep {x} under 90 characters.",
+            "{x} may have at most 90 characters, never more.",
+            "Limit {x} to 90 characters.",
+        ),
         ("commit messages", "log lines", "branch names", "headings"),
         ("commit messages", "log lines", "branch names", "headings"),
     ),
@@ -241,7 +245,11 @@ class _Session:
                     "role": "assistant",
                     "content": None,
                     "tool_calls": [
-                        {"id": call, "type": "function", "function": {"name": "read", "arguments": f'{{"part": {number}}}'}}
+                        {
+                            "id": call,
+                            "type": "function",
+                            "function": {"name": "read", "arguments": f'{{"part": {number}}}'},
+                        }
                     ],
                 },
                 {"role": "tool", "tool_call_id": call, "content": "\n".join(lines)},
@@ -265,7 +273,7 @@ def _sentence(template: str, thing: str, other: str) -> str:
 
 def run_session(seed: int, fault: str = "", compactions: int = COMPACTIONS) -> list[Faults]:
     """Return what went wrong in one session; ``fault`` names the script of the summarizer, empty for the built-in."""
-    session = _Session(random.Random(seed))  # noqa: S311 - a seed, no secret
+    session = _Session(random.Random(seed))
     script = Script()
     script.kind = fault
     engine = ContextCompressor(
@@ -284,7 +292,9 @@ def run_session(seed: int, fault: str = "", compactions: int = COMPACTIONS) -> l
         session.work()
         if session.chance.random() < 0.2:  # as after a restart: nothing is remembered but the conversation
             engine = ContextCompressor(
-                WINDOW, summarizer=script if fault else None, settings={"failure_cooldown_seconds": 0, "protect_last_n": 6}
+                WINDOW,
+                summarizer=script if fault else None,
+                settings={"failure_cooldown_seconds": 0, "protect_last_n": 6},
             )
         session.messages = engine.compress(session.messages, force=True)
         fault_found = session.faults(number)
@@ -293,8 +303,21 @@ def run_session(seed: int, fault: str = "", compactions: int = COMPACTIONS) -> l
     return found
 
 
-def run_sessions(count: int, faults: Sequence[str] = ("", *SCRIPTS)) -> Iterator[tuple[str, int, list[Faults]]]:
-    """Yield, for each summarizer and seed, what went wrong."""
+def print_sessions(count: int, faults: Sequence[str] = ("", *SCRIPTS)) -> bool:
+    """Run so many sessions with each summarizer and print what went wrong; whether nothing did."""
+    wrong = 0
     for fault in faults:
-        for seed in range(count):
-            yield fault, seed, run_session(seed, fault)
+        found = [(seed, one) for seed in range(count) for one in run_session(seed, fault)]
+        lost, revived = (
+            (sum(map(len, column)) for column in zip(*((o.lost, o.revived) for _, o in found), strict=True))
+            if found
+            else (0, 0)
+        )
+        print(
+            f"{count} sessions of {COMPACTIONS} compactions, {fault or 'built-in'}: {lost} rules lost,"
+            f" {revived} revived"
+        )
+        for seed, one in found[:3]:
+            print(f"  seed {seed}, compaction {one.compaction}: lost {one.lost}, revived {one.revived}")
+        wrong += len(found)
+    return wrong == 0

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlong.context import ContextCompressor
-from everlong.context.literals import is_summary, summary_body
+from everlong.context.literals import is_summary
 from everlong.context.rules import found_rules
 from everlong.model import Message, text_of
 from everlong.tokens import MessageCounter, counter_for
@@ -35,13 +35,27 @@ _KINDS = {
 }
 PLAIN = "sentences"
 _ENOUGH = 0.7
-_FIGURE = re.compile(r"(?:[$€£]\s?)?\d[\d,.]*\d(?:\s?(?:%|ms|MB|KB|GB|kB))?|\d+(?:\s?(?:%|ms|MB|KB|GB|kB))?|\b(?:January|February|March|April|May|June|July|August|September|October|November|December) \d+")
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9.+#-]*|\d[\d.,]*\w*")
-_EMPTY = frozenset(
-    "i prefer always when ask about the a an to of in on for and or my me with that is are it be as by at from you your have has had do did does how what which"
-    " many much i'm can will would this over due its like than use using used include provide any all rather".split()
+_FIGURE = re.compile(
+    r"(?:[$€£]\s?)?\d[\d,.]*\d(?:\s?(?:%|ms|MB|KB|GB|kB))?|\d+(?:\s?(?:%|ms|MB|KB|GB|kB))?|\b(?:January"
+    r"|February|March|April|May|June|July|August|September|October|November|December) \d+"
 )
-_RULE_WORDS = re.compile(r"\b(?:always|never|must|should|don't|do not|only|prefer|avoid|make sure|instead of)\b", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9.+#-]*|\d[\d.,]*\w*")
+
+
+def _word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_EMPTY = _word_set(
+    """
+    i prefer always when ask about the a an to of in on for and or my me with that is are it be as by at from
+    you your have has had do did does how what which many much i'm can will would this over due its like than
+    use using used include provide any all rather
+    """
+)
+_RULE_WORDS = re.compile(
+    r"\b(?:always|never|must|should|don't|do not|only|prefer|avoid|make sure|instead of)\b", re.IGNORECASE
+)
 
 
 class Point(NamedTuple):
@@ -109,10 +123,18 @@ def _compactions(messages: Sequence[Message]) -> Iterator[tuple[int, list[Messag
 def baseline(said: Sequence[Message], context: Sequence[Message], room: int) -> list[Message]:
     """Return the context with the users' own sentences in place of the summary, as many as have room."""
     count = MessageCounter(counter_for(None)).count_text
-    pieces = [s for m in said if m["role"] == "user" for s in re.split(r"(?<=[.!?])\s+|\n", re.sub(r"```.*?```", "", text_of(m), flags=re.DOTALL)) if s.strip()]
+    pieces = [
+        s
+        for m in said
+        if m["role"] == "user"
+        for s in re.split(r"(?<=[.!?])\s+|\n", re.sub(r"```.*?```", "", text_of(m), flags=re.DOTALL))
+        if s.strip()
+    ]
     order = sorted(
         dict.fromkeys(pieces),
-        key=lambda piece: 0 if _RULE_WORDS.search(piece) and not piece.endswith("?") else 1 if re.search(r"\d", piece) else 2,
+        key=lambda piece: (
+            0 if _RULE_WORDS.search(piece) and not piece.endswith("?") else 1 if re.search(r"\d", piece) else 2
+        ),
     )
     kept: list[str] = []
     for piece in order:
@@ -143,7 +165,9 @@ def _points(chat: dict[str, Any], seen: int, method: str, context: Sequence[Mess
         kept = all(_keeps_figure(figure, words, lines) for figure in figures)
         stale = False
         if kind == "updated figure" and len(evidence) > 1 and not kept:
-            former = [one for one in _figures(evidence[0]) if _unit(one) in {_unit(f) for f in figures} and one not in figures]
+            former = [
+                one for one in _figures(evidence[0]) if _unit(one) in {_unit(f) for f in figures} and one not in figures
+            ]
             stale = any(_keeps_figure(figure, words, lines) for figure in former)
         yield Point(chat["id"], kind, method, kept, stale, f"{question['question']} {question['answer']}")
 
@@ -175,7 +199,11 @@ def _unit(figure: str) -> str:
 
 def _words(text: str) -> set[str]:
     found = (word.lower().strip(".-") for word in _WORD.findall(text.replace("’", "'")))
-    return {re.sub(r"(?:ing|ed|es|s|e)$", "", word) if word.isalpha() and len(word) > 4 else word for word in found if word not in _EMPTY}
+    return {
+        re.sub(r"(?:ing|ed|es|s|e)$", "", word) if word.isalpha() and len(word) > 4 else word
+        for word in found
+        if word not in _EMPTY
+    }
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
@@ -224,7 +252,9 @@ def print_rules(found: Measured, *, misses: int = 0) -> bool:
         f"{found.compactions} compactions, {found.over_budget} over the summary's budget; the rules take "
         f"{sum(shares) / len(shares):.0%} of it on average, {max(shares):.0%} at most"
     )
-    lost = dict.fromkeys((p.conversation, p.kind, p.what) for p in found.points if p.method == "everlong" and not p.is_kept)
+    lost = dict.fromkeys(
+        (p.conversation, p.kind, p.what) for p in found.points if p.method == "everlong" and not p.is_kept
+    )
     for conversation, kind, what in list(lost)[:misses]:
         print(f"  lost: {conversation} {kind}: {what[:200]}")
     return good

@@ -224,9 +224,7 @@ class Agent(PluggedLoop):
         said = self.conversation.messages
         if said and said[-1].get("role") not in ("assistant", "system"):
             raise ToolError("the last prompt was not answered; /retry asks again, /undo takes it back")
-        self.conversation.add(
-            Said(edit_message(added, removed)), Said({"role": "assistant", "content": EDIT_ANSWER})
-        )
+        self.conversation.add(Said(edit_message(added, removed)), Said({"role": "assistant", "content": EDIT_ANSWER}))
 
     def retry(self) -> TurnFinished | None:
         """Ask for another answer to the last prompt; None where there is none. The old one stays in the store."""

@@ -144,7 +144,7 @@ class Compaction:
 
     @cached_property
     def rules(self) -> StandingRules:
-        """The user's standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
+        """The standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
         in_force = self.in_force
         room = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         return in_force.beside(self._head(), self._after()).fitted(room, self.request.counter.count_text)

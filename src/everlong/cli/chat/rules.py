@@ -1,7 +1,7 @@
 """``/rules``: the standing rules of the user, shown with their numbers, added and removed.
 
 An edit is a message of the conversation like any other. So it is stored at once, is in force from the next request on,
-goes through compactions with the rest, is there again when the session is resumed, and can be taken back with ``/undo``.
+goes through compactions with the rest, is there again in a resumed session, and can be taken back with ``/undo``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _list(desk: Desk) -> None:
     if found.older:
         many = len(found.older)
         desk.show.line(
-            f"{many} older rule{'' if many == 1 else 's'} had no room after the summary: {', '.join(found.older)}", "dim"
+            f"{many} older rule{'' if many == 1 else 's'} had no room after the summary: {', '.join(found.older)}",
+            "dim",
         )
 
 

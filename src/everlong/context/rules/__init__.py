@@ -1,4 +1,4 @@
-"""Standing rules of the user: found in people's turns, carried word for word through every compaction, until taken back."""
+"""Standing rules of the user: found in people's turns and carried word for word until they are taken back."""
 
 from everlong.context.rules.detection import FoundRule, found_rules
 from everlong.context.rules.standing import (

@@ -1,8 +1,8 @@
 """The standing rules of a conversation: who laid them down and when, how they are carried on, and what ends them.
 
-Read from the conversation itself, so that nothing else must be remembered: people's turns, the project instructions that
-a client put into one, edits made with ``/rules``, and the block that an earlier compaction left after its summary. Only
-a person's turn makes a rule; what tools, assistants and quotations say never does.
+Read from the conversation itself, so that nothing else must be remembered: people's turns, the project instructions
+that a client put into one, edits made with ``/rules``, and the block that an earlier compaction left after its
+summary. Only a person's turn makes a rule; what tools, assistants and quotations say never does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Source = Literal["user", "project"]
 
 _LINE = re.compile(r'^- "(?P<text>.*)" \((?P<project>project instructions, )?turn (?P<turn>\d+)\)$')
 _LIFTED_LINE = re.compile(r'^- no longer in force: "(?P<text>.*)"$')
-_IDS_LINE = re.compile(r"^- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)(?P<more> and \d+ more)?$")
+_IDS_LINE = re.compile(
+    r"^- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)(?P<more> and \d+ more)?$"
+)
 _COUNT_LINE = re.compile(r"^\(The user's own words; (?P<turns>\d+) turns? so far\.\)$")
 _ID_DIGITS = 8
 _MOST_IDS = 40
@@ -213,15 +215,19 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
     for place, message in enumerate(messages):
         if place in summaries:
             collector.carry_on(read_block(text_of(message)))
-        elif message.get("role") == "user" and not is_summary(message):
-            if not text_of(message).startswith(_PINNED_START):  # told again, not said again
-                collector.hear(message, place)
+        elif message.get("role") == "user" and not is_summary(message) and not _is_told_again(message):
+            collector.hear(message, place)
     return StandingRules(
         tuple(collector.rules),
         tuple(dict.fromkeys(collector.lifted)),
         tuple(dict.fromkeys(collector.older)),
         collector.turns,
     )
+
+
+def _is_told_again(message: Message) -> bool:
+    """Whether a message only repeats what was pinned: that is not said again."""
+    return text_of(message).startswith(_PINNED_START)
 
 
 def _said_words(message: Message) -> str:
