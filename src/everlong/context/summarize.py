@@ -11,21 +11,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from everlong.context.frontier import (
+    Frontier,
+    fit_frontier,
+    inherited_frontier,
+    place_frontier,
+    read_frontier,
+    without_frontier,
+)
 from everlong.context.grounds import LeftAlone
 from everlong.context.shorten import TextCount
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import Judged, UnusableSummary, judged
+from everlong.context.summary.language import Phrases, phrases_for
 from everlong.context.summary.mend import filled, missing_lines, readable
 from everlong.context.summary.newest import inherited_newest
+from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import NO_TRACE, Trace
 from everlong.context.verify import Yardstick
 from everlong.model import Message, typed_words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SummaryRequest:
     """What a summarizer gets to work with."""
 
@@ -53,6 +64,21 @@ class SummaryRequest:
     """What the prefix costs; 0 where that is not known."""
     trace: Trace = NO_TRACE
     """Is told of what is chosen and what is passed over; most summarizers have no use for it."""
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """Where the work stands: after the turns and what follows them, and by what ``previous`` says of before."""
+        carried = inherited_frontier(self.previous)
+        said_again = any(message is self.latest_user for message in self.turns)
+        after = [message for message in self.after if not (said_again and message is self.latest_user)]
+        before = self.before if carried is None else ()
+        found = read_frontier([*before, *self.turns, *after], carried, one_line(self.newest_words))
+        return fit_frontier(found, self.budget_tokens, self.count, self.phrases)
+
+    @property
+    def phrases(self) -> Phrases:
+        """The words for what we write ourselves, in the language of the person."""
+        return phrases_for([self.newest_words, self.opening_words, (self.previous or "")[:2_000]])
 
     @property
     def opening_words(self) -> str:
@@ -125,6 +151,7 @@ _BEGUN = 200
 """Characters by which a request is known again."""
 _SLACK = 0.15
 """Key lines close a gap this wide; a draft that scores further below the extract is worth another call."""
+_HEADING_TOKENS = 6
 _PATIENCE = 3
 """So many answers in a row that are no summary, and the summarizer is left alone like one that cannot be reached."""
 
@@ -171,20 +198,20 @@ class SummaryWriter:
         self, request: SummaryRequest, yardstick: Yardstick | None = None, *, ignore_cooldown: bool = False
     ) -> Written:
         """A summary within the request's budget, never measured below the fallback's; never raises for its sake."""
-        written = self._asked(request, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
-        return written._replace(text=without_control_words(written.text))
+        frontier, room = _parted(request)
+        written = self._asked(room, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
+        return _joined(written, frontier, request)
 
     def rewrite(self, written: Written, request: SummaryRequest, yardstick: Yardstick) -> Written:
         """A summary for another request on the same conversation from an answer that is there; nobody is asked."""
+        frontier, room = _parted(request)
         if written.prose:
             kept = Judged(SummaryDocument.parse(written.prose), written.problems, written.invented)
-            extract = self._fallback.summarize(replace(request, turns=readable(request.turns)))
-            again = self._filled(written.summarizer, kept, extract, request, yardstick)
+            extract = self._fallback.summarize(replace(room, turns=readable(room.turns)))
+            again = self._filled(written.summarizer, kept, extract, room, yardstick)
         else:
-            again = self._extract(request, written.fallback_reason, written.problems)._replace(
-                invented=written.invented
-            )
-        return again._replace(text=without_control_words(again.text))
+            again = self._extract(room, written.fallback_reason, written.problems)._replace(invented=written.invented)
+        return _joined(again, frontier, request)
 
     def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
         chosen = self._chosen
@@ -262,6 +289,23 @@ class SummaryWriter:
         """Forget earlier failures."""
         self._cooling_until = None
         self._unusable = 0
+
+
+def _parted(request: SummaryRequest) -> tuple[Frontier, SummaryRequest]:
+    """Where the work stands, and the request for the rest: without its lines, and with the room that they leave."""
+    items = request.frontier.items(request.phrases)
+    if not items and request.previous is None:
+        return request.frontier, request
+    lines = [item for section in items.values() for item in section]
+    taken = request.count("\n".join(lines)) + _HEADING_TOKENS * len(items) if items else 0
+    previous = without_frontier(request.previous) if request.previous else request.previous
+    return request.frontier, replace(request, previous=previous, budget_tokens=max(1, request.budget_tokens - taken))
+
+
+def _joined(written: Written, frontier: Frontier, request: SummaryRequest) -> Written:
+    """A summary with where the work stands in its sections."""
+    text = place_frontier(written.text, frontier, request.budget_tokens, request.count, request.phrases)
+    return written._replace(text=without_control_words(text))
 
 
 def yardstick_for(request: SummaryRequest) -> Yardstick:
