@@ -15,16 +15,15 @@ from typing import Any, NamedTuple
 
 from bench.measure import verdict
 from bench.retention.data import Conversation
-from bench.retention.methods import body_tokens
 from everlong.context import ContextCompressor
 from everlong.context.frontier import Frontier, inherited_frontier
 from everlong.context.literals import is_summary, summary_body
 from everlong.model import Message, text_of, typed_words
 
 LABELS = Path(__file__).parent / "labels" / "frontier.jsonl"
-WINDOW = 200_000
-SHARE = 0.35
-"""What a compaction keeps, of the tokens before it."""
+WINDOW = 32_000
+KEPT = 4
+"""Messages that every tail has; where a conversation is so short that the usual tail holds it all, the newest two."""
 _ROUNDS = (0.4, 0.7)
 """With ``--chain``, where earlier compactions take place, as shares of the messages before the cut."""
 
@@ -86,23 +85,18 @@ def measure(conversations: Sequence[Conversation], *, chain: bool = False) -> di
 
 def compacted(messages: list[Message], cut: int, *, chain: bool = False) -> list[Message]:
     """Return the context after the compaction at a cut; with ``chain``, two more took place before it."""
-    engine = ContextCompressor(WINDOW)
+    engine = ContextCompressor(WINDOW, settings={"protect_last_n": KEPT})
     context: list[Message] = []
-    places = [*(round(share * cut) for share in _ROUNDS), cut] if chain else [cut]
     start = 0
-    for place in places:
+    for place in [*(round(share * cut) for share in _ROUNDS), cut] if chain else [cut]:
         context = [*context, *messages[start:place]]
         start = place
-        if len(context) > 6:
+        made = engine.compress(context, force=True)
+        if engine.last_report is None or engine.last_report.outcome != "summarized":
             with engine.keeping(2):
-                target = max(700, int(SHARE * body_tokens(context)))
-                context = _compress(engine, context, target)
+                made = engine.compress(context, force=True)
+        context = made
     return context
-
-
-def _compress(engine: ContextCompressor, context: list[Message], target: int) -> list[Message]:
-    made = engine.compress(context, force=True)
-    return made if any(map(is_summary, made)) else engine.compress(context, target_tokens=target)
 
 
 def compare(label: dict[str, Any], messages: list[Message], context: list[Message], tallies: dict[str, Tally]) -> None:

@@ -163,7 +163,7 @@ class Compaction:
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
             request = self._summary_request()
-            yardstick = self._yardstick(request.newest_words)
+            yardstick = self._yardstick(request)
             written = self._written(request, yardstick)
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
@@ -175,6 +175,7 @@ class Compaction:
                 invented=written.invented,
                 problems=written.problems,
                 extract_score=written.extract_score,
+                is_trusted=written.summarizer == ExtractiveSummarizer.name,
             )
             counts = counter.counts(result)
         cleared = self.known.exchange.changed if plan.head_end > self.known.layout.system_end else 0
@@ -194,12 +195,20 @@ class Compaction:
             return writer.rewrite(self.request.written, request, yardstick)
         return writer.write(request, yardstick, ignore_cooldown=self.request.force)
 
-    def _yardstick(self, newest: str) -> Yardstick:
+    def _yardstick(self, request: SummaryRequest) -> Yardstick:
         """Measures any summary of the covered turns, together with what will stand around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
         latest = self.known.layout.latest_user
         last = None if latest is None else self.known.repaired[latest]
-        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more, last, newest)
+        return Yardstick(
+            self.turns,
+            self.assembled(""),
+            self.known.repaired,
+            more,
+            last,
+            request.newest_words,
+            frontier=request.frontier,
+        )
 
     def _head(self) -> list[Message]:
         """The system prompt, and the first exchange where there is room for it."""
@@ -290,6 +299,7 @@ class Compaction:
             summary_tokens=self.known.tokens(result.summary_tokens),
             fallback_reason=result.written.fallback_reason if result.written else None,
             quality=result.quality,
+            strategy=result.written.strategy if result.written else None,
             repaired=self.known.repaired is not request.messages,
             stages={name: round(seconds, 6) for name, seconds in self.known.stages.items()},
         )

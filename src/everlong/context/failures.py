@@ -23,7 +23,9 @@ _USAGE = re.compile(
     r"|not found|no such file|No module named|command not found|usage:|not recognized|does not exist",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"unknown (?:skill|tool|command|option):? ['\"`]?(?P<name>[\w:.-]+)|(?P<missing>[\w.-]+): command not found", re.I)
+_NAMED = re.compile(
+    r"unknown (?:skill|tool|command|option):? ['\"`]?(?P<name>[\w:.-]+)|(?P<missing>[\w.-]+): command not found", re.I
+)
 _INNER = re.compile(r"^npm (?:error|ERR!) command sh -c (.+)$", re.MULTILINE)
 
 

@@ -21,7 +21,15 @@ from everlong.context.summary.language import CHINESE, Phrases
 from everlong.context.summary.text import beginning, clip, one_line
 from everlong.model import Message, newest_request, read_message, text_of
 
-__all__ = ["FileInHand", "Frontier", "Running", "inherited_frontier", "place_frontier", "read_frontier", "without_frontier"]
+__all__ = [
+    "FileInHand",
+    "Frontier",
+    "Running",
+    "inherited_frontier",
+    "place_frontier",
+    "read_frontier",
+    "without_frontier",
+]
 
 _MOST_FILES = 12
 _MOST_READ = 4
@@ -36,13 +44,17 @@ _STARTED = re.compile(
     r"|\b(?:bash_id|shell_id|task_id)[\"':= ]+(?P<shell>[\w-]{4,40})",
     re.MULTILINE,
 )
-_ENDED = re.compile(r"<status>(?:completed|failed|killed|stopped)</status>|(?:has )?exited|killed|terminated|stopped", re.I)
+_ENDED = re.compile(
+    r"<status>(?:completed|failed|killed|stopped)</status>|(?:has )?exited|killed|terminated|stopped", re.I
+)
 _STOPPING_TOOL = re.compile(r"kill|stop|terminate", re.IGNORECASE)
 _PORT = re.compile(
-    r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d{2,5})\b|\b(?:listening|running|serving)\b[^\n]{0,30}\bport:? (\d{2,5})", re.I
+    r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d{2,5})\b|\b(?:listening|running|serving)\b[^\n]{0,30}\bport:? (\d{2,5})",
+    re.I,
 )
 _BRANCH = re.compile(
-    r"^On branch (\S+)|^Switched to (?:a new )?branch '([^']+)'|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]", re.M
+    r"^On branch (\S+)|^Switched to (?:a new )?branch '([^']+)'|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]",
+    re.M,
 )
 _CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
 
@@ -185,7 +197,9 @@ def read_frontier(messages: Sequence[Message], carried: Frontier | None = None, 
         outcome=done.outcome if done and done.at >= tasks.start else ("" if is_new_task or done else before.outcome),
         files=() if tasks.is_ended else _files(current, () if is_new_task else before.files),
         pending=tuple(step.title for step in waiting) if ends_with_call else (),
-        stopped=tuple(dict.fromkeys(step.title for step in current if step.was_stopped and not _was_done(step, current))),
+        stopped=tuple(
+            dict.fromkeys(step.title for step in current if step.was_stopped and not _was_done(step, current))
+        ),
         errors=open_errors(recent, tasks.ends, before.errors),
         running=_running(recent, before.running),
         branch=branch,
@@ -333,7 +347,9 @@ def place_frontier(
     return document.fit(budget, count, lambda item: _is_ours(item) or _is_newest(item)) or summary
 
 
-def fit_frontier(frontier: Frontier, budget: int, count: Callable[[str], int], phrases: Phrases | None = None) -> Frontier:
+def fit_frontier(
+    frontier: Frontier, budget: int, count: Callable[[str], int], phrases: Phrases | None = None
+) -> Frontier:
     """Return the frontier within its share of a summary's budget: long lines shortened, then the lesser parts left out."""
     allowed = int(budget * _SHARE)
 
@@ -398,7 +414,9 @@ _STARTS = tuple(
         f"{labels.stopped}: `",
     )
 )
-_FILE = re.compile(r"`(?P<path>[^`]+)` \((?P<how>created|edited|read)(?:, (?:at “(?P<place>[^”]*)”|(?P<lines>lines? [^)]*)))?\)")
+_FILE = re.compile(
+    r"`(?P<path>[^`]+)` \((?P<how>created|edited|read)(?:, (?:at “(?P<place>[^”]*)”|(?P<lines>lines? [^)]*)))?\)"
+)
 _PROCESS = re.compile(r"(?P<id>\S+?)(?: \(`(?P<command>[^`]*)`\))?(?:, port (?P<ports>[\d, ]+))?$")
 
 
@@ -442,7 +460,9 @@ class _Inherited:
             self.frontier = replace(now, files=tuple(files))
         elif first.startswith(f"{labels.running}: ") and (process := _PROCESS.match(first.partition(": ")[2])):
             ports = tuple(filter(None, (process["ports"] or "").split(", ")))
-            self.frontier = replace(now, running=(*now.running, Running(process["id"], process["command"] or "", ports)))
+            self.frontier = replace(
+                now, running=(*now.running, Running(process["id"], process["command"] or "", ports))
+            )
         elif first.startswith(f"{labels.error} `"):
             lines = tuple(line[2:] if line.startswith("  ") else line for line in rest.split("\n") if line.strip())
             error = OpenError(first.partition("`")[2].rpartition("`")[0], lines)

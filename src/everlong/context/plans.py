@@ -30,7 +30,9 @@ _STATE_KEYS = ("status", "state")
 _DONE_KEYS = ("completed", "done", "checked", "isCompleted")
 _STATES: dict[str, State] = {
     **dict.fromkeys(("completed", "complete", "done", "finished", "closed", "x"), "completed"),
-    **dict.fromkeys(("in_progress", "in-progress", "inprogress", "active", "doing", "started", "current"), "in_progress"),
+    **dict.fromkeys(
+        ("in_progress", "in-progress", "inprogress", "active", "doing", "started", "current"), "in_progress"
+    ),
     **dict.fromkeys(("cancelled", "canceled", "skipped", "abandoned"), "cancelled"),
     **dict.fromkeys(("pending", "todo", "open", "not_started", "not-started", "queued", "blocked"), "pending"),
 }
@@ -39,7 +41,9 @@ _FENCE = re.compile(r"^\s*(?:```|~~~)")
 _NUMBER = re.compile(r"#?(\d+)\b")
 _ADDING = re.compile(r"^(?:add|create|new|insert|append)$", re.IGNORECASE)
 _CREATES = re.compile(r"(?:create|add|new)_?(?:task|todo)|(?:task|todo)_?(?:create|add|new)", re.IGNORECASE)
-_UPDATES = re.compile(r"(?:update|edit|complete|finish|toggle)_?(?:task|todo)|(?:task|todo)_?(?:update|edit|complete)", re.I)
+_UPDATES = re.compile(
+    r"(?:update|edit|complete|finish|toggle)_?(?:task|todo)|(?:task|todo)_?(?:update|edit|complete)", re.I
+)
 _REMOVED = frozenset({"deleted", "removed", "remove", "delete"})
 _LEAST_SAID = 2
 """A checklist that an agent says has at least so many items."""
@@ -142,8 +146,14 @@ class _Plan:
                 self.items.append(PlanItem(text, state, identity or (number[1] if number else "")))
                 self.is_kept_by_tool = True
         elif action or _UPDATES.search(step.call.name):
-            done = {"complete": "completed", "done": "completed", "start": "in_progress", "reopen": "pending"}.get(action)
-            entry = {**arguments, **({"status": done} if done else {}), **({"status": "deleted"} if action in _REMOVED else {})}
+            done = {"complete": "completed", "done": "completed", "start": "in_progress", "reopen": "pending"}.get(
+                action
+            )
+            entry = {
+                **arguments,
+                **({"status": done} if done else {}),
+                **({"status": "deleted"} if action in _REMOVED else {}),
+            }
             if action == "toggle":
                 now = next((item.state for item in self.items if item.id == identity), "pending")
                 flipped = "pending" if now == "completed" else "completed"

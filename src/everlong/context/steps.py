@@ -71,13 +71,17 @@ _LOOKING = frozenset(
     "printf whoami date ps top df du diff cmp sort uniq basename dirname realpath readlink test [ true man help".split()
 )
 _GIT_LOOKING = frozenset("status log diff show blame branch remote rev-parse ls-files grep describe".split())
-_SETTING_UP = frozenset("mkdir touch rm mv cp chmod chown export source . set unset sleep ln pushd popd cd kill".split())
+_SETTING_UP = frozenset(
+    "mkdir touch rm mv cp chmod chown export source . set unset sleep ln pushd popd cd kill".split()
+)
 _WITH_SUBCOMMAND = frozenset(
     "npm pnpm yarn bun cargo go git docker make kubectl gh pip uv poetry mvn gradle dotnet tox nox rake bundle "
     "terraform helm systemctl brew apt apt-get conda hatch just".split()
 )
 _WRAPPERS = frozenset("sudo time nohup nice env xvfb-run npx bunx pnpx stdbuf command exec".split())
-_LOOKING_TOOL = re.compile(r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)", re.I)
+_LOOKING_TOOL = re.compile(
+    r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)", re.I
+)
 _WRITING_TOOL = re.compile(r"write|create|save|new_?file", re.IGNORECASE)
 _EDITING_TOOL = re.compile(r"edit|replace|patch|insert|update|modify|apply|str_replace", re.IGNORECASE)
 
@@ -87,8 +91,12 @@ _WORD = re.compile(rf"(?:{_QUOTED}|\\.|[^\s'\"\\])+", re.DOTALL)
 _REDIRECT = re.compile(r"(?<![\w-])(?:\d|&)?>{1,2}\s*(&\d|[^\s;|&<>]+)|<\s*[^\s;|&<>]+")
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
-_OPENED = re.compile(r"""open\(\s*(?:(['"])(?P<path>[^'"\n]{1,300})\1|(?P<name>\w+))\s*,\s*(?:mode\s*=\s*)?['"][wa+x]""")
-_WRITTEN = re.compile(r"""(?:Path\(\s*(?:(['"])(?P<path>[^'"\n]{1,300})\1|(?P<name>\w+))\s*\)|(?P<var>\w+))\.write_(?:text|bytes)""")
+_OPENED = re.compile(
+    r"""open\(\s*(?:(['"])(?P<path>[^'"\n]{1,300})\1|(?P<name>\w+))\s*,\s*(?:mode\s*=\s*)?['"][wa+x]"""
+)
+_WRITTEN = re.compile(
+    r"""(?:Path\(\s*(?:(['"])(?P<path>[^'"\n]{1,300})\1|(?P<name>\w+))\s*\)|(?P<var>\w+))\.write_(?:text|bytes)"""
+)
 _FILE_LIKE = re.compile(r"^[~\w./@+-]*\w\.\w{1,10}$|/")
 _VERSION = re.compile(r"(?:[_-]?v?\d+|[_-](?:new|final|fixed|debug|again|simple|min))+$")
 
@@ -371,9 +379,7 @@ def _shell_changes(command: str) -> Iterator[Change]:
             if words[0] == "cd" and len(words) > 1:
                 folder = words[1] if not words[1].startswith("/") or not folder else words[1]
                 continue
-            yield from (
-                change._replace(path=_joined(folder, change.path)) for change in _program_changes(words)
-            )
+            yield from (change._replace(path=_joined(folder, change.path)) for change in _program_changes(words))
     for body in bodies:
         yield from _script_changes(body)
     if re.search(r"\bpython[\d.]*\s+-c\b", command):

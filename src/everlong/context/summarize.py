@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from everlong.context.checks import GOOD
 from everlong.context.frontier import (
     Frontier,
     fit_frontier,
@@ -131,6 +132,15 @@ class MendingSummarizer(Summarizer, Protocol):
         ...
 
 
+@runtime_checkable
+class Reordering(Protocol):
+    """A summarizer of several members that can be told to ask another one first."""
+
+    def ask_last(self) -> str | None:
+        """Ask whoever wrote the last summary after all others; return who is asked first then, None for nobody."""
+        ...
+
+
 class Written(NamedTuple):
     """A summary, who wrote it, and why it was not the one who was asked first."""
 
@@ -145,6 +155,8 @@ class Written(NamedTuple):
     """Names that the summarizer made up; they were cut out."""
     prose: str = ""
     """What of the answer of whoever was asked could stand; empty where nobody was asked or nothing could."""
+    strategy: str | None = None
+    """What is done differently because two summaries in a row were poor."""
 
 
 _BEGUN = 200
@@ -152,6 +164,9 @@ _BEGUN = 200
 _SLACK = 0.15
 """Key lines close a gap this wide; a draft that scores further below the extract is worth another call."""
 _HEADING_TOKENS = 6
+_LARGER = 1.5
+"""By how much the budget grows after two poor summaries, as far as the cap allows."""
+_POOR_IN_A_ROW = 2
 _PATIENCE = 3
 """So many answers in a row that are no summary, and the summarizer is left alone like one that cannot be reached."""
 
@@ -173,6 +188,11 @@ class SummaryWriter:
         self._cooling_until: float | None = None
         self._failure = ""
         self._unusable = 0
+        self._poor = 0
+        self._is_reordered = False
+        self._strategy: str | None = None
+        self.budget_factor = 1.0
+        """By how much summaries may be longer than usual, within the cap."""
 
     @property
     def left_alone(self) -> list[LeftAlone]:
@@ -200,7 +220,7 @@ class SummaryWriter:
         """A summary within the request's budget, never measured below the fallback's; never raises for its sake."""
         frontier, room = _parted(request)
         written = self._asked(room, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
-        return _joined(written, frontier, request)
+        return _joined(written._replace(strategy=self._strategy), frontier, request)
 
     def rewrite(self, written: Written, request: SummaryRequest, yardstick: Yardstick) -> Written:
         """A summary for another request on the same conversation from an answer that is there; nobody is asked."""
@@ -211,13 +231,13 @@ class SummaryWriter:
             again = self._filled(written.summarizer, kept, extract, room, yardstick)
         else:
             again = self._extract(room, written.fallback_reason, written.problems)._replace(invented=written.invented)
-        return _joined(again, frontier, request)
+        return _joined(again._replace(strategy=written.strategy), frontier, request)
 
     def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
         chosen = self._chosen
         if chosen is None or type(chosen) is type(self._fallback):  # choosing the fallback is not choosing a model
             return self._extract(request, None)
-        if self._cooling_until is not None and self._clock() < self._cooling_until and not ignore_cooldown:
+        if self._is_cooling() and not ignore_cooldown:
             reason = f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
             return self._extract(request, reason)
         try:
@@ -233,7 +253,7 @@ class SummaryWriter:
         extract = self._fallback.summarize(replace(request, turns=readable(request.turns)))
         extract_score = yardstick.score(extract)
         draft = _judged(answer, request, yardstick)
-        problems, invented = draft.problems, draft.invented
+        problems, invented = draft.problems + yardstick.draft_faults(draft.document.render()), draft.invented
         weak = bool(problems) or yardstick.score(draft.document.render()) < extract_score - _SLACK
         if weak and isinstance(chosen, MendingSummarizer):
             weakness = Weakness(problems, missing_lines(draft.document, extract, yardstick))
@@ -285,10 +305,41 @@ class SummaryWriter:
             problems = (reason,)
         return Written(self._fallback.summarize(request), self._fallback.name, reason, problems)
 
+    def note_quality(self, score: float) -> None:
+        """Take in how good the last summary was; two poor ones in a row change the strategy.
+
+        First the budget grows, then the next model is asked first, then no model for as long as after a failure.
+        """
+        chosen = self._chosen
+        if chosen is None or type(chosen) is type(self._fallback) or self._is_cooling():
+            return
+        self._poor = self._poor + 1 if score < GOOD else 0
+        if self._poor < _POOR_IN_A_ROW:
+            return
+        self._poor = 0
+        asked_next = None
+        if self.budget_factor == 1.0:
+            self.budget_factor = _LARGER
+            self._strategy = "two poor summaries in a row: a larger budget"
+        elif isinstance(chosen, Reordering) and not self._is_reordered and (asked_next := chosen.ask_last()):
+            self._is_reordered = True
+            self._strategy = f"two poor summaries in a row with a larger budget: {asked_next} is asked first"
+        else:
+            self._cooling_until = self._clock() + self._cooldown
+            self._failure = "its summaries were poor"
+            self._strategy = "poor summaries in a row: made of the conversation's own lines for a while"
+
+    def _is_cooling(self) -> bool:
+        return self._cooling_until is not None and self._clock() < self._cooling_until
+
     def reset(self) -> None:
         """Forget earlier failures."""
         self._cooling_until = None
         self._unusable = 0
+        self._poor = 0
+        self._is_reordered = False
+        self._strategy = None
+        self.budget_factor = 1.0
 
 
 def _parted(request: SummaryRequest) -> tuple[Frontier, SummaryRequest]:
@@ -312,7 +363,7 @@ def yardstick_for(request: SummaryRequest) -> Yardstick:
     """Measures summaries by themselves, against what a request gives to work with."""
     source = [m for m in (request.opening, *request.prefix, *request.turns, request.latest_user) if m is not None]
     more = (request.previous, request.memory_context, request.focus_topic)
-    return Yardstick(request.turns, (), source, more, newest=request.newest_words)
+    return Yardstick(request.turns, (), source, more, newest=request.newest_words, frontier=request.frontier)
 
 
 def _judged(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:
