@@ -1,8 +1,8 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--misses N] [--json OUT]
-                              [--plots DIR] [--jobs N]
+                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--misses N]
+                              [--json OUT] [--plots DIR] [--jobs N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
 assistant's real later turns use. Without a folder of transcripts it uses the shipped session, and says so.

@@ -1,8 +1,8 @@
 """Where the work stands after a compaction, against labels that a person wrote: ``--frontier``.
 
-Cuts the labelled transcripts where the labels say, compacts what is before the cut, and looks in the summary message for
-the newest request, the plan, the open error and the files in hand; and for errors called open that a later turn closed.
-With ``--clients FOLDER`` the plans of sessions recorded with real clients are measured, too.
+Cuts the labelled transcripts where the labels say, compacts what is before the cut, and looks in the summary message
+for the newest request, the plan, the open error and the files in hand; and for errors that a later turn closed and that
+are called open all the same.
 """
 
 from __future__ import annotations

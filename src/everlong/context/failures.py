@@ -24,7 +24,8 @@ _USAGE = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(
-    r"unknown (?:skill|tool|command|option):? ['\"`]?(?P<name>[\w:.-]+)|(?P<missing>[\w.-]+): command not found", re.I
+    r"unknown (?:skill|tool|command|option):? ['\"`]?(?P<name>[\w:.-]+)|(?P<missing>[\w.-]+): command not found",
+    re.IGNORECASE,
 )
 _INNER = re.compile(r"^npm (?:error|ERR!) command sh -c (.+)$", re.MULTILINE)
 
@@ -114,7 +115,7 @@ def _closes(step: Step, thing: _Thing, entry: _Open) -> bool:
         same = thing.ran.covers(failed.ran) or (is_usage and thing.ran.program == failed.ran.program)
         return same or (thing.ran.program == "python" and failed.ran.program == "python" and is_usage)
     if failed.path:
-        return thing.path == failed.path and thing.tool == failed.tool or _changes(step, failed.path)
+        return (thing.path == failed.path and thing.tool == failed.tool) or _changes(step, failed.path)
     return thing.tool == failed.tool and thing.ran is None
 
 

@@ -18,7 +18,7 @@ from everlong.context.plans import PlanItem, checklist, read_plan, render_item
 from everlong.context.steps import Change, Step, read_steps
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.language import CHINESE, Phrases
-from everlong.context.summary.text import beginning, clip, one_line
+from everlong.context.summary.text import clip, one_line
 from everlong.model import Message, newest_request, read_message, text_of
 
 __all__ = [
@@ -40,21 +40,24 @@ _SHARE = 0.4
 _LEAST_LINE = 120
 
 _STARTED = re.compile(
-    r"(?:running|started) in (?:the )?background[^\n]{0,12}? \(?(?:ID|id|PID|pid):? ?(?P<id>[\w-]{2,40})|Process running with session ID (?P<session>[\w-]+)|^\[\d+\] (?P<pid>\d{2,8})$"
+    r"(?:running|started) in (?:the )?background[^\n]{0,12}? \(?(?:ID|id|PID|pid):? ?(?P<id>[\w-]{2,40})"
+    r"|Process running with session ID (?P<session>[\w-]+)|^\[\d+\] (?P<pid>\d{2,8})$"
     r"|\b(?:bash_id|shell_id|task_id)[\"':= ]+(?P<shell>[\w-]{4,40})",
     re.MULTILINE,
 )
 _ENDED = re.compile(
-    r"<status>(?:completed|failed|killed|stopped)</status>|(?:has )?exited|killed|terminated|stopped", re.I
+    r"<status>(?:completed|failed|killed|stopped)</status>|(?:has )?exited|killed|terminated|stopped", re.IGNORECASE
 )
 _STOPPING_TOOL = re.compile(r"kill|stop|terminate", re.IGNORECASE)
 _PORT = re.compile(
-    r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d{2,5})\b|\b(?:listening|running|serving)\b[^\n]{0,30}\bport:? (\d{2,5})",
-    re.I,
+    r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d{2,5})\b"
+    r"|\b(?:listening|running|serving)\b[^\n]{0,30}\bport:? (\d{2,5})",
+    re.IGNORECASE,
 )
 _BRANCH = re.compile(
-    r"^On branch (\S+)|^Switched to (?:a new )?branch '([^']+)'|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]",
-    re.M,
+    r"^On branch (\S+)|^Switched to (?:a new )?branch '([^']+)'"
+    r"|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]",
+    re.MULTILINE,
 )
 _CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
 
@@ -165,7 +168,7 @@ _CHINESE = _Labels(
 _ALL = (_ENGLISH, _CHINESE)
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def read_frontier(messages: Sequence[Message], carried: Frontier | None = None, request: str = "") -> Frontier:
@@ -308,7 +311,7 @@ def _branch(steps: Sequence[Step], before: Frontier) -> tuple[str, str]:
     return branch, commit
 
 
-# -- in a summary -------------------------------------------------------------------------------------------------------
+# -- in a summary ------------------------------------------------------------------------------------------------------
 
 
 def inherited_frontier(previous: str | None) -> Frontier | None:
@@ -350,7 +353,7 @@ def place_frontier(
 def fit_frontier(
     frontier: Frontier, budget: int, count: Callable[[str], int], phrases: Phrases | None = None
 ) -> Frontier:
-    """Return the frontier within its share of a summary's budget: long lines shortened, then the lesser parts left out."""
+    """Return the frontier within its share of a summary's budget: lines shortened, then lesser parts left out."""
     allowed = int(budget * _SHARE)
 
     def fits(candidate: Frontier) -> bool:
@@ -464,7 +467,7 @@ class _Inherited:
                 now, running=(*now.running, Running(process["id"], process["command"] or "", ports))
             )
         elif first.startswith(f"{labels.error} `"):
-            lines = tuple(line[2:] if line.startswith("  ") else line for line in rest.split("\n") if line.strip())
+            lines = tuple(line.removeprefix("  ") for line in rest.split("\n") if line.strip())
             error = OpenError(first.partition("`")[2].rpartition("`")[0], lines)
             self.frontier = replace(now, errors=(*now.errors, error))
         elif first.startswith(f"{labels.branch}: "):

@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"#?(\d+)\b")
 _ADDING = re.compile(r"^(?:add|create|new|insert|append)$", re.IGNORECASE)
 _CREATES = re.compile(r"(?:create|add|new)_?(?:task|todo)|(?:task|todo)_?(?:create|add|new)", re.IGNORECASE)
 _UPDATES = re.compile(
-    r"(?:update|edit|complete|finish|toggle)_?(?:task|todo)|(?:task|todo)_?(?:update|edit|complete)", re.I
+    r"(?:update|edit|complete|finish|toggle)_?(?:task|todo)|(?:task|todo)_?(?:update|edit|complete)", re.IGNORECASE
 )
 _REMOVED = frozenset({"deleted", "removed", "remove", "delete"})
 _LEAST_SAID = 2

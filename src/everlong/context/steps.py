@@ -43,11 +43,13 @@ _STOPPED = re.compile(
 )
 _TIMED_OUT = re.compile(r"^.{0,200}\btimed out (?:and|after)\b.{0,200}$", re.MULTILINE)
 _TOOL_ERROR = re.compile(
-    r"\s*(?:<tool_use_error>|<error>|\[?(?:tool |execution )?error\]?\b|\{\"(?:error|is_error)\": ?(?!null|false|\"\"|0))",
+    r"\s*(?:<tool_use_error>|<error>|\[?(?:tool |execution )?error\]?\b"
+    r"|\{\"(?:error|is_error)\": ?(?!null|false|\"\"|0))",
     re.IGNORECASE,
 )
 _ERROR_LINE = re.compile(
-    r"^\s*(?:[\w.]*(?:Error|Exception|Failure|Warning as error)\b(?:: | \[|$)|(?:fatal|panic|ERROR|FAILED?|FATAL)\b[:! ]"
+    r"^\s*(?:[\w.]*(?:Error|Exception|Failure|Warning as error)\b(?:: | \[|$)"
+    r"|(?:fatal|panic|ERROR|FAILED?|FATAL)\b[:! ]"
     r"|E {2,}\S|error(?:\[\w+\])?: |npm (?:error|ERR!)|✗|✘|not ok \d|--- FAIL|(?:AssertionError|SyntaxError)\b)"
     r"|: error\b|\berror TS\d+|: fatal error:|\bcommand not found\b|: No such file or directory"
     r"|^(?:\S*/)?python[\d.]*: |\bNo module named\b|\b(?:[1-9]\d*) (?:failed|errors?)\b|Permission denied"
@@ -67,20 +69,118 @@ _TELLS_MOST = re.compile(
 _CLEAN_COUNT = re.compile(r"\b0 (?:failed|errors?)\b", re.IGNORECASE)
 
 _LOOKING = frozenset(
-    "ls cat head tail grep egrep rg ag find fd pwd wc nl less more stat tree awk jq which type file env printenv echo "
-    "printf whoami date ps top df du diff cmp sort uniq basename dirname realpath readlink test [ true man help".split()
+    [
+        "ls",
+        "cat",
+        "head",
+        "tail",
+        "grep",
+        "egrep",
+        "rg",
+        "ag",
+        "find",
+        "fd",
+        "pwd",
+        "wc",
+        "nl",
+        "less",
+        "more",
+        "stat",
+        "tree",
+        "awk",
+        "jq",
+        "which",
+        "type",
+        "file",
+        "env",
+        "printenv",
+        "echo",
+        "printf",
+        "whoami",
+        "date",
+        "ps",
+        "top",
+        "df",
+        "du",
+        "diff",
+        "cmp",
+        "sort",
+        "uniq",
+        "basename",
+        "dirname",
+        "realpath",
+        "readlink",
+        "test",
+        "[",
+        "true",
+        "man",
+        "help",
+    ]
 )
-_GIT_LOOKING = frozenset("status log diff show blame branch remote rev-parse ls-files grep describe".split())
+_GIT_LOOKING = frozenset(
+    ["status", "log", "diff", "show", "blame", "branch", "remote", "rev-parse", "ls-files", "grep", "describe"]
+)
 _SETTING_UP = frozenset(
-    "mkdir touch rm mv cp chmod chown export source . set unset sleep ln pushd popd cd kill".split()
+    [
+        "mkdir",
+        "touch",
+        "rm",
+        "mv",
+        "cp",
+        "chmod",
+        "chown",
+        "export",
+        "source",
+        ".",
+        "set",
+        "unset",
+        "sleep",
+        "ln",
+        "pushd",
+        "popd",
+        "cd",
+        "kill",
+    ]
 )
 _WITH_SUBCOMMAND = frozenset(
-    "npm pnpm yarn bun cargo go git docker make kubectl gh pip uv poetry mvn gradle dotnet tox nox rake bundle "
-    "terraform helm systemctl brew apt apt-get conda hatch just".split()
+    [
+        "npm",
+        "pnpm",
+        "yarn",
+        "bun",
+        "cargo",
+        "go",
+        "git",
+        "docker",
+        "make",
+        "kubectl",
+        "gh",
+        "pip",
+        "uv",
+        "poetry",
+        "mvn",
+        "gradle",
+        "dotnet",
+        "tox",
+        "nox",
+        "rake",
+        "bundle",
+        "terraform",
+        "helm",
+        "systemctl",
+        "brew",
+        "apt",
+        "apt-get",
+        "conda",
+        "hatch",
+        "just",
+    ]
 )
-_WRAPPERS = frozenset("sudo time nohup nice env xvfb-run npx bunx pnpx stdbuf command exec".split())
+_WRAPPERS = frozenset(
+    ["sudo", "time", "nohup", "nice", "env", "xvfb-run", "npx", "bunx", "pnpx", "stdbuf", "command", "exec"]
+)
 _LOOKING_TOOL = re.compile(
-    r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)", re.I
+    r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)", re.IGNORECASE
 )
 _WRITING_TOOL = re.compile(r"write|create|save|new_?file", re.IGNORECASE)
 _EDITING_TOOL = re.compile(r"edit|replace|patch|insert|update|modify|apply|str_replace", re.IGNORECASE)
@@ -282,7 +382,7 @@ def _verdict_of_command(
         for line in text.splitlines()
         if not _NOISE.match(line) and pattern.search(line[:_LINE_LENGTH]) and not _CLEAN_COUNT.search(line)
     ]
-    if code is not None and code != 0 or step.is_error:
+    if (code is not None and code != 0) or step.is_error:
         if telling:
             return "failed", _chosen(telling)
         said = [line.rstrip() for line in text.splitlines() if not _NOISE.match(line)]
@@ -297,10 +397,8 @@ def _verdict_of_command(
 
 
 def _exit_code(text: str) -> int | None:
-    found = None
-    for found in _RETURNED.finditer(text):
-        pass
-    return None if found is None else int(next(group for group in found.groups() if group is not None))
+    told = [next(group for group in found.groups() if group is not None) for found in _RETURNED.finditer(text)]
+    return int(told[-1]) if told else None
 
 
 def _chosen(lines: Sequence[str]) -> tuple[str, ...]:
@@ -377,7 +475,7 @@ def _shell_changes(command: str) -> Iterator[Change]:
             if not words:
                 continue
             if words[0] == "cd" and len(words) > 1:
-                folder = words[1] if not words[1].startswith("/") or not folder else words[1]
+                folder = words[1]
                 continue
             yield from (change._replace(path=_joined(folder, change.path)) for change in _program_changes(words))
     for body in bodies:
@@ -444,8 +542,7 @@ def _without_heredocs(command: str) -> tuple[str, list[str]]:
         if opened is not None:
             ends = opened[2]
             bodies.append("")
-            line = line[: opened.start()] + line[opened.end() :]
-        kept.append(line)
+        kept.append(line if opened is None else line[: opened.start()] + line[opened.end() :])
     return "\n".join(kept).replace("\\\n", " "), bodies
 
 

@@ -1,8 +1,9 @@
 """Fifth stage: how good is a summary, measured against what it stands for?
 
 Validity is checked by the invariants; quality is what the named checks leave: a goal that a person said, the newest
-request, rules, frontier, entities kept, nothing invented, nothing turned round. A large source is measured on an even sample of its turns, so that measuring never
-costs more than compacting. Measures only; mending is the business of whoever reads the figures.
+request, rules, frontier, entities kept, nothing invented, nothing turned round. A large source is measured on an even
+sample of its turns, so that measuring never costs more than compacting. Measures only; mending is the business of
+whoever reads the figures.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Yardstick:
     measured by itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything that a summary is held against
         self,
         turns: Sequence[Message],
         around: Sequence[Message] = (),
@@ -61,6 +62,7 @@ class Yardstick:
         more: Iterable[str | None] = (),
         latest: Message | None = None,
         newest: str = "",
+        *,
         frontier: Frontier | None = None,
         rules: Sequence[str] = (),
     ) -> None:
