@@ -1,8 +1,8 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--misses N] [--json OUT]
-                              [--plots DIR] [--jobs N]
+                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--misses N]
+                              [--json OUT] [--plots DIR] [--jobs N]
     python -m bench.retention --rules [--data FOLDER] [--split dev|test|all] [--sessions N] [--misses N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench.retention.data import Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
+from bench.retention.frontier import run as run_frontier
 from bench.retention.methods import DEFAULT, METHODS
 from bench.retention.plots import write_plots
 from bench.retention.report import as_values, print_misses, print_search, print_table, print_wrong
@@ -52,6 +53,8 @@ def main() -> int:
         print(f"retention: no conversation of split {options.split} matches {options.only!r}", file=sys.stderr)
         return 1
     print(f"retention: {len(chosen)} of {len(everything)} conversations, split {options.split}", file=sys.stderr)
+    if options.frontier:
+        return run_frontier(chosen, chain=bool(options.chain), misses=options.misses)
     start = time.perf_counter()
     trials = _run(everything, chosen, options)
     found = rows(trials)
@@ -93,6 +96,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scripted", action="store_true", help="good and bad summaries handed to the engine, instead")
     parser.add_argument("--rules", action="store_true", help="standing rules of chats with questions, instead")
     parser.add_argument("--sessions", type=int, default=2, metavar="N", help="with --rules: generated long sessions")
+    parser.add_argument("--frontier", action="store_true", help="where the work stands, against labels, instead")
     parser.add_argument("--misses", type=int, default=0, metavar="N", help="show so many lost facts")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured to this file")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")

@@ -183,7 +183,7 @@ class Compaction:
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
             request = self._summary_request()
-            yardstick = self._yardstick(request.newest_words)
+            yardstick = self._yardstick(request)
             written = self._written(request, yardstick)
             kept = [rule.text for rule in self.in_force.lines]
             written = written._replace(text=without_lifted(written.text, self.in_force.lifted, kept))
@@ -197,6 +197,7 @@ class Compaction:
                 invented=written.invented,
                 problems=written.problems,
                 extract_score=written.extract_score,
+                is_trusted=written.summarizer == ExtractiveSummarizer.name,
             )
             counts = counter.counts(result)
         cleared = self.known.exchange.changed if plan.head_end > self.known.layout.system_end else 0
@@ -216,12 +217,21 @@ class Compaction:
             return writer.rewrite(self.request.written, request, yardstick)
         return writer.write(request, yardstick, ignore_cooldown=self.request.force)
 
-    def _yardstick(self, newest: str) -> Yardstick:
+    def _yardstick(self, request: SummaryRequest) -> Yardstick:
         """Measures any summary of the covered turns, together with what will stand around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
         latest = self.known.layout.latest_user
         last = None if latest is None else self.known.repaired[latest]
-        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more, last, newest)
+        return Yardstick(
+            self.turns,
+            self.assembled(""),
+            self.known.repaired,
+            more,
+            last,
+            request.newest_words,
+            frontier=request.frontier,
+            rules=[rule.text for rule in self.in_force.lines],
+        )
 
     def _head(self) -> list[Message]:
         """The system prompt, and the first exchange where there is room for it."""
@@ -315,6 +325,7 @@ class Compaction:
             rules=len(self.rules.lines) if result.written else 0,
             rules_tokens=self.known.tokens(self.rules_tokens) if result.written else 0,
             rules_by_id=len(self.rules.older) if result.written else 0,
+            strategy=result.written.strategy if result.written else None,
             repaired=self.known.repaired is not request.messages,
             stages={name: round(seconds, 6) for name, seconds in self.known.stages.items()},
         )

@@ -332,6 +332,8 @@ class ContextCompressor(ContextEngine):
             own = (digest_of(message) for message in result if is_summary(message))
             self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
         self.last_report = report
+        if report.quality is not None:
+            self._writer.note_quality(report.quality.score)
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._waiting.compacted(self.last_prompt_tokens)
         self._sent = None

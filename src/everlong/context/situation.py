@@ -117,7 +117,9 @@ class Situation:
                 keep_last=request.settings.protect_last_n,
                 frame=frame,
                 acknowledgement=acknowledgement,
-                summary=lambda content: self.units(budgets.summary_tokens(self.tokens(content))),
+                summary=lambda content: self.units(
+                    budgets.summary_tokens(round(self.tokens(content) * request.writer.budget_factor))
+                ),
             )
         total = self.units(request.target_tokens)
         fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.exchange.tokens
