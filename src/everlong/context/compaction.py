@@ -17,8 +17,8 @@ from everlong.context.literals import is_summary, summary_body
 from everlong.context.prune import Pruned, shorten_results, shorten_texts
 from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
-from everlong.context.rules import StandingRules, standing_rules, without_lifted
-from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
+from everlong.context.rules import StandingRules, without_lifted
+from everlong.context.situation import RULES_SHARE, TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.newest import inherited_newest
@@ -29,8 +29,6 @@ from everlong.model import Message, newest_request, typed_words
 
 _WELL_USED = 0.9
 """The share of a target from which on it counts as used."""
-RULES_SHARE = 0.5
-"""The most that standing rules may take of the summary's budget."""
 _OPENING_REACH = 50
 _TELLING = 12
 """Characters from which on a user's words can say what a conversation is about."""
@@ -138,16 +136,17 @@ class Compaction:
         return assemble(self._head(), summary, self._after(), self.rules.render())
 
     @cached_property
-    def in_force(self) -> StandingRules:
-        """The user's standing rules at the end of the conversation, wherever they stand in it."""
-        return standing_rules(self.known.repaired, self.known.layout.summaries)
-
-    @cached_property
     def rules(self) -> StandingRules:
         """The standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
-        in_force = self.in_force
-        room = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
-        return in_force.beside(self._head(), self._after()).fitted(room, self.request.counter.count_text)
+        unsaid = self.known.rules.beside(self._head(), self._after())
+        shared = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
+        room = shared if self.request.target_tokens is not None else self.known.limits.rules
+        return unsaid.fitted(room, self.request.counter.count_text)
+
+    @property
+    def summary_budget(self) -> int:
+        """What the summary may take besides the rules: its room, and what was kept free for rules in vain."""
+        return self.plan.summary_tokens + self.known.limits.rules - self.rules_tokens
 
     @cached_property
     def rules_tokens(self) -> int:
@@ -185,8 +184,8 @@ class Compaction:
             request = self._summary_request()
             yardstick = self._yardstick(request)
             written = self._written(request, yardstick)
-            kept = [rule.text for rule in self.in_force.lines]
-            written = written._replace(text=without_lifted(written.text, self.in_force.lifted, kept))
+            kept = [rule.text for rule in self.known.rules.lines]
+            written = written._replace(text=without_lifted(written.text, self.known.rules.lifted, kept))
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
@@ -230,7 +229,7 @@ class Compaction:
             last,
             request.newest_words,
             frontier=request.frontier,
-            rules=[rule.text for rule in self.in_force.lines],
+            rules=[rule.text for rule in self.known.rules.lines],
         )
 
     def _head(self) -> list[Message]:
@@ -252,7 +251,7 @@ class Compaction:
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),
-            budget_tokens=max(LEAST_SUMMARY, self.plan.summary_tokens - self.rules_tokens),
+            budget_tokens=self.summary_budget,
             count=self.request.counter.count_text,
             opening=self._opening(),
             latest_user=self._newest_request(),
@@ -302,7 +301,7 @@ class Compaction:
                 messages=len(self.turns),
                 tokens=self.known.tokens(request.counter.total(self.turns)),
                 previous_summary=bool(self.known.layout.summaries),
-                budget_tokens=self.known.tokens(plan.summary_tokens),
+                budget_tokens=self.known.tokens(self.summary_budget + self.rules_tokens),
                 focus_topic=request.focus_topic,
             )
         report = CompactionReport(

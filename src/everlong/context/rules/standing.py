@@ -109,7 +109,11 @@ class StandingRules:
             fitting = replace(self, lines=kept, older=(*self.older, *gone))
             if count(fitting.render()) <= room:
                 return fitting
-        return fitting
+        ids = fitting.older
+        while ids and count(fitting.render()) > room:
+            ids = ids[len(ids) // 2 + 1 :]
+            fitting = replace(fitting, older=ids, lifted=())
+        return fitting if ids else StandingRules(turns=self.turns)
 
 
 def without_lifted(summary: str, lifted: Sequence[str], in_force: Sequence[str]) -> str:
