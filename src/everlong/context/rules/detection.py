@@ -378,11 +378,13 @@ _WISH = re.compile(
     r"|\bi (?:value|favou?r|prioriti[sz]e|lean towards?|believe in|insist on)\b|\bworks? best for me\b"
     r"|\bi(?:['’]m| am) (?:trying|aiming|hoping|planning|careful|determined) to (?:keep|stay|stick|avoid|limit"
     r"|minimi[sz]e|maintain)\b"
-    r"|\bi (?:want|need|have|try|aim|plan) to (?:keep|stay|stick|avoid|limit|minimi[sz]e|maintain)\b",
+    r"|\bi (?:want|need|have|try|aim|plan) to (?:keep|stay|stick|avoid|limit|minimi[sz]e|maintain|prioriti[sz]e)\b"
+    r"|\bi(?:['’]m| am| was|['’]ve| have)? (?:\w+ )?(?:leaning towards?|inclined to|drawn to"
+    r"|opt(?:ed|ing) for"
+    r"|(?:cho(?:se|sen|osing)|decided (?:on|to)|went with|going with|want|use|using)\b[^,.;]{2,60}"
+    r"(?:\bover\b|\brather than\b|\binstead of\b))(?=\W|$)"
+    r"|\bi (?:find|found)\b[^,.;]{2,50}\b(?:helpful|easier|clearer|better|more (?:useful|helpful))\b",
     re.IGNORECASE,
-)
-_COMMANDING_WISH = re.compile(
-    r"\b(?:want|need|expect|like|love) (?:you to|all|every|each|no|any|everything|your)\b|\binsist on\b", re.IGNORECASE
 )
 _DRAFTS = re.compile(
     r"\b(?:prefer|rather|want|like)\b (?:the (?:first|second|third|last|other|new|old|former|latter|left|right"
