@@ -159,8 +159,8 @@ class _Account:
         pieces = pieces_of(unit, role, self._records(place) if role == "tool" else ())
         if not pieces:
             return [Verdict(unit.text, "dropped", "names nothing", "of a record, it names keys only")]
-        found = (self._summary.verdict(turn, piece, is_argument=unit.call is not None) for piece in pieces)
-        return [self._as_rule(verdict) if role == "user" else verdict for verdict in found]
+        verdicts = (self._summary.verdict(turn, piece, is_argument=unit.call is not None) for piece in pieces)
+        return [self._as_rule(verdict) if role == "user" else verdict for verdict in verdicts]
 
     def _as_rule(self, verdict: Verdict) -> Verdict:
         """The verdict on a user's words, or that they stand after the summary as a rule."""
