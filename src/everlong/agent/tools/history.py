@@ -15,7 +15,7 @@ from pydantic import Field
 from everlong.agent.tools.context import ToolContext
 from everlong.context.rules import standing_rules
 from everlong.errors import NotStored, ToolError
-from everlong.model import calls_of
+from everlong.model import Message, calls_of
 from everlong.store import Store
 from everlong.store.lookup import find_message, latest_request, message_after
 from everlong.store.pages import ReadPage
@@ -106,15 +106,22 @@ def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A0
 
 def _rule(context: ToolContext, wanted: str) -> str:
     """The words of a standing rule that stands by its id only, from the message in which the user laid it down."""
+    for message in _said_before(context):
+        found = next((rule for rule in standing_rules([message]).lines if rule.id == wanted), None)
+        if found is not None:
+            return f"[a standing rule of the user]\n{found.text}"
+    raise ToolError(f"there is no rule {wanted} in this conversation")
+
+
+def _said_before(context: ToolContext) -> Iterator[Message]:
+    """The stored messages of a conversation, session by session from the newest back."""
+    if context.upto is not None:
+        yield from (entry.message for entry in reversed(context.store.entries(context.upto)))
+        return
     session: str | None = context.session_id
     while session:
-        for entry in reversed(context.store.sessions.entries(session)):
-            rules = standing_rules([entry.message]).lines
-            found = next((rule for rule in rules if rule.id == wanted), None)
-            if found is not None:
-                return f"[a standing rule of the user, in force]\n{found.text}"
+        yield from (entry.message for entry in reversed(context.store.sessions.entries(session)))
         session = context.store.sessions.get(session).parent
-    raise ToolError(f"there is no rule {wanted} in this conversation")
 
 
 def read_output(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A002 - as above
