@@ -229,8 +229,9 @@ def _tasks(messages: Sequence[Message]) -> _Tasks:
             was_ended = not message.get("tool_calls") and bool(text_of(message).strip())
         elif role == "tool":
             was_ended = False
-        elif role == "user" and (said := read_message(message).typed):
-            if was_ended and not _CONTINUING.match(said):
+        elif role == "user":
+            said = read_message(message).typed  # a client's own message asks the agent to go on
+            if said and was_ended and not _CONTINUING.match(said):
                 ends.append(index)
                 start = index
             was_ended = False

@@ -353,7 +353,8 @@ def ran_by(command: str) -> Ran | None:
         if ran is not None:
             found.append(ran)
     acting = [ran for ran in found if not looks_only(ran) and ran.program.split()[0] not in _SETTING_UP]
-    return (acting or found or [None])[-1]
+    chosen = acting or found
+    return chosen[-1] if chosen else None
 
 
 # -- how a step came out -----------------------------------------------------------------------------------------------
