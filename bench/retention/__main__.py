@@ -1,8 +1,8 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--misses N]
-                              [--json OUT] [--plots DIR] [--jobs N]
+                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--damage]
+                              [--misses N] [--json OUT] [--plots DIR] [--jobs N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
 assistant's real later turns use. Without a folder of transcripts it uses the shipped session, and says so.
@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.retention.damage import run as run_damage
 from bench.retention.data import Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
 from bench.retention.frontier import run as run_frontier
@@ -34,6 +35,8 @@ SHARES = (0.10, 0.15, 0.25, 0.40)
 def main() -> int:
     """Measure and print."""
     options = _options()
+    if options.damage:
+        return run_damage(options.misses, options.seed)
     everything = load(options.data)
     if not everything:
         where = (
@@ -90,6 +93,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--retrieval", action="store_true", help="what a plain search finds, instead")
     parser.add_argument("--scripted", action="store_true", help="good and bad summaries handed to the engine, instead")
     parser.add_argument("--frontier", action="store_true", help="where the work stands, against labels, instead")
+    parser.add_argument("--damage", action="store_true", help="whether the score sees spoilt summaries, instead")
+    parser.add_argument("--seed", type=int, default=1, help="with --damage: which sessions are made up")
     parser.add_argument("--misses", type=int, default=0, metavar="N", help="show so many lost facts")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured to this file")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")

@@ -1,4 +1,4 @@
-"""The frontier: where the work stands after a compaction, read from the messages and carried on from one to the next."""
+"""The frontier: where the work stands after a compaction, read from the messages and carried on to the next."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_single_items_are_added_changed_merged_and_removed() -> None:
 
 
 def test_a_plan_that_was_refused_is_none_and_a_list_that_the_agent_says_counts_without_a_tool() -> None:
-    refused = call(1, "TodoWrite", "<tool_use_error>invalid</tool_use_error>", todos=[{"content": "A", "status": "pending"}])
+    refused = call(
+        1, "TodoWrite", "<tool_use_error>invalid</tool_use_error>", todos=[{"content": "A", "status": "pending"}]
+    )
     assert states(read_frontier([user("Go."), *refused])) == []
     said = assistant("The plan:\n- [x] Read the berth tables\n- [ ] Test it")
     assert states(read_frontier([user("Go."), said, *bash(1, "ls", "a.py")])) == [WANTED[0], WANTED[2]]
@@ -104,9 +106,10 @@ def test_an_error_is_open_until_the_same_command_succeeds() -> None:
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        (bash(1, "/usr/bin/python3 -m pytest t.py", "/usr/bin/python3: No module named pytest\nCommand exited with code 1"),
+        (bash(1, "/usr/bin/python3 -m pytest t.py", "/usr/bin/python3: No module named pytest\nExit code 1"),
          bash(2, "pytest t.py", "3 passed")),
-        (bash(1, "grep x src/editor.ts", "grep: src/editor.ts: No such file or directory"), bash(2, "grep x src/a.ts", "x")),
+        (bash(1, "grep x src/editor.ts", "grep: src/editor.ts: No such file or directory"),
+         bash(2, "grep x src/a.ts", "x")),
         (call(1, "edit", "<error>old text not found</error>", path="a.py", old="x"),
          call(2, "edit", "Edited a.py", path="a.py", old="y")),
         (call(1, "book", "Error: paid 255 of 305", id="A1"), call(2, "book", '{"id": "A1", "paid": 305}', id="A1")),
@@ -121,7 +124,11 @@ def test_what_a_later_call_made_good_is_closed(first: list[Message], then: list[
 
 def test_a_search_without_a_hit_and_a_command_that_a_person_broke_off_are_no_errors() -> None:
     found = read_frontier(
-        [user("Look."), *bash(1, "grep -n x a.py", "Command exited with code 1"), *bash(2, "npm test", "Command aborted")]
+        [
+            user("Look."),
+            *bash(1, "grep -n x a.py", "Command exited with code 1"),
+            *bash(2, "npm test", "Command aborted"),
+        ]
     )
     assert found.errors == ()
     assert found.stopped == ("npm test",)
@@ -158,7 +165,9 @@ def test_a_task_that_ended_leaves_no_files_in_hand_and_no_error_that_was_worked_
 
 
 def test_processes_run_until_they_are_stopped() -> None:
-    started = bash(1, "npm run dev", "Command running in background with ID: b5798f9. Listening on http://localhost:5173")
+    started = bash(
+        1, "npm run dev", "Command running in background with ID: b5798f9. Listening on http://localhost:5173"
+    )
     found = read_frontier([user("Start it."), *started])
     assert [(process.id, process.ports) for process in found.running] == [("b5798f9", ("5173",))]
     stopped = call(2, "KillShell", "Successfully killed shell: b5798f9", shell_id="b5798f9")
@@ -170,7 +179,9 @@ def test_what_a_summary_states_is_read_back_word_for_word() -> None:
         user("Import the berth tables."),
         *call(1, "TodoWrite", "ok", todos=[{"content": t, "status": s} for s, t in WANTED]),
         *call(2, "edit", "ok", path="src/berths.py", new_string="def load(path):\n    ..."),
-        *bash(3, "pytest tests/test_berths.py", "FAILED tests/test_berths.py::test_load - KeyError: 'draught'\n1 failed"),
+        *bash(
+            3, "pytest tests/test_berths.py", "FAILED tests/test_berths.py::test_load - KeyError: 'draught'\n1 failed"
+        ),
         *bash(4, "npm run dev", "Command running in background with ID: b5798f9. http://localhost:5173"),
     ]
     found = read_frontier(messages)
@@ -192,7 +203,9 @@ class Prose:
 
     def summarize(self, request: object) -> str:
         del request
-        return "## Goal\n- Import the berth tables of the harbour planner.\n## Progress\n### Done\n- Looked at the tables."
+        return (
+            "## Goal\n- Import the berth tables of the harbour planner.\n## Progress\n### Done\n- Looked at the tables."
+        )
 
 
 @pytest.mark.spec("9.7")
@@ -202,11 +215,15 @@ def test_every_compaction_states_the_frontier(summarizer: Prose | None) -> None:
     context: list[Message] = [
         user("Import the berth tables of the harbour planner."),
         *call(0, "TodoWrite", "ok", todos=[{"content": t, "status": s} for s, t in WANTED]),
-        *bash(1, "pytest tests/test_berths.py", "FAILED tests/test_berths.py::test_load - KeyError: 'draught'\n1 failed"),
+        *bash(
+            1, "pytest tests/test_berths.py", "FAILED tests/test_berths.py::test_load - KeyError: 'draught'\n1 failed"
+        ),
     ]
     for round_ in range(3):
         for number in range(30):
-            context += call(100 * round_ + number + 2, "read", f"table of berth {number} " * 60, path=f"data/{number}.csv")
+            context += call(
+                100 * round_ + number + 2, "read", f"table of berth {number} " * 60, path=f"data/{number}.csv"
+            )
         with engine.keeping(4):
             context = engine.compress(context, force=True)
         text = "\n".join(summary_body(message) for message in context if is_summary(message))
