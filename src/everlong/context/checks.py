@@ -177,6 +177,42 @@ _MARKUP = re.compile(r"<[^>]*>|\"[^\"]*\"|[\w-]+=\S+")
 _PROSE = re.compile(r"(?<![\w.<#-])[A-Za-z]{2,}(?![\w(=:{-])|[\u3400-\u9fff]")
 _LEAST_PROSE = 5
 _NUMBER = re.compile(r"(?<![\w./#-])\$?\d+(?:[.,:]\d+)*(?:\s?(?:%|[a-zA-Z]{1,3}\b))?")
+_VAGUE = frozenset(
+    [
+        "a",
+        "about",
+        "and",
+        "are",
+        "as",
+        "at",
+        "by",
+        "for",
+        "from",
+        "has",
+        "have",
+        "in",
+        "is",
+        "it",
+        "of",
+        "on",
+        "or",
+        "over",
+        "than",
+        "that",
+        "the",
+        "then",
+        "these",
+        "to",
+        "was",
+        "were",
+        "with",
+        "step",
+        "line",
+        "lines",
+        "option",
+    ]
+)
+"""Words beside a figure that do not tell what it is a figure of."""
 _FIGURE_WORD = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 _FIGURE = re.compile(r"\d+(?:[.,:]\d+)*")
 _NAME = re.compile(r"(?<![.!?:•\"“(`/\-] )(?<!^)(?<=[a-z,] )[A-Z][a-z]{2,}[A-Za-z]*\b")
@@ -402,7 +438,7 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault
             if is_closing(item) or newest_label(item) or "\n" in item:
                 continue
             faults += [
-                Fault("contradiction", f"another figure than was said: {clip(' '.join((*around[:2], figure)), 80)}")
+                Fault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
                 for around, figure in _figures(item)
                 if figure not in evidence.figures.get(around, {figure}) and not is_frontier_item(item)
             ]
@@ -451,12 +487,14 @@ def _clauses(text: str) -> list[str]:
 
 
 def _figures(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each figure of a text with the two words before it and the one after it."""
+    """Each figure of a text with the words around it: two before and one after, and the telling ones next to it."""
     words = _FIGURE_WORD.findall(text[:20_000].lower())
     for place in range(2, len(words) - 1):
         before, figure, after = words[place - 2 : place], words[place], words[place + 1]
         if figure[0].isdigit() and all(word[0].isalpha() for word in (*before, after)):
             yield (*before, after), figure.rstrip(".,:")
+            if before[1] not in _VAGUE and after not in _VAGUE:
+                yield (before[1], after), figure.rstrip(".,:")
 
 
 def _plain(text: str) -> str:
