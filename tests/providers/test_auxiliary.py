@@ -170,10 +170,11 @@ def test_several_models_are_asked_in_their_order_and_the_main_one_after_them() -
 
 
 @pytest.mark.spec("9.3")
-@pytest.mark.parametrize(("choose", "asked"), [("first_good", 1), ("best", 2)])
-def test_the_first_good_summary_or_the_best_of_all_is_taken(serve: Serve, choose: str, asked: int) -> None:
+@pytest.mark.parametrize(("choose", "asked"), [("first_good", {"one"}), ("best", {"one", "two"})])
+def test_the_first_good_summary_or_the_best_of_all_is_taken(serve: Serve, choose: str, asked: set[str]) -> None:
     server = serve(GOOD, dialect="vllm", models=("one", "two"))
     chain = summarizer_for(settings(base_url=server.openai_url, models=["one", "two"], choose=choose))
     report = compacted(chain).last_report
     assert report is not None
-    assert (report.summarizer, len(server.requests)) == ("custom:one", asked)
+    assert report.summarizer == "custom:one"
+    assert {request.body["model"] for request in server.requests} == asked
