@@ -3,6 +3,7 @@
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
                               [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--damage]
                               [--misses N] [--json OUT] [--plots DIR] [--jobs N]
+    python -m bench.retention --rules [--data FOLDER] [--split dev|test|all] [--sessions N] [--misses N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
 assistant's real later turns use. Without a folder of transcripts it uses the shipped session, and says so.
@@ -25,6 +26,8 @@ from bench.retention.frontier import run as run_frontier
 from bench.retention.methods import DEFAULT, METHODS
 from bench.retention.plots import write_plots
 from bench.retention.report import as_values, print_misses, print_search, print_table, print_wrong
+from bench.retention.rule_sessions import print_sessions
+from bench.retention.rules import WINDOW, detect, load_chats, measure, print_rules, split_of
 from bench.retention.scripted import outcomes, print_outcomes, try_scripted
 from bench.retention.summary import rows
 from bench.retention.trials import Trial, Work, try_all
@@ -37,6 +40,8 @@ def main() -> int:
     options = _options()
     if options.damage:
         return run_damage(options.misses, options.seed)
+    if options.rules:
+        return _rules(options)
     everything = load(options.data)
     if not everything:
         where = (
@@ -92,6 +97,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--retrieval", action="store_true", help="what a plain search finds, instead")
     parser.add_argument("--scripted", action="store_true", help="good and bad summaries handed to the engine, instead")
+    parser.add_argument("--rules", action="store_true", help="standing rules of chats with questions, instead")
+    parser.add_argument("--sessions", type=int, default=2, metavar="N", help="with --rules: generated long sessions")
     parser.add_argument("--frontier", action="store_true", help="where the work stands, against labels, instead")
     parser.add_argument("--damage", action="store_true", help="whether the score sees spoilt summaries, instead")
     parser.add_argument("--seed", type=int, default=1, help="with --damage: which sessions are made up")
@@ -100,6 +107,22 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     return parser.parse_args()
+
+
+def _rules(options: argparse.Namespace) -> int:
+    """Measure standing rules: in chats with questions, in labelled sentences, in generated sessions."""
+    chats = load_chats(options.data) if options.data is not None else []
+    chosen = [chat for place, chat in enumerate(chats) if options.split in (split_of(place, len(chats)), "all")]
+    is_good = True
+    if chosen:
+        print(f"{len(chosen)} of {len(chats)} chats, split {options.split}, a window of {WINDOW:,} tokens, no model")
+        is_good = print_rules(measure(chosen), misses=options.misses)
+    else:
+        print("retention: no chats with questions (--data FOLDER); only sentences and sessions", file=sys.stderr)
+    for name in ("tuning", "blind"):
+        found = detect(name)
+        print(f"sentences, {name}: recall {found.recall:.2f}, precision {found.precision:.2f}")
+    return 0 if print_sessions(options.sessions) and is_good else 1
 
 
 def _shares(text: str) -> tuple[float, ...]:

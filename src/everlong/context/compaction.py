@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from everlong.context.assemble import assemble
-from everlong.context.boundary import Plan, plan_boundaries
+from everlong.context.boundary import LEAST_SUMMARY, Plan, plan_boundaries
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.prune import Pruned, shorten_results, shorten_texts
 from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
-from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
+from everlong.context.rules import StandingRules, without_lifted
+from everlong.context.situation import RULES_SHARE, TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.newest import inherited_newest
@@ -133,7 +134,25 @@ class Compaction:
 
     def assembled(self, summary: str) -> list[Message]:
         """The compacted list around a summary that is already written, not yet checked."""
-        return assemble(self._head(), summary, self._after())
+        return assemble(self._head(), summary, self._after(), self.rules.render())
+
+    @cached_property
+    def rules(self) -> StandingRules:
+        """The standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
+        unsaid = self.known.rules.beside(self._head(), self._after())
+        shared = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
+        room = shared if self.request.target_tokens is not None else self.known.limits.rules
+        return unsaid.fitted(room, self.request.counter.count_text)
+
+    @property
+    def summary_budget(self) -> int:
+        """What the summary may take besides the rules: its room, and what was kept free for rules in vain."""
+        return self.plan.summary_tokens + self.known.limits.rules - self.rules_tokens
+
+    @cached_property
+    def rules_tokens(self) -> int:
+        """What the block of standing rules takes of the summary's budget."""
+        return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -166,6 +185,8 @@ class Compaction:
             request = self._summary_request()
             yardstick = self._yardstick(request)
             written = self._written(request, yardstick)
+            kept = [rule.text for rule in self.known.rules.lines]
+            written = written._replace(text=without_lifted(written.text, self.known.rules.lifted, kept))
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
@@ -185,7 +206,7 @@ class Compaction:
             "summarized",
             shortened=self.tail.changed,
             written=written,
-            summary_tokens=counter.count_text(written.text),
+            summary_tokens=counter.count_text(written.text) + self.rules_tokens,
             quality=quality,
         )
 
@@ -209,6 +230,7 @@ class Compaction:
             last,
             request.newest_words,
             frontier=request.frontier,
+            rules=[rule.text for rule in self.known.rules.lines],
         )
 
     def _head(self) -> list[Message]:
@@ -230,7 +252,7 @@ class Compaction:
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),
-            budget_tokens=self.plan.summary_tokens,
+            budget_tokens=self.summary_budget,
             count=self.request.counter.count_text,
             opening=self._opening(),
             latest_user=self._newest_request(),
@@ -284,7 +306,7 @@ class Compaction:
                 messages=len(self.turns),
                 tokens=self.known.tokens(request.counter.total(self.turns)),
                 previous_summary=bool(self.known.layout.summaries),
-                budget_tokens=self.known.tokens(plan.summary_tokens),
+                budget_tokens=self.known.tokens(self.summary_budget + self.rules_tokens),
                 focus_topic=request.focus_topic,
             )
         report = CompactionReport(
@@ -304,6 +326,9 @@ class Compaction:
             summary_tokens=self.known.tokens(result.summary_tokens),
             fallback_reason=result.written.fallback_reason if result.written else None,
             quality=result.quality,
+            rules=len(self.rules.lines) if result.written else 0,
+            rules_tokens=self.known.tokens(self.rules_tokens) if result.written else 0,
+            rules_by_id=len(self.rules.older) if result.written else 0,
             strategy=result.written.strategy if result.written else None,
             repaired=self.known.repaired is not request.messages,
             stages={name: round(seconds, 6) for name, seconds in self.known.stages.items()},

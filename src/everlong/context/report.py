@@ -75,6 +75,12 @@ class CompactionReport:
     fallback_reason: str | None = None
     """Why the extractive summary took the place of the chosen summarizer's; None where it did not."""
     quality: Quality | None = None
+    rules: int = 0
+    """Standing rules of the user in the block after the summary, word for word."""
+    rules_tokens: int = 0
+    """What that block takes of the summary's budget."""
+    rules_by_id: int = 0
+    """Rules in force that had no room there; their ids stand in their place."""
     strategy: str | None = None
     """What is done differently because two summaries in a row were poor; None where nothing is."""
     repaired: bool = False
