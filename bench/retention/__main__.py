@@ -38,10 +38,8 @@ SHARES = (0.10, 0.15, 0.25, 0.40)
 def main() -> int:
     """Measure and print."""
     options = _options()
-    if options.damage:
-        return run_damage(options.misses, options.seed)
-    if options.rules:
-        return _rules(options)
+    if options.damage or options.rules:
+        return run_damage(options.misses, options.seed) if options.damage else _rules(options)
     everything = load(options.data)
     if not everything:
         where = (
