@@ -34,7 +34,7 @@ __all__ = [
 
 _MOST_FILES = 12
 _MOST_READ = 4
-_MOST_STEPS = 600
+_MOST_STEPS = 300
 """So many of the newest steps are looked at for errors, files and processes; the plan is looked for in all of them."""
 _SHARE = 0.4
 """What of a summary's budget the frontier may take; the plan and the errors give way last."""
