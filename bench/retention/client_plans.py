@@ -8,6 +8,7 @@ the summary is compared with the one that the model wrote last.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,24 +53,25 @@ def record(program: Program) -> Recorded:
     """Have a client keep a plan, and look what a compaction of its session says of it."""
     used: list[str] = []
 
-    class Planning(type(program)):  # type: ignore[misc] - a client with one more kind of step
-        def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
-            if not step.text.startswith(_MARK):
-                return super().call(step, tools, folder)  # type: ignore[no-any-return]
-            made = plan_call(_CHANGES.index(step.text.removeprefix(_MARK)), tools)
-            if made is None:
-                return super().call(Step("run", text="true"), tools, folder)  # type: ignore[no-any-return]
-            used.append(made[0])
-            return made
+    def call(step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+        if not step.text.startswith(_MARK):
+            return program.call(step, tools, folder)
+        made = plan_call(_CHANGES.index(step.text.removeprefix(_MARK)), tools)
+        if made is None:
+            return program.call(Step("run", text="true"), tools, folder)
+        used.append(made[0])
+        return made
 
-        def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
-            made: list[str] = super().command(place, prompt, resumes=resumes)
-            return [*made[:-1], *_SWITCHES.get(self.name, ()), made[-1]]
+    def command(place: Place, prompt: str, *, resumes: bool) -> list[str]:
+        made = program.command(place, prompt, resumes=resumes)
+        return [*made[:-1], *_SWITCHES.get(program.name, ()), made[-1]]
 
+    planning = copy(program)
+    vars(planning).update(call=call, command=command)
     steps = [Step("run", text=f"{_MARK}{change}") for change in _CHANGES]
     steps += [Step("run", text=f"echo looked at berth {number}") for number in range(6)]
     plan = Plan("a", (Task("Import the berth tables of the harbour planner.", tuple(steps), "Done so far."),))
-    with open_desk(Planning(), [plan], through_gateway=False, window=200_000) as desk:
+    with open_desk(planning, [plan], through_gateway=False, window=200_000) as desk:
         place = desk.place(plan)
         desk.program.talk(place, [plan.prompt(0)], 240)
         longest = max(desk.server.requests, key=lambda one: len(messages_of(one)))
