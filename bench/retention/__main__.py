@@ -1,8 +1,8 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--misses N]
-                              [--json OUT] [--plots DIR] [--jobs N]
+                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--clients]
+                              [--damage] [--misses N] [--json OUT] [--plots DIR] [--jobs N]
     python -m bench.retention --rules [--data FOLDER] [--split dev|test|all] [--sessions N] [--misses N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
@@ -19,6 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.retention.client_plans import run as run_clients
+from bench.retention.damage import run as run_damage
 from bench.retention.data import Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
 from bench.retention.frontier import run as run_frontier
@@ -37,8 +39,8 @@ SHARES = (0.10, 0.15, 0.25, 0.40)
 def main() -> int:
     """Measure and print."""
     options = _options()
-    if options.rules:
-        return _rules(options)
+    if options.clients or options.damage or options.rules:
+        return _without_transcripts(options)
     everything = load(options.data)
     if not everything:
         where = (
@@ -76,6 +78,13 @@ def main() -> int:
     return 0
 
 
+def _without_transcripts(options: argparse.Namespace) -> int:
+    """Run a measure that brings its own conversations."""
+    if options.clients:
+        return run_clients()
+    return run_damage(options.misses, options.seed) if options.damage else _rules(options)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.retention", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of *.jsonl files, one object with 'messages' per line")
@@ -97,6 +106,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rules", action="store_true", help="standing rules of chats with questions, instead")
     parser.add_argument("--sessions", type=int, default=2, metavar="N", help="with --rules: generated long sessions")
     parser.add_argument("--frontier", action="store_true", help="where the work stands, against labels, instead")
+    parser.add_argument("--clients", action="store_true", help="plans of sessions with real clients, instead")
+    parser.add_argument("--damage", action="store_true", help="whether the score sees spoilt summaries, instead")
+    parser.add_argument("--seed", type=int, default=1, help="with --damage: which sessions are made up")
     parser.add_argument("--misses", type=int, default=0, metavar="N", help="show so many lost facts")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured to this file")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")

@@ -18,6 +18,7 @@ from bench.retention.data import Conversation
 from everlong.context import ContextCompressor
 from everlong.context.frontier import Frontier, inherited_frontier
 from everlong.context.literals import is_summary, summary_body
+from everlong.context.summary.text import one_line
 from everlong.model import Message, text_of, typed_words
 
 LABELS = Path(__file__).parent / "labels" / "frontier.jsonl"
@@ -79,12 +80,16 @@ def measure(conversations: Sequence[Conversation], *, chain: bool = False) -> di
         conversation = by_name.get(label["conversation"])
         if conversation is not None:
             context = compacted(conversation.messages, label["cut"], chain=chain)
-            compare(label, conversation.messages, context, tallies)
+            if context is not None:
+                compare(label, conversation.messages, context, tallies)
     return tallies
 
 
-def compacted(messages: list[Message], cut: int, *, chain: bool = False) -> list[Message]:
-    """Return the context after the compaction at a cut; with ``chain``, two more took place before it."""
+def compacted(messages: list[Message], cut: int, *, chain: bool = False) -> list[Message] | None:
+    """Return the context after the compaction at a cut; with ``chain``, two more took place before it.
+
+    None where so little is new at the cut that nothing is compacted: all of it stands there as it was.
+    """
     engine = ContextCompressor(WINDOW, settings={"protect_last_n": KEPT})
     context: list[Message] = []
     start = 0
@@ -92,21 +97,22 @@ def compacted(messages: list[Message], cut: int, *, chain: bool = False) -> list
         context = [*context, *messages[start:place]]
         start = place
         made = engine.compress(context, force=True)
-        if engine.last_report is None or engine.last_report.outcome != "summarized":
+        if place == cut and (engine.last_report is None or engine.last_report.outcome != "summarized"):
             with engine.keeping(2):
                 made = engine.compress(context, force=True)
         context = made
-    return context
+    report = engine.last_report
+    return context if report is not None and report.outcome == "summarized" else None
 
 
 def compare(label: dict[str, Any], messages: list[Message], context: list[Message], tallies: dict[str, Tally]) -> None:
     """Compare one context with its label."""
     where = f"{label['conversation']}@{label['cut']}"
     summary = "\n".join(summary_body(message) for message in context if is_summary(message))
-    whole = "\n".join(text_of(message) for message in context)
+    whole = one_line("\n".join(text_of(message) for message in context))
     stated = inherited_frontier(summary) or Frontier()
     told = "\n".join(error.text for error in stated.errors)
-    request = typed_words(messages[label["request"]])
+    request = one_line(typed_words(messages[label["request"]]))
     tallies["newest request exact"].note(request in whole, f"{where}: {request[:60]!r}")
     for error in label["errors"]:
         tallies["last error text"].note(error["text"] in told, f"{where}: {error['text'][:80]}")

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from everlong.context.frontier import Frontier, inherited_frontier
+from everlong.context.frontier import Frontier, inherited_frontier, is_frontier_item, without_frontier
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.language import is_closing, newest_label, said_in, sentences
+from everlong.context.summary.language import ALL, is_closing, newest_label, said_in, sentences
 from everlong.context.summary.newest import is_restated, is_stale
 from everlong.context.summary.text import clip, one_line
 
@@ -177,6 +177,43 @@ _MARKUP = re.compile(r"<[^>]*>|\"[^\"]*\"|[\w-]+=\S+")
 _PROSE = re.compile(r"(?<![\w.<#-])[A-Za-z]{2,}(?![\w(=:{-])|[\u3400-\u9fff]")
 _LEAST_PROSE = 5
 _NUMBER = re.compile(r"(?<![\w./#-])\$?\d+(?:[.,:]\d+)*(?:\s?(?:%|[a-zA-Z]{1,3}\b))?")
+_VAGUE = frozenset(
+    [
+        "a",
+        "about",
+        "and",
+        "are",
+        "as",
+        "at",
+        "by",
+        "for",
+        "from",
+        "has",
+        "have",
+        "in",
+        "is",
+        "it",
+        "of",
+        "on",
+        "or",
+        "over",
+        "than",
+        "that",
+        "the",
+        "then",
+        "these",
+        "to",
+        "was",
+        "were",
+        "with",
+        "step",
+        "line",
+        "lines",
+        "option",
+    ]
+)
+"""Words beside a figure that do not tell what it is a figure of."""
+_FIGURE_WORD = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 _FIGURE = re.compile(r"\d+(?:[.,:]\d+)*")
 _NAME = re.compile(r"(?<![.!?:•\"“(`/\-] )(?<!^)(?<=[a-z,] )[A-Z][a-z]{2,}[A-Za-z]*\b")
 
@@ -221,6 +258,15 @@ class Evidence:
     def told(self) -> _Told:
         """What was said, sentence by sentence."""
         return _Told(clause for text in (*self.people, *self.others) for clause in _clauses(text))
+
+    @cached_property
+    def figures(self) -> dict[tuple[str, ...], set[str]]:
+        """The figures that were said between the same words."""
+        found: dict[tuple[str, ...], set[str]] = {}
+        for text in (*self.people, *self.others):
+            for around, figure in _figures(text):
+                found.setdefault(around, set()).add(figure)
+        return found
 
 
 class _Told:
@@ -343,8 +389,13 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
         states = {_plain(item.text): item.state for item in frontier.plan}
         stale = [item for item in stated.plan if states.get(_plain(item.text), item.state) != item.state]
         faults += [Fault("frontier", f"its state is another one: {clip(item.text, 80)}") for item in stale]
-        gone = [item for item in stated.plan if frontier.plan and _plain(item.text) not in states]
-        faults += [Fault("frontier", f"not in the plan as last written: {clip(item.text, 80)}") for item in gone]
+    faults += [
+        Fault("frontier", f"not as it is: {clip(one_line(item), 80)}")
+        for item in _ours(document)
+        if item not in _as_it_is(frontier) and not item.startswith(("- Plan (", "- 计划 ("))
+    ]
+    gone = [] if stated is None else [item for item in stated.plan if item.text not in {i.text for i in frontier.plan}]
+    faults += [Fault("frontier", f"not in the plan as last written: {clip(item.text, 80)}") for item in gone]
     if is_draft:
         return faults
     text = _plain(summary)
@@ -357,9 +408,19 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
     return faults
 
 
+def _ours(document: SummaryDocument) -> list[str]:
+    return [item for section in _STATED for item in document.items[section] if is_frontier_item(item)]
+
+
+def _as_it_is(frontier: Frontier) -> set[str]:
+    return {item for phrases in ALL for items in frontier.items(phrases).values() for item in items}
+
+
 def _invented(document: SummaryDocument, summary: str, evidence: Evidence) -> list[Fault]:
-    named = list(evidence.invented(summary))
-    prose = "\n".join(one_line(item) for section in _STATED for item in document.items[section])
+    # The frontier's own lines are held against the frontier.
+    stated = (item for section in _STATED for item in document.items[section] if not is_frontier_item(item))
+    prose = "\n".join(map(one_line, stated))
+    named = list(evidence.invented(without_frontier(summary)))
     figures = {figure for found in _NUMBER.findall(prose) for figure in _FIGURE.findall(found)}
     counted = {figure for figure in figures if len(figure) > 1 or "." in figure}
     words = set(_NAME.findall(prose))
@@ -377,9 +438,14 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault
             if is_closing(item) or newest_label(item) or "\n" in item:
                 continue
             faults += [
+                Fault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
+                for around, figure in _figures(item)
+                if figure not in evidence.figures.get(around, {figure}) and not is_frontier_item(item)
+            ]
+            faults += [
                 Fault("contradiction", f"said the other way round: {clip(clause, 80)}")
                 for clause in _clauses(said_in(item))
-                if evidence.told.turns_round(clause)
+                if not clause.endswith("...") and evidence.told.turns_round(clause)
             ]
     return faults
 
@@ -418,6 +484,17 @@ _CLAUSE_END = re.compile(r"[;；]\s+|\s+(?:—|–|->|→)\s+|,\s+(?=(?:and|but|
 
 def _clauses(text: str) -> list[str]:
     return [clause for sentence in sentences(text[:20_000]) for clause in _CLAUSE_END.split(sentence) if clause.strip()]
+
+
+def _figures(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each figure of a text with the words around it: two before and one after, and the telling ones next to it."""
+    words = _FIGURE_WORD.findall(text[:20_000].lower())
+    for place in range(2, len(words) - 1):
+        before, figure, after = words[place - 2 : place], words[place], words[place + 1]
+        if figure[0].isdigit() and all(word[0].isalpha() for word in (*before, after)):
+            yield (*before, after), figure.rstrip(".,:")
+            if before[1] not in _VAGUE and after not in _VAGUE:
+                yield (before[1], after), figure.rstrip(".,:")
 
 
 def _plain(text: str) -> str:

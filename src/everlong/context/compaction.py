@@ -22,6 +22,7 @@ from everlong.context.situation import RULES_SHARE, TAIL_SHARE_OF_TARGET, Reques
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.newest import inherited_newest
+from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import NO_TRACE
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
@@ -276,7 +277,11 @@ class Compaction:
         """The newest message in which a person asked for something; a client's reminder after it is none."""
         summaries = self.known.layout.summaries
         index = newest_request(self.known.repaired, summaries)
-        if index is None or (summaries and index < summaries[-1] and inherited_newest(self._previous())):
+        if index is None:
+            return None
+        named = inherited_newest(self._previous()) if summaries and index < summaries[-1] else ""
+        begun = named.removesuffix(" ...")
+        if named and not one_line(typed_words(self.known.repaired[index])).startswith(begun):
             return None  # what the earlier summary names is newer than the head
         return self.known.repaired[index]
 

@@ -26,6 +26,7 @@ __all__ = [
     "Frontier",
     "Running",
     "inherited_frontier",
+    "is_frontier_item",
     "place_frontier",
     "read_frontier",
     "without_frontier",
@@ -33,7 +34,7 @@ __all__ = [
 
 _MOST_FILES = 12
 _MOST_READ = 4
-_MOST_STEPS = 600
+_MOST_STEPS = 300
 """So many of the newest steps are looked at for errors, files and processes; the plan is looked for in all of them."""
 _SHARE = 0.4
 """What of a summary's budget the frontier may take; the plan and the errors give way last."""
@@ -112,7 +113,7 @@ class Frontier:
         progress: list[str] = []
         if self.plan:
             done = sum(item.state == "completed" for item in self.plan)
-            head = f"- {labels.plan} ({done}/{len(self.plan)}):"
+            head = f"- {labels.plan} ({done} {labels.of} {len(self.plan)}):"
             progress.append("\n".join([head, *(f"  - {render_item(item)}" for item in self.plan)]))
         if self.files:
             progress.append(f"- {labels.files}: {', '.join(map(_shown, self.files))}")
@@ -136,6 +137,7 @@ class _Labels:
     """How the frontier's lines begin."""
 
     plan: str
+    of: str
     files: str
     pending: str
     running: str
@@ -147,6 +149,7 @@ class _Labels:
 
 _ENGLISH = _Labels(
     plan="Plan",
+    of="of",
     files="Files in hand",
     pending="No result yet",
     running="Running",
@@ -157,6 +160,7 @@ _ENGLISH = _Labels(
 )
 _CHINESE = _Labels(
     plan="计划",
+    of="/",
     files="手头文件",
     pending="尚无结果",
     running="正在运行",
@@ -229,8 +233,9 @@ def _tasks(messages: Sequence[Message]) -> _Tasks:
             was_ended = not message.get("tool_calls") and bool(text_of(message).strip())
         elif role == "tool":
             was_ended = False
-        elif role == "user" and (said := read_message(message).typed):
-            if was_ended and not _CONTINUING.match(said):
+        elif role == "user":
+            said = read_message(message).typed  # a client's own message asks the agent to go on
+            if said and was_ended and not _CONTINUING.match(said):
                 ends.append(index)
                 start = index
             was_ended = False
@@ -330,7 +335,7 @@ def without_frontier(previous: str) -> str:
     """Return an earlier summary without the frontier's lines, which are written anew at every compaction."""
     document = SummaryDocument.parse(previous)
     return SummaryDocument(
-        {section: [item for item in document.items[section] if not _is_ours(item)] for section in SECTIONS}
+        {section: [item for item in document.items[section] if not is_frontier_item(item)] for section in SECTIONS}
     ).render()
 
 
@@ -343,11 +348,13 @@ def place_frontier(
         return summary
     document = SummaryDocument.parse(summary)
     for section, ours in items.items():
-        others = [item for item in document.items[section] if not _is_ours(item) and not _repeats(item, frontier)]
+        others = [
+            item for item in document.items[section] if not is_frontier_item(item) and not _repeats(item, frontier)
+        ]
         document.items[section] = [*ours, *others]
     if "Blocked" not in items:
-        document.items["Blocked"] = [item for item in document.items["Blocked"] if not _is_ours(item)]
-    return document.fit(budget, count, lambda item: _is_ours(item) or _is_newest(item)) or summary
+        document.items["Blocked"] = [item for item in document.items["Blocked"] if not is_frontier_item(item)]
+    return document.fit(budget, count, lambda item: is_frontier_item(item) or _is_newest(item)) or summary
 
 
 def fit_frontier(
@@ -423,7 +430,8 @@ _FILE = re.compile(
 _PROCESS = re.compile(r"(?P<id>\S+?)(?: \(`(?P<command>[^`]*)`\))?(?:, port (?P<ports>[\d, ]+))?$")
 
 
-def _is_ours(item: str) -> bool:
+def is_frontier_item(item: str) -> bool:
+    """Return whether an item of a summary is one of the frontier's, known by how it begins."""
     return item.startswith(_STARTS)
 
 

@@ -79,7 +79,7 @@ def read_plan(messages: Sequence[Message], steps: Sequence[Step], carried: Itera
     """Return the plan as it was last written; ``carried`` is the one that held before these messages."""
     plan = _Plan(list(carried))
     for step in steps:
-        if step.verdict != "failed" and not step.was_stopped:
+        if _may_plan(step) and step.verdict != "failed" and not step.was_stopped:
             plan.take(step)
     if plan.is_kept_by_tool or plan.items:
         said = [] if plan.is_kept_by_tool else _last_said(messages)
@@ -107,8 +107,6 @@ class _Plan:
     def take(self, step: Step) -> None:
         """Apply one call."""
         name, arguments = step.call.name, step.arguments
-        if not _may_plan(step):
-            return
         for key, value in arguments.items():
             listed = _listed(value, key, name)
             if listed is not None:

@@ -43,7 +43,8 @@ _STOPPED = re.compile(
 )
 _TIMED_OUT = re.compile(r"^.{0,200}\btimed out (?:and|after)\b.{0,200}$", re.MULTILINE)
 _TOOL_ERROR = re.compile(
-    r"\s*(?:<tool_use_error>|<error>|\[?(?:tool |execution )?error\]?\b"
+    r"\s*(?:<tool_use_error>|<error>|unsupported call\b|(?:unknown|no such|invalid) tool\b"
+    r"|\[?(?:tool |execution )?error\]?\b"
     r"|\{\"(?:error|is_error)\": ?(?!null|false|\"\"|0))",
     re.IGNORECASE,
 )
@@ -353,7 +354,8 @@ def ran_by(command: str) -> Ran | None:
         if ran is not None:
             found.append(ran)
     acting = [ran for ran in found if not looks_only(ran) and ran.program.split()[0] not in _SETTING_UP]
-    return (acting or found or [None])[-1]
+    chosen = acting or found
+    return chosen[-1] if chosen else None
 
 
 # -- how a step came out -----------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from everlong.context.summary.newest import inherited_newest
 from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import NO_TRACE, Trace
 from everlong.context.verify import Yardstick
-from everlong.model import Message, typed_words
+from everlong.model import Message, is_system, typed_words
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,14 @@ class SummaryRequest:
         carried = inherited_frontier(self.previous)
         said_again = any(message is self.latest_user for message in self.turns)
         after = [message for message in self.after if not (said_again and message is self.latest_user)]
-        before = self.before if carried is None else ()
+        before = self._head_as_it_was() if carried is None else ()
         found = read_frontier([*before, *self.turns, *after], carried, one_line(self.newest_words))
         return fit_frontier(found, self.budget_tokens, self.count, self.phrases)
+
+    def _head_as_it_was(self) -> Sequence[Message]:
+        """What stands before the turns, with its results, which are cleared where it will stand."""
+        first = next((place for place, message in enumerate(self.prefix) if self.turns and message is self.turns[0]), 0)
+        return [message for message in self.prefix[:first] if not is_system(message)] if first else self.before
 
     @property
     def phrases(self) -> Phrases:
@@ -305,15 +310,16 @@ class SummaryWriter:
             problems = (reason,)
         return Written(self._fallback.summarize(request), self._fallback.name, reason, problems)
 
-    def note_quality(self, score: float) -> None:
+    def note_quality(self, score: float, *, is_replaced: bool = False) -> None:
         """Take in how good the last summary was; two poor ones in a row change the strategy.
 
-        First the budget grows, then the next model is asked first, then no model for as long as after a failure.
+        One that had to be replaced by the fallback's was poor, too. First the budget grows, then the next model is
+        asked first, then no model for as long as after a failure.
         """
         chosen = self._chosen
         if chosen is None or type(chosen) is type(self._fallback) or self._is_cooling():
             return
-        self._poor = self._poor + 1 if score < GOOD else 0
+        self._poor = self._poor + 1 if score < GOOD or is_replaced else 0
         if self._poor < _POOR_IN_A_ROW:
             return
         self._poor = 0

@@ -70,11 +70,12 @@ class SummarizerChain:
                 self._reasons[place] = f"{type(error).__name__}: {error}"
                 complaints.append(f"{member.name}: {self._reasons[place]}")
                 continue
-            score = yardstick.score(draft.document.render())
+            written = draft.document.render()
+            score, problems = yardstick.score(written), draft.problems + yardstick.draft_faults(written)
             # The text itself goes on, so that whoever asked the chain sees what was wrong with it.
-            if best is None or score - 0.1 * len(draft.problems) > best[0]:
-                best = (score - 0.1 * len(draft.problems), text, member)
-            if self._choose == "first_good" and not draft.problems:
+            if best is None or score - 0.1 * len(problems) > best[0]:
+                best = (score - 0.1 * len(problems), text, member)
+            if self._choose == "first_good" and not problems:
                 best = (score, text, member)
                 break
         if best is None:
