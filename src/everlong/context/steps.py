@@ -353,7 +353,7 @@ def ran_by(command: str) -> Ran | None:
         ran = _ran(words, folder)
         if ran is not None:
             found.append(ran)
-    acting = [ran for ran in found if not looks_only(ran) and ran.program.split()[0] not in _SETTING_UP]
+    acting = [ran for ran in found if not looks_only(ran) and (ran.program.split() or [""])[0] not in _SETTING_UP]
     chosen = acting or found
     return chosen[-1] if chosen else None
 
