@@ -71,6 +71,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 
 soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
+	@$(BIN)/python -m bench.retention --rules --sessions 40
 	@$(BIN)/python -m bench.store.faults --rounds 200
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
 	@$(BIN)/python -m bench.store.sharing --steps 10000

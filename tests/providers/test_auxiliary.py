@@ -193,3 +193,28 @@ def test_the_warm_summary_is_asked_with_the_conversations_own_tools(serve: Serve
     main = main_model(serve(script))
     compacted(summarizer_for(settings(provider="main"), main, main_complete=completer(main, tools=tools)))
     assert seen[0].tools == ["bash"]
+
+
+@pytest.mark.spec("9.3")
+def test_several_models_are_asked_in_their_order_and_the_main_one_after_them() -> None:
+    keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
+    main = connect("anthropic:claude-opus-5", api_key=KEY)
+    several = settings(models=["openai:gpt-6-luna", "claude-haiku-5-5"])
+    assert members(summarizer_for(several, main, env=keys)) == [
+        "openai:gpt-6-luna",
+        "anthropic:claude-haiku-5-5",
+        "anthropic:claude-opus-5 (warm)",
+        "anthropic:claude-opus-5",
+    ]
+    assert settings(model="one", models="two, one").auxiliary.compression.names == ["one", "two"]
+
+
+@pytest.mark.spec("9.3")
+@pytest.mark.parametrize(("choose", "asked"), [("first_good", {"one"}), ("best", {"one", "two"})])
+def test_the_first_good_summary_or_the_best_of_all_is_taken(serve: Serve, choose: str, asked: set[str]) -> None:
+    server = serve(GOOD, dialect="vllm", models=("one", "two"))
+    chain = summarizer_for(settings(base_url=server.openai_url, models=["one", "two"], choose=choose))
+    report = compacted(chain).last_report
+    assert report is not None
+    assert report.summarizer == "custom:one"
+    assert {request.body["model"] for request in server.requests} == asked

@@ -251,7 +251,7 @@ def _is_small(passing: Passing) -> bool:
 def names_model(settings: Settings) -> bool:
     """Return whether the settings say which model writes summaries."""
     chosen = settings.auxiliary.compression
-    return chosen.model is not None or chosen.base_url is not None or chosen.provider not in _NOT_CHOSEN
+    return bool(chosen.names) or chosen.base_url is not None or chosen.provider not in _NOT_CHOSEN
 
 
 def _configured(settings: Settings) -> Summarizer | None:

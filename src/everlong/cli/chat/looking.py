@@ -75,6 +75,10 @@ def _grounds(desk: Desk) -> None:
         desk.show.line(told, "yellow")
 
 
+_MOST_FAULTS = 3
+"""So many faults of a summary are listed with it; all of them are in the compaction's own report."""
+
+
 def history(desk: Desk, words: str) -> None:
     """List the compactions of this conversation, or show one of them."""
     conversation = desk.agent.conversation
@@ -94,6 +98,11 @@ def history(desk: Desk, words: str) -> None:
             f"{number}  {when:%Y-%m-%d %H:%M:%S}  {one.reason}: {before:,} → {after:,} tokens, "
             f"{one.messages_before} → {one.messages_after} messages, by {one.summarizer or one.engine}{quality}"
         )
+        told = one.report or {}
+        if told.get("strategy"):
+            desk.show.line(f"   {told['strategy']}", "yellow")
+        for fault in ((told.get("quality") or {}).get("faults") or [])[:_MOST_FAULTS]:
+            desk.show.line(f"   {fault}", "dim")
 
 
 def _one_compaction(desk: Desk, one: Compaction) -> None:
