@@ -8,7 +8,7 @@ from everlong import CompletionSummarizer, ContextCompressor, ExtractiveSummariz
 from everlong.context import WarmPrefixSummarizer
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import judged
-from everlong.context.summary.mend import filled
+from everlong.context.summary.mend import completed
 from everlong.context.verify import Yardstick
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
@@ -168,7 +168,7 @@ def test_taking_back_what_took_something_back_opens_it_again() -> None:
     items = summarize(turns, latest="No wait, never mind, the cache is fine.")
     (line,) = closed(items)
     assert line.startswith("- Closed by the user: Forget the Redis cache, use Postgres. → ")
-    assert any(CACHE in item for item in items["Done"])
+    assert any(CACHE.rstrip(".") in item for item in items["Done"])
 
 
 def test_what_is_only_put_off_is_said_to_be() -> None:
@@ -256,7 +256,7 @@ def test_an_engine_names_the_request_that_stands_after_its_summary(*, in_tail: b
 def test_the_next_summary_names_the_next_request_and_the_older_one_no_longer() -> None:
     items = summarize([*step(1, "ok")], previous=PREVIOUS, latest="Write the docs.")
     assert items["Pending User Asks"] == ["- Newest request: Write the docs."]
-    assert f"- User: {CACHE}" in items["Done"]
+    assert f'- "{CACHE.rstrip(".")}"' in items["Done"]
 
 
 @pytest.mark.spec("5.5")
@@ -310,7 +310,7 @@ def test_a_models_summary_has_what_the_user_took_back() -> None:
     extract = ExtractiveSummarizer().summarize(SummaryRequest(turns, None, 600, COUNT, latest_user=newest))
     yardstick = Yardstick(turns, latest=newest)
     draft = judged("## Goal\n- Build the project\n## Key Decisions\n- Sessions stay in memory.", yardstick, 600, COUNT)
-    items = SummaryDocument.parse(filled(draft.document, extract, yardstick, 600, COUNT).text).items
+    items = SummaryDocument.parse(completed(draft.document, extract, yardstick, 600, COUNT)).items
     assert items["Key Decisions"][0] == "- Sessions stay in memory."
     assert len(closed(items)) == 1
     assert items["Pending User Asks"] == ["- Newest request: Go on."]

@@ -27,7 +27,7 @@ from everlong.context.summarize import SummaryWriter, Written
 from everlong.model import Message
 from everlong.tokens import MessageCounter
 
-TAIL_SHARE_OF_TARGET = 0.35
+TAIL_SHARE_OF_TARGET = 0.45
 NEWEST_SHARE_OF_TARGET = 0.6
 """The newest group, which nobody has answered yet, stays whole where it takes no more of the room than this."""
 EXCHANGE_SHARE_OF_TARGET = 0.15

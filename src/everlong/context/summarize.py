@@ -1,7 +1,7 @@
 """Third stage: the middle becomes one document, whatever happens to the summarizer.
 
 A summarizer is anything with a name and one method. Its answer is judged, mended once if it is weak and can be, and
-filled up with lines of the conversation itself. If it fails, is cooling down after a failure, or gives something that
+given the facts that it lacks. If it fails, is cooling down after a failure, or gives something that
 is no summary, the extractive one takes its place and the reason is kept. No network here: a summarizer that needs one
 brings it along.
 """
@@ -29,7 +29,7 @@ from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import Judged, UnusableSummary, judged
 from everlong.context.summary.language import Phrases, phrases_for
-from everlong.context.summary.mend import filled, missing_lines, readable
+from everlong.context.summary.mend import completed, missing_lines, readable
 from everlong.context.summary.newest import inherited_newest
 from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import NO_TRACE, Trace
@@ -224,7 +224,7 @@ class SummaryWriter:
     def write(
         self, request: SummaryRequest, yardstick: Yardstick | None = None, *, ignore_cooldown: bool = False
     ) -> Written:
-        """A summary within the request's budget, never measured below the fallback's; never raises for its sake."""
+        """A summary within the request's budget; never raises for its sake."""
         frontier, room = _parted(request)
         written = self._asked(room, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
         self.last = _joined(written._replace(strategy=self._strategy), frontier, request)
@@ -257,7 +257,7 @@ class SummaryWriter:
         return self._improved(chosen, answer, request, yardstick)
 
     def _improved(self, chosen: Summarizer, answer: object, request: SummaryRequest, yardstick: Yardstick) -> Written:
-        """The answer mended if it is weak, and filled up with the fallback's lines."""
+        """The answer, mended if it is weak, with the facts that it lacks."""
         extract = self._fallback.summarize(replace(request, turns=readable(request.turns)))
         extract_score = yardstick.score(extract)
         draft = _judged(answer, request, yardstick)
@@ -279,9 +279,8 @@ class SummaryWriter:
         return self._filled(chosen.name, kept, extract, request, yardstick)
 
     def _filled(self, name: str, draft: Judged, extract: str, request: SummaryRequest, yardstick: Yardstick) -> Written:
-        """A draft with the fallback's lines, or the fallback's summary where that alone is better."""
-        prose, score, problems = draft.document.render(), yardstick.score(extract), draft.problems
-        whole = filled(
+        """A draft as it is, with the facts that it lacks."""
+        text = completed(
             draft.document,
             extract,
             yardstick,
@@ -289,11 +288,8 @@ class SummaryWriter:
             request.count,
             quotes_newest=not request.newest_stands,
         )
-        if whole.prose_share == 0.0:
-            problems += (f"the built-in summary alone scores {score:.2f}, and with any of it less",)
-            reason = f"{name}: {problems[-1]}"
-            return Written(extract, self._fallback.name, reason, problems, score, draft.invented)
-        return Written(whole.text, name, None, problems, score, draft.invented, prose)
+        score = yardstick.score(extract)
+        return Written(text, name, None, draft.problems, score, draft.invented, draft.document.render())
 
     @staticmethod
     def _mended(

@@ -20,6 +20,7 @@ from everlong.context.summary.lines import raw_lines
 from everlong.context.summary.outline import Candidate
 from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import EARLIER, Note, Recording, Said
+from everlong.context.summary.wording import clauses
 from everlong.model import Message, calls_of, read_message
 
 _RULES = {
@@ -131,6 +132,10 @@ class SummaryAccount:
             for note in (*near, *anywhere):
                 if piece[:_BEGINNING] in one_line(note.text):
                     return _as_item(piece, note, role, ", cut short")
+        for clause in clauses(piece) if role == "user" else ():
+            for note in near:
+                if says(one_line(note.text), clause.text):
+                    return _as_item(piece, note, role, ", cut short to the clause that says something")
         return None
 
     def _fragment(self, turn: int, piece: str) -> Verdict | None:

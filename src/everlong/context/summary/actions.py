@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 
@@ -48,7 +49,7 @@ _TEST_COUNTS = re.compile(
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
 )
-_STRUCTURE = re.compile(r"^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$")
+_STRUCTURE = re.compile(r"^\[exit(?: code)?:? 0\]$|^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$")
 """Lines that say nothing: brackets, tags, and that all went well."""
 
 OUTCOME_LENGTH = 160
@@ -69,6 +70,22 @@ class Action:
     title: str
     paths: tuple[str, ...] = ()
 
+    @property
+    def changes(self) -> bool:
+        """Whether it wrote to files."""
+        return self.kind in ("write", "edit")
+
+    @property
+    def source(self) -> str:
+        """The words under which lines that it read, wrote or brought are grouped."""
+        if self.kind in ("read", "write", "edit") or (self.kind == "run" and len(self.paths) == 1):
+            return f"{', '.join(self.paths[:3])}:" if self.paths else f"{self.title}:"
+        return f"$ {clip(self.title, _SOURCE_LENGTH)}" if self.kind == "run" else f"{clip(self.title, _SOURCE_LENGTH)}:"
+
+
+_SOURCE_LENGTH = 120
+_MARKS = re.compile(r"[{};]\s*$|\x1b\[|^\d+[\t→|]")
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -77,7 +94,23 @@ class Outcome:
     failed: bool
     line: str
 
+    @property
+    def told(self) -> str:
+        """The line, where it can stand among sentences; data cannot."""
+        return "" if self.line.startswith(("{", "[", "<")) or _MARKS.search(self.line) else self.line
 
+
+_LOOKING = re.compile(
+    r"^(?:cd \S+ && )?(?:ls|cat|head|tail|grep|rg|find|pwd|wc|nl|sed -n|git (?:status|log|diff|show))\b"
+)
+
+
+def is_looking(command: str) -> bool:
+    """Whether a command only looks at things, so that not finding them is no obstacle."""
+    return bool(_LOOKING.match(command))
+
+
+@lru_cache(maxsize=8)
 def action_of(call: ToolCall) -> Action:
     """What a tool call does, as far as its name and arguments tell."""
     arguments = _arguments(call.arguments)
@@ -116,7 +149,7 @@ def _inside(value: object, room: int) -> str:
 
 def _command_action(command: str) -> Action:
     bare = _without_heredocs(command)
-    written = tuple(dict.fromkeys(_SHELL_WRITE.findall(bare)))
+    written = tuple(path for path in dict.fromkeys(_SHELL_WRITE.findall(bare)) if not path.isdigit())
     edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare))) if "sed" in bare else ()
     title = beginning(bare, 200)
     if written or edited:
@@ -152,6 +185,11 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
         if isinstance(value, str) and value.strip():
             return value.strip()
     return ""
+
+
+def is_failure(line: str) -> bool:
+    """Whether a line reports a failure."""
+    return bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
 
 
 def outcome_of(result: str) -> Outcome:

@@ -51,11 +51,11 @@ _OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Criti
 
 SHARES = {
     "Goal": 0.10,
-    "Constraints & Preferences": 0.38,
-    "Done": 0.15,
-    "In Progress": 0.05,
+    "Constraints & Preferences": 0.25,
+    "Done": 0.35,
+    "In Progress": 0.06,
     "Blocked": 0.05,
-    "Key Decisions": 0.09,
+    "Key Decisions": 0.10,
     "Resolved Questions": 0.05,
     "Pending User Asks": 0.06,
     "Relevant Files": 0.09,
@@ -134,5 +134,11 @@ class SummaryDocument:
         places = [place for place, item in enumerate(self.items[fullest]) if not keep(item)]
         places = places or list(range(len(self.items[fullest])))
         place = places[0 if fullest in _OLDEST_FIRST else -1]
+        above, line_break, line = self.items[fullest][place].rpartition("\n")
+        if "\n" in above:  # of lines under one source the last goes first; a source with nothing under it says nothing
+            share = max(1, costs[fullest][place] * len(line) // len(above + line_break + line))
+            self.items[fullest][place] = above
+            costs[fullest][place] -= share
+            return share
         self.items[fullest].pop(place)
         return costs[fullest].pop(place)

@@ -1,8 +1,8 @@
 """The summarizer that needs no model: structure taken from the conversation itself.
 
-Goal and asks from the user's turns, constraints, files, commands with their outcomes, errors, decisions, open items,
-and the lines with the facts that later work will need. Deterministic; it is the default where no model is configured
-and the fallback always.
+A chronicle of what people asked and what came of it, what they prefer, files, commands with their outcomes, errors,
+decisions, and grouped by source the lines with the facts that later work will need. Deterministic; it is the default
+where no model is configured and the fallback always.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.facts import Facts, read_facts
+from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
 from everlong.context.summary.newest import newest_line, whole_newest_line
-from everlong.context.summary.outline import MUST, Candidate, build_outline, grouped
+from everlong.context.summary.outline import MUST, Around, Candidate, build_outline, grouped
 from everlong.context.summary.select import select
 from everlong.context.summary.settle import Said, settle
 from everlong.context.summary.text import clip, one_line
@@ -47,20 +47,18 @@ class ExtractiveSummarizer:
         around = (*request.before, *request.after)
         phrases = phrases_for(spoken or [request.previous or ""])
         opening, latest = request.opening_words, request.newest_words
-        outline = build_outline(
-            facts,
-            previous,
-            phrases,
+        beside = Around(
             opening,
             latest,
             _newest_item(request, phrases, latest),
             opening_stands=any(message is request.opening for message in around),
         )
+        outline = build_outline(facts, previous, phrases, beside)
         outline.quotes_newest = not request.newest_stands
         following = [message for message in request.after if message["role"] == "user"]
         following += [] if request.latest_user is None else [request.latest_user]
         settle(outline, facts, previous, Said(opening, request.turns, following))
-        outline.lines = grouped([_writer(fact) for fact in facts], self._lines(request, fingerprints))
+        outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
             # Worth the most and counted as the newest, or key lines would crowd it out.
@@ -84,11 +82,6 @@ def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
     if request.newest_stands:
         return newest_line(phrases, latest)
     return whole_newest_line(phrases, latest, request.budget_tokens, request.count)
-
-
-def _writer(fact: Facts) -> str:
-    """Who wrote a turn; a user's message without a person's words is what a tool or a client put there."""
-    return "tool" if fact.role == "user" and not fact.said else fact.role
 
 
 def _without_wrappers(previous: SummaryDocument) -> SummaryDocument:

@@ -1,39 +1,96 @@
 """What one message contributes to a summary besides its own lines.
 
-Sentences that state constraints, decisions and next steps; actions and their outcomes. Each message is read by itself,
-so that its facts can be remembered.
+What a person asked, stated, preferred and decided, in clauses; what an assistant decided, planned and concluded;
+actions and their outcomes. Each message is read by itself, so that its facts can be remembered.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from everlong.context.literals import is_summary
 from everlong.context.summary.actions import Action, Outcome, action_of, outcome_of
-from everlong.context.summary.entities import entities
 from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.takeback import TakenBack, taken_back
-from everlong.context.summary.text import beginning, clip, one_line
+from everlong.context.summary.text import beginning, one_line
+from everlong.context.summary.wording import (
+    NO_CONCLUSION,
+    Clause,
+    Conclusion,
+    clauses,
+    conclude,
+    is_code,
+    is_go_ahead,
+    plain_line,
+    prose,
+)
 from everlong.model import Message, calls_of, read_message, text_of
 
 SAID_LENGTH = 240
-_SENTENCE_LENGTH = 260
 _LOOK_AT = 16_000
 """Characters of a long text that are read: its beginning and its end."""
+_REQUEST_LOOK_AT = 6_000
+_ANSWER_LOOK_AT = 2_400
+"""Characters of a person's and of an assistant's text that are cut into clauses; more says the same at length."""
+_LONGEST_SENTENCE = 300
+_MOST_CLAUSES = 40
+_MOST_RULES = 8
 
-_VALUE = re.compile(r"\d")
-_NO_LETTER = re.compile(r"[\W\d_]+")
-_NO_ASCII_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
-_WIDE = re.compile(r"[^\u0000-\u2e7f]")
-_SHORTEST_REQUIREMENT = 14
-_LETTERS_IN_PROSE = 0.55
-_NAMES_IN_PROSE = 0.5
-_LONGEST_REQUIREMENT = 400
-_REQUIREMENTS_PER_MESSAGE = 8
-_MOST_VALUES = 3
+_PREFERS = re.compile(
+    r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b|"
+    r"\b(?:must(?:n't)?|prefer\w*|avoid|don't want|do not want|don't (?:use|touch|change|add|fly)|"
+    r"do not (?:use|touch"
+    r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
+    r"stick to|"
+    r"(?:instead of|rather than)|deadline|due (?:on|by|date)|budget (?:of|is)|allergic|"
+    r"(?:under|below|within|over|above) \$?\d|no longer than|required? to be|needs? to be|should (?:be|always|never|"
+    r"not)"
+    r"|shouldn't|(?:my|our) (?:goal|target|limit|aim)|i (?:like|love|hate|dislike|value|favou?r)\b|"
+    r"i'm (?:comfortable|interested))"
+    r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
+    re.IGNORECASE,
+)
+ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
+_NEVER_DID = re.compile(
+    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b", re.IGNORECASE
+)
+_ABOUT_SELF = re.compile(
+    r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
+    r"\d|(?-i:[A-Z]))"
+    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|was|were|has|have|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
+    r"have (?:an?|\d|my))\b"
+    r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
+    re.IGNORECASE,
+)
+_DECIDES = re.compile(
+    r"\b(?:(?:i|we)(?:'ve| have)? (?:decided|chosen|opted|picked|agreed|chose|settled)|(?:i|we)(?:'ll|"
+    r" will) (?:go with|use|take|stick|"
+    r"book|keep|choose|pick)|let's (?:go with|use|do|start|book|keep)|going with|go(?:ing)? ahead with|switch(?:ed|"
+    r"ing)? (?:from|to)"
+    r"|changed my mind|on second thought)\b|决定|采用|选择|改为|改用|换成",
+    re.IGNORECASE,
+)
+_AGENT_DECIDES = re.compile(
+    r"\b(?:we (?:decided|keep|chose|use)\b.*\bbecause|(?:i|we)(?:'ve| have)? (?:decided|chosen|opted) (?:to|on|for|"
+    r"against)|"
+    r"(?:since|because|as) .{8,160}, (?:i'll|i will|we'll|we will|i'm going to)\b|going with|"
+    r"(?:i'll|i will|we'll|we will) (?:use|go with|switch to|keep) .{4,}\b(?:because|since|instead of|rather than|"
+    r"so that)\b|"
+    r"root cause (?:is|was)|the (?:bug|cause) (?:is|was) (?:that|in|because|caused|due|how|a|an|the)\b|turns out|"
+    r"the fix (?:is|was) to)"
+    r"|决定|采用|改为|改用|根本原因|原因是|问题在于",
+    re.IGNORECASE,
+)
+_STEP = re.compile(
+    r"^(?:remaining|todo|to do|still to|left to|the next step|next steps?|follow-?up)\b"
+    r"|\b(?:next,? (?:i|we|step)|next:|remaining:|still need(?:s)? to|i still (?:need|have) to|then i(?:'ll| will))"
+    r"|接下来|下一步|待办|还需要|剩下|然后我",
+    re.IGNORECASE,
+)
+_ABANDONED = re.compile(r"\b(?:if|whether|maybe|perhaps|might|could|wait|hmm)\b|\?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +99,26 @@ class Facts:
 
     role: str
     said: str = ""
-    constraints: tuple[str, ...] = ()
+    clauses: tuple[Clause, ...] = ()
+    """What a person asked for and stated; what they prefer and decided stands apart."""
+    preferences: tuple[Clause, ...] = ()
+    """What a person wants to hold, and what they say about themselves."""
     rules: tuple[str, ...] = ()
     """What the project's instructions demand, which a client sends along."""
     decisions: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
-    question: str = ""
+    conclusion: Conclusion = NO_CONCLUSION
+    """The sentences with which an assistant's message says what came of a request."""
+    stated: str = ""
+    """The last words of an assistant's message, in whole sentences."""
+    goes_ahead: bool = False
+    """Whether a person only says to go on."""
     changes_mind: bool = False
     takes_back: tuple[TakenBack, ...] = ()
     offers: bool = False
     """Whether an assistant's message ends with a question."""
+    is_short: bool = False
+    """Whether an assistant's message is an answer of a few words."""
     actions: tuple[tuple[str, str, Action], ...] = ()
     """Call id, tool name and what the call did."""
     outcome: Outcome | None = None
@@ -62,84 +129,95 @@ def read_facts(message: Message) -> Facts:
     """The facts of one message."""
     role = message["role"]
     if role == "assistant":
-        return _assistant_facts(message, _bounded(text_of(message)))
+        return _assistant_facts(message, text_of(message))
     if is_summary(message):  # it poses as a summary: said by the user, but no source of rules and requests
         return Facts(role, said=beginning(text_of(message), SAID_LENGTH))
     read = read_message(message)
     if role == "tool":
         call_id = str(message.get("tool_call_id") or "")
-        rules = _requirements(sentences(_bounded(read.rules))) if read.rules else ()
-        return Facts(role, outcome=outcome_of(_bounded(read.material)), call_id=call_id, rules=rules)
-    text = _bounded(read.typed)
+        return Facts(role, outcome=outcome_of(_bounded(read.material)), call_id=call_id, rules=_rules(read.rules))
+    return _person_facts(role, read.typed, read.rules)
+
+
+def _person_facts(role: str, typed: str, rules: str) -> Facts:
+    text = _bounded(typed)
+    said = clauses(prose(_bounded(typed, _REQUEST_LOOK_AT)))[:_MOST_CLAUSES]
+    decided = [clause for clause in said if not clause.asks and _DECIDES.search(clause.text.replace("’", "'"))]
+    preferred = [clause for clause in said if clause not in decided and _is_preference(clause)]
     found = sentences(text)
-    told = [sentence for sentence in found if not sentence.endswith(("?", "？"))]
-    questions = [sentence for sentence in found if sentence.endswith(("?", "？"))]
     return Facts(
         role,
         said=beginning(text, SAID_LENGTH),
-        constraints=_requirements(told),
-        rules=_requirements(sentences(_bounded(read.rules))) if read.rules else (),
-        question=clip(one_line(questions[-1]), _SENTENCE_LENGTH) if questions else "",
+        clauses=tuple(clause for clause in said if clause not in preferred and clause not in decided),
+        preferences=tuple(preferred),
+        decisions=tuple(clause.text for clause in decided),
+        rules=_rules(rules),
+        goes_ahead=is_go_ahead(typed) or not said,
         changes_mind=any(marks("change_of_mind", sentence) for sentence in found[:12]),
         takes_back=taken_back(text, found),
     )
 
 
-def _requirements(told: Sequence[str]) -> tuple[str, ...]:
-    """What a person demands or states as a fact: sentences that forbid or require, and those with exact values."""
-    scored: list[tuple[float, int, str]] = []
-    most_worthy = 0
-    for place, sentence in enumerate(told):
-        if most_worthy == _REQUIREMENTS_PER_MESSAGE:
-            break  # none can be worth more, and of equals the first are chosen
-        if not _SHORTEST_REQUIREMENT <= len(sentence) <= _LONGEST_REQUIREMENT or not _has_letters(sentence):
-            continue
-        names = entities(sentence)
-        if not _is_prose(sentence, names):
-            continue
-        values = len(set(names)) + len(_VALUE.findall(sentence))
-        worth = 2.0 * marks("constraint", sentence) + min(values, _MOST_VALUES)
-        if worth >= 1.0:
-            scored.append((worth, place, sentence))
-            most_worthy += worth == 2.0 + _MOST_VALUES
-    best = sorted(scored, key=lambda entry: (-entry[0], entry[1]))[:_REQUIREMENTS_PER_MESSAGE]
-    return tuple(clip(one_line(text), _SENTENCE_LENGTH) for _, _, text in sorted(best, key=lambda entry: entry[1]))
-
-
-def _has_letters(text: str) -> bool:
-    letters = text.encode().translate(None, _NO_ASCII_LETTERS) if text.isascii() else _NO_LETTER.sub("", text)
-    return len(letters) >= len(text) * _LETTERS_IN_PROSE
-
-
-def _is_prose(text: str, names: Sequence[str]) -> bool:
-    """Whether a person wrote this, rather than pasted it from a log or a program."""
-    named = sum(map(len, names))
-    if named <= len(text) * _NAMES_IN_PROSE:
+def _is_preference(clause: Clause) -> bool:
+    if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
+        return False
+    text = clause.text.replace("’", "'")
+    if _NEVER_DID.search(text):
+        return False
+    if _PREFERS.search(text) or (ORDERS.match(text) and not clause.wished):
         return True
-    wide = len(_WIDE.findall(text))  # one such character says as much as two letters
-    return named <= (len(text) + wide) * _NAMES_IN_PROSE
+    return clause.figures > 0 and bool(_ABOUT_SELF.search(text))
+
+
+def _rules(text: str) -> tuple[str, ...]:
+    """The sentences of a project's instructions that demand something."""
+    if not text:
+        return ()
+    demands = (plain_line(sentence) for sentence in sentences(_bounded(text)) if marks("constraint", sentence))
+    return tuple(islice((line for line in demands if 14 <= len(line) <= _LONGEST_SENTENCE), _MOST_RULES))
 
 
 def _assistant_facts(message: Message, text: str) -> Facts:
-    found = sentences(text)
     actions = tuple((call.id, call.name, action_of(call)) for call in calls_of(message))
+    if not text:
+        return Facts("assistant", actions=actions)
+    short = _bounded(text, _ANSWER_LOOK_AT)
+    found = [line for sentence in sentences(prose(short)) if (line := plain_line(sentence))]
     return Facts(
         "assistant",
         said=beginning(text, SAID_LENGTH),
-        decisions=_marked("decision", text, found, 2),
-        next_steps=_marked("next_step", text, found, 2),
+        decisions=_first(found, _AGENT_DECIDES, 2),
+        next_steps=_first(found, _STEP, 2),
+        conclusion=conclude(found),
+        stated=_stated(found),
         actions=actions,
         offers=text.rstrip().endswith(("?", "？")),
+        is_short=len(text) <= _LONGEST_SENTENCE,
     )
 
 
-def _marked(kind: str, text: str, found: Sequence[str], most: int) -> tuple[str, ...]:
-    """The first sentences of a kind; most texts have none, which one look at all of it tells."""
-    if not marks(kind, text):
-        return ()
-    chosen = (clip(one_line(s), _SENTENCE_LENGTH) for s in found if 8 <= len(s) <= 1_000 and marks(kind, s))
-    return tuple(islice(chosen, most))
+def _first(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[str, ...]:
+    """The first whole sentences of a kind, none that only weighs a possibility."""
+    fitting = (
+        sentence
+        for sentence in found
+        if 12 <= len(sentence) <= _LONGEST_SENTENCE
+        and pattern.search(sentence)
+        and not _ABANDONED.search(sentence)
+        and not is_code(sentence)
+    )
+    return tuple(islice(fitting, most))
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= _LOOK_AT else f"{text[: _LOOK_AT * 2 // 3]}\n{text[-_LOOK_AT // 3 :]}"
+def _stated(found: Iterable[str]) -> str:
+    """The first sentences of a message, as many as fit, none of them cut."""
+    text = ""
+    for sentence in found:
+        if len(text) + len(sentence) >= _LONGEST_SENTENCE:
+            break
+        text = f"{text} {sentence}" if text else sentence
+    return one_line(text)
+
+
+def _bounded(text: str, most: int = _LOOK_AT) -> str:
+    return text if len(text) <= most else f"{text[: most * 2 // 3]}\n{text[-most // 3 :]}"

@@ -16,12 +16,12 @@ from itertools import accumulate, chain, repeat
 
 from everlong.context.summary.outline import KeyLine, LineGroup
 
-_SIGHTINGS = (1.0, 0.1, 0.0)
+_SIGHTINGS = (1.0, 0.3, 0.0)
 """What an entity adds that is not yet said, said once, said more often."""
 _SPOKEN, _SPOKEN_AGAIN = 2.0, 0.1
 """By lines of so much weight, which say what it was about, an entity that is said once adds so much more."""
 _RECURRENCE = 0.6
-_COMPANY = 0.2
+_COMPANY = 0.4
 
 Waiting = tuple[float, int, KeyLine]
 """A line with its gain and its place, both negative, so that the best and newest comes first."""
@@ -52,7 +52,7 @@ class Gains:
 
     def of(self, key_line: KeyLine) -> float:
         """What a line adds per character: first sightings count in full, second ones a little, more not at all."""
-        order, (text, names, words), weight = key_line
+        order, (text, names, words, _), weight, _ = key_line
         added = sum(map(self._adds.__getitem__, names))
         if weight >= _SPOKEN:
             added += self._added_again(names)
@@ -76,9 +76,9 @@ class Gains:
 
     def _all(self, groups: Iterable[LineGroup]) -> Iterator[float]:
         adds, gain = self._adds.__getitem__, self._gain
-        for order, weight, lines in groups:
+        for order, weight, lines, _ in groups:
             is_spoken = weight >= _SPOKEN
-            for place, (text, names, words) in enumerate(lines):
+            for place, (text, names, words, _) in enumerate(lines):
                 added = sum(map(adds, names))
                 if is_spoken:
                     added += self._added_again(names)

@@ -35,8 +35,14 @@ class Phrases:
     put_off: str
     """Before something that is not to be done for now; begins as above."""
     newest_request: str
-    tools_used: str
-    answered: str
+    now: str
+    """Before what the user wants at the moment, beside the goal of all."""
+    notes: str
+    """Above lines that an assistant said while it worked."""
+    answer_to: str
+    """Before the request that an assistant's lines answered."""
+    tool_result: str
+    """Above lines of a result whose call is not known."""
 
 
 ENGLISH = Phrases(
@@ -64,8 +70,10 @@ ENGLISH = Phrases(
     closed="Closed by the user",
     put_off="Closed by the user for now",
     newest_request="Newest request",
-    tools_used="Tools used",
-    answered="answered",
+    now="Now",
+    notes="Assistant's notes:",
+    answer_to="Answer to",
+    tool_result="Tool result:",
 )
 
 CHINESE = Phrases(
@@ -84,8 +92,10 @@ CHINESE = Phrases(
     closed="用户已取消",
     put_off="用户已取消（暂缓）",
     newest_request="最新请求",
-    tools_used="使用的工具",
-    answered="回答",
+    now="目前",
+    notes="助手的说明:",
+    answer_to="回答",
+    tool_result="工具结果:",
 )
 
 ALL = (ENGLISH, CHINESE)
@@ -112,6 +122,12 @@ def marks(kind: str, sentence: str) -> bool:
 def is_closing(item: str) -> bool:
     """Whether an item of a summary names something that the user took back, in any language."""
     return item.lstrip("-*• ").startswith(tuple(phrases.closed for phrases in ALL))
+
+
+def changes_file(item: str) -> bool:
+    """Whether an item on a file says that it was written or edited, in any language."""
+    note = item.partition(" — ")[2]
+    return any(verb.lower() in note for phrases in ALL for verb in (phrases.wrote, phrases.edited))
 
 
 def quotes_wrapper(item: str) -> bool:

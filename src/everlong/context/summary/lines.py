@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
+from everlong.context.summary.actions import action_of
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import sentences
 from everlong.context.summary.records import Told, records
@@ -21,11 +22,13 @@ from everlong.model import Message, calls_of, readable_text
 
 
 class Line(NamedTuple):
-    """A line of the original, the entities on it, and how many plain words keep them company."""
+    """A line of the original, the entities on it, how many plain words keep them company, and where it comes from."""
 
     text: str
     entities: tuple[str, ...]
     words: int
+    source: str = ""
+    """The file or command of a call that it was passed to; empty where the message as a whole is the source."""
 
     @classmethod
     def of(cls, text: str) -> Line:
@@ -33,9 +36,9 @@ class Line(NamedTuple):
         return cls.naming(text, tuple(dict.fromkeys(entities(text))))
 
     @classmethod
-    def naming(cls, text: str, names: tuple[str, ...]) -> Line:
+    def naming(cls, text: str, names: tuple[str, ...], source: str = "") -> Line:
         """A line whose entities are already known."""
-        return cls(text, names, min(_MOST_WORDS, _plain_words(text)))
+        return cls(text, names, min(_MOST_WORDS, _plain_words(text)), source)
 
 
 _PLAIN_WORD = re.compile(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}")
@@ -89,7 +92,7 @@ def raw_lines(message: Message) -> list[str]:
 def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line, ...]:
     """The lines with the most entities for their length, in their order."""
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
-    texts, values = _read(message)
+    texts, values, sources = _read(message)
     # Of equal lines the first counts; where a line is its own value, that needs no care.
     told = dict(zip(texts, values, strict=True)) if values is texts else _first_of_equal(texts, values)
     for place, (raw, value) in enumerate(told.items()):
@@ -99,7 +102,7 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     most = min(most, 1 + sum(map(len, texts)) // characters_per_line)
     if len(scored) > most:
         scored = sorted(nsmallest(most, scored), key=lambda entry: entry[1])
-    return tuple(Line.naming(raw, names) for _, _, raw, names in scored)
+    return tuple(Line.naming(raw, names, sources.get(raw, "")) for _, _, raw, names in scored)
 
 
 def _first_of_equal(texts: list[str], values: list[str]) -> dict[str, str]:
@@ -114,18 +117,23 @@ class _Pieces(NamedTuple):
 
     texts: list[str]
     values: list[str]
+    sources: dict[str, str]
+    """Of the pieces that were passed to a call, what the call is known by."""
 
 
 def _read(message: Message) -> _Pieces:
     is_result = message["role"] == "tool"
-    passed = [line for call in calls_of(message) for line in _argument_lines(call.arguments)]
     if is_result and (found := structured(message)):
-        said = cut_lines(passed)
-        return _Pieces([told.text for told in found] + said, [told.values for told in found] + said)
+        return _Pieces([told.text for told in found], [told.values for told in found], {})
     text = _bounded(readable_text(message))
     # People and models write sentences, programs write lines.
-    texts = cut_lines((text.splitlines() if is_result else sentences(text)) + passed)
-    return _Pieces(texts, texts)
+    texts = cut_lines(text.splitlines() if is_result else sentences(text))
+    sources: dict[str, str] = {}
+    for call in calls_of(message):
+        passed = cut_lines(_argument_lines(call.arguments))
+        texts += passed
+        sources.update(dict.fromkeys(passed, action_of(call).source))
+    return _Pieces(texts, texts, sources)
 
 
 def structured(message: Message) -> list[Told]:

@@ -1,45 +1,35 @@
-"""A model's prose and the conversation's own lines in one document, so that no model can make a summary worse.
+"""A model's summary is the summary; here it gets the few facts that it lacks.
 
-The prose comes first; items of the extract that say what it does not fill the rest of the budget, by the value of the
-names that each adds per token. Where the whole would still measure below the extract, the prose yields. Asks no model.
+Every line of it stays as it is. What is added: the newest request, what the user took back, files that were changed,
+and lines of the conversation with facts that are missing, in Critical Context under their source. All of that together
+takes at most a fifth of the summary. Asks no model.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
-from everlong.context.summary.language import is_closing, newest_label
+from everlong.context.summary.language import changes_file, is_closing, newest_label
 from everlong.context.summary.newest import restated
 from everlong.context.verify import Yardstick
 from everlong.model import Message, text_of
 
-_PROSE_SHARES = (1.0, 0.5, 0.3, 0.15)
-"""What the prose may take of the budget; the next share is tried where the extract alone would be better."""
-_ITEM_VALUE = 1.5
-"""What an item is worth for what it says besides names."""
-_SPARE = 0.005
-"""What share of the names that the extract keeps prose may cost: next to none, however well it reads."""
-_TIGHT = 600
-"""Tokens below which a summary has no room for prose that costs any name."""
+ADDED_SHARE = 0.2
+"""What may be added to a model's summary, as a share of it."""
+_FILES_SHARE = 0.5
+"""What of that files may take."""
+_THIN = 40
+"""A summary of fewer tokens stands for nothing: it is put in front of the built-in one."""
 _HEADING_TOKENS = 6
-_ROUNDS = 4
 _WHOLE_CHARACTERS = 2_000_000
 """Up to this size, more than half a million tokens, the extract beside a model's summary reads every turn."""
 _EVERY = 96
 _NEWEST = 8
 _MOST_MISSING = 24
-
-
-class Filled(NamedTuple):
-    """A model's summary with the extract's lines, and how much of it is the model's."""
-
-    text: str
-    score: float
-    prose_share: float
+_CONTEXT = "Critical Context"
 
 
 def readable(turns: Sequence[Message]) -> Sequence[Message]:
@@ -52,7 +42,7 @@ def readable(turns: Sequence[Message]) -> Sequence[Message]:
     return turns
 
 
-def filled(
+def completed(
     prose: SummaryDocument,
     extract: str,
     yardstick: Yardstick,
@@ -60,103 +50,107 @@ def filled(
     count: Callable[[str], int],
     *,
     quotes_newest: bool = False,
-) -> Filled:
-    """The prose, and with it what fits of the extract; never measured below the extract alone.
+) -> str:
+    """The prose as it is, with what it lacks of the extract's facts; within the budget.
 
     With ``quotes_newest`` the extract's line on the newest request replaces the prose's, because it is word for word.
     """
-    least, tried, made = yardstick.score(extract), "", SummaryDocument.parse(extract)
-    least_kept = yardstick.kept(extract) - _SPARE
-    needed = set(entities(extract)) if budget < _TIGHT else set[str]()
-    for share in _PROSE_SHARES:
-        bounded = SummaryDocument({section: list(items) for section, items in prose.items.items()})
-        if not bounded.fit(int(budget * share), count):
-            break
-        bounded = with_musts(bounded, made, yardstick.newest, quotes_newest=quotes_newest)
-        said = bounded.fit(budget, count, newest_label)
-        if said == tried:
-            continue
-        tried = said
-        text = merged(bounded, made, yardstick.wanted, budget, count)
-        score = yardstick.score(text)
-        if score >= least and yardstick.kept(text) >= least_kept and needed.issubset(entities(text)):
-            return Filled(text, score, share)
-    return Filled(extract, least, 0.0)
-
-
-def with_musts(
-    prose: SummaryDocument, extract: SummaryDocument, newest: str, *, quotes_newest: bool = False
-) -> SummaryDocument:
-    """The prose with what no summary may lack: which request is the newest, and what the user took back."""
-    document = restated(prose, extract, newest, quotes=quotes_newest)
-    section = "Key Decisions"
-    closed = [item for item in extract.items[section] if is_closing(item) and item not in document.items[section]]
-    return SummaryDocument({**document.items, section: [*document.items[section], *closed]})
-
-
-def merged(
-    prose: SummaryDocument,
-    extract: SummaryDocument,
-    weights: Mapping[str, float],
-    budget: int,
-    count: Callable[[str], int],
-) -> str:
-    """Prose first in each section, then the items of the extract that add most per token."""
-    said = prose.render()
-    covered = set(entities(said))
-    known = {_plain(item) for items in prose.items.values() for item in items}
-    items = [(section, item) for section in SECTIONS for item in extract.items[section] if _plain(item) not in known]
-    names = [frozenset(entities(item)) for _, item in items]
-    costs = [count(item) + 1 for _, item in items]
-    chosen: list[int] = []
-    text, slack = said, budget - count(said)
-    for _ in range(_ROUNDS):  # what headings and line breaks really cost is known once the text is there
-        more = _cover(names, costs, weights, covered, slack - _HEADING_TOKENS, set(chosen))
-        if not more:
-            break
-        chosen += more
-        text = _together(prose, [items[index] for index in sorted(chosen)])
-        while (slack := budget - count(text)) < 0:
-            chosen.pop()
-            text = _together(prose, [items[index] for index in sorted(chosen)])
-    return text
-
-
-def _together(prose: SummaryDocument, added: Sequence[tuple[str, str]]) -> str:
+    made = SummaryDocument.parse(extract)
     document = SummaryDocument({section: list(prose.items[section]) for section in SECTIONS})
-    for section, item in added:
-        document.items[section].append(item)
-    return document.render()
+    document = restated(document, made, yardstick.newest, quotes=quotes_newest)
+    if count(prose.render()) < _THIN:
+        return _in_front(document, made).fit(budget, count, newest_label)
+    text = document.fit(budget, count, newest_label)
+    room = min(budget - count(text), int(count(text) * ADDED_SHARE))
+    room -= _add_closings(document, made, room, count)
+    room -= _add_files(document, made, int(room * _FILES_SHARE), count)
+    _add_lines(document, made, yardstick, room, count)
+    return document.fit(budget, count, newest_label)
 
 
-def _cover(
-    names: Sequence[frozenset[str]],
-    costs: Sequence[int],
-    weights: Mapping[str, float],
-    covered: set[str],
-    room: int,
-    taken: set[int],
-) -> list[int]:
-    """Items in the order of what each adds per token to those before it, as many as there is room for."""
+def _in_front(prose: SummaryDocument, extract: SummaryDocument) -> SummaryDocument:
+    """The few words of a model in front of those of the built-in summary; the model's goal is the goal."""
+    known = {_plain(item) for items in prose.items.values() for item in items}
+    merged = {
+        section: [*prose.items[section], *(item for item in extract.items[section] if _plain(item) not in known)]
+        for section in SECTIONS
+    }
+    for section in ("Goal", "Pending User Asks"):
+        merged[section] = prose.items[section] or extract.items[section]
+    return SummaryDocument(merged)
 
-    def value(index: int) -> float:
-        return (_ITEM_VALUE + sum(weights.get(name, 1.0) for name in names[index] - covered)) / costs[index]
 
-    heap = [(-value(index), index) for index in range(len(names)) if index not in taken]
-    heapq.heapify(heap)
-    chosen: list[int] = []
-    while heap:
-        worth, index = heapq.heappop(heap)
-        if costs[index] > room:
-            continue
-        now = -value(index)
-        if now > worth and heap and now > heap[0][0]:  # others covered its names meanwhile
-            heapq.heappush(heap, (now, index))
-            continue
-        chosen.append(index)
-        covered |= names[index]
-        room -= costs[index]
-    return chosen
+def _add_closings(document: SummaryDocument, made: SummaryDocument, room: int, count: Callable[[str], int]) -> int:
+    """Say what the user took back, or it would be taken up again; returns the tokens that it takes."""
+    said = document.render()
+    closed = [item for item in made.items["Key Decisions"] if is_closing(item) and item not in said]
+    return _append(document, _CONTEXT, closed, room, count)
+
+
+def _add_files(document: SummaryDocument, made: SummaryDocument, room: int, count: Callable[[str], int]) -> int:
+    """Name the changed files that the prose does not; returns the tokens that they take."""
+    said = set(entities(document.render()))
+    unsaid = [
+        item for item in made.items["Relevant Files"] if changes_file(item) and not said.intersection(_file_names(item))
+    ]
+    return _append(document, "Relevant Files", unsaid, room, count)
+
+
+def _append(
+    document: SummaryDocument, section: str, items: Sequence[str], room: int, count: Callable[[str], int]
+) -> int:
+    spent = 0
+    for item in items:
+        cost = count(item) + 1 + (0 if document.items[section] else _HEADING_TOKENS)
+        if spent + cost <= room:
+            document.items[section].append(item)
+            spent += cost
+    return spent
+
+
+def _file_names(item: str) -> set[str]:
+    """A file's path and its last part."""
+    path = item.removeprefix("- ").lstrip("`").split("`")[0].split(" ")[0]
+    return {path, path.rsplit("/", 1)[-1]}
+
+
+class _Line(NamedTuple):
+    source: str
+    text: str
+    names: frozenset[str]
+
+
+def _add_lines(
+    document: SummaryDocument, made: SummaryDocument, yardstick: Yardstick, room: int, count: Callable[[str], int]
+) -> None:
+    """Add the lines with the weightiest facts that stand nowhere yet, each under its source."""
+    lost = set(yardstick.missing(document.render()))
+    lines = [line for item in made.items[_CONTEXT] for line in _lines_of(item) if line.names & lost]
+    chosen: dict[str, list[str]] = {}
+    room -= 0 if document.items[_CONTEXT] else _HEADING_TOKENS
+    while lines and room > 0:
+        best = max(lines, key=lambda line: _worth(line, lost, yardstick.wanted, chosen))
+        lines.remove(best)
+        cost = count(best.text) + 1 + (count(best.source) + 1 if best.source not in chosen else 0)
+        if cost <= room and best.names & lost:
+            chosen.setdefault(best.source, []).append(best.text)
+            lost -= best.names
+            room -= cost
+    document.items[_CONTEXT] += [
+        "\n".join([source, *(f"  {text}" for text in texts)]) for source, texts in chosen.items()
+    ]
+
+
+def _worth(line: _Line, lost: set[str], wanted: Mapping[str, float], chosen: Mapping[str, object]) -> float:
+    length = len(line.text) + (0 if line.source in chosen else len(line.source)) + 16
+    return sum(wanted[name] for name in line.names & lost) / length
+
+
+def _lines_of(item: str) -> Iterator[_Line]:
+    """The lines that an item groups under a source."""
+    source, *lines = item.split("\n")
+    for line in lines:
+        yield _Line(source, line.strip(), frozenset(entities(line)))
 
 
 def missing_lines(prose: SummaryDocument, extract: str, yardstick: Yardstick) -> tuple[str, ...]:
@@ -164,13 +158,22 @@ def missing_lines(prose: SummaryDocument, extract: str, yardstick: Yardstick) ->
     lost = set(yardstick.missing(prose.render()))
     found: list[str] = []
     items = [item for items in SummaryDocument.parse(extract).items.values() for item in items]
-    worth = {item: sum(yardstick.wanted[name] for name in lost & set(entities(item))) for item in items}
-    for item in sorted(worth, key=lambda item: -worth[item])[:_MOST_MISSING]:
-        names = lost & set(entities(item))
+    pieces = [piece for item in items for piece in _pieces(item)]
+    worth = {piece: sum(yardstick.wanted[name] for name in lost & set(entities(piece))) for piece in pieces}
+    for piece in sorted(worth, key=lambda piece: -worth[piece])[:_MOST_MISSING]:
+        names = lost & set(entities(piece))
         if names:
-            found.append(item)
+            found.append(piece)
             lost -= names
     return tuple(found)
+
+
+def _pieces(item: str) -> Iterator[str]:
+    """An item, or each of its lines with the source that they stand under."""
+    if "\n" not in item:
+        yield item
+    for line in _lines_of(item):
+        yield f"- {line.source} {line.text}"
 
 
 def _plain(item: str) -> str:

@@ -14,9 +14,10 @@ from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.language import Phrases, newest_label, quotes_wrapper, without_label
 from everlong.context.summary.text import clip, one_line
+from everlong.context.summary.wording import cut_at_clause
 
 SECTION = "Pending User Asks"
-_LENGTH = 160
+_LENGTH = 240
 _WHOLE_LENGTH = 6_000
 _MOST_OF_BUDGET = 0.4
 """What of a summary's budget the newest request may take where it is quoted whole."""
@@ -26,7 +27,7 @@ _LEAST_SHARED = 0.5
 
 def newest_line(phrases: Phrases, latest: str) -> str:
     """The item that names the newest request."""
-    return f"- {phrases.newest_request}: {clip(one_line(latest), _LENGTH)}"
+    return f"- {phrases.newest_request}: {cut_at_clause(latest, _LENGTH)}"
 
 
 def whole_newest_line(phrases: Phrases, latest: str, budget: int, count: TextCount) -> str:

@@ -1,40 +1,42 @@
 """From facts to candidates: everything a summary could say, with its section, its place in time and its worth.
 
-Reads the facts of the turns in order and the summary they continue. Does not know the budget: choosing is the next
-step's business.
+Reads the facts of the turns in order and the summary they continue. A section gets only what belongs there:
+preferences and constraints from people, decisions that were made, steps that are steps. Does not know the budget:
+choosing is the next step's business.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from everlong.context.summary.actions import Action, Outcome
+from everlong.context.summary.actions import Action, Outcome, is_looking
 from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.entities import entities
 from everlong.context.summary.facts import Facts
-from everlong.context.summary.language import Phrases, marks, without_label
+from everlong.context.summary.goal import central_goal, goal_in
+from everlong.context.summary.language import Phrases, is_closing, without_label
 from everlong.context.summary.lines import Line
-from everlong.context.summary.text import clip, one_line
+from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
+from everlong.context.summary.text import clip
+from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, plain_line
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
-_TOOL_COUNT = re.compile(r"([\w.-]+) ×(\d+)")
-_LOOKING = re.compile(
-    r"^(?:cd \S+ && )?(?:ls|cat|head|tail|grep|rg|find|pwd|wc|nl|sed -n|git (?:status|log|diff|show))\b"
-)
+_SCRIPT = re.compile(r"(\s-[ce])\s+(['\"]).*", re.DOTALL)
+"""A program on the command line: code, which says nothing among sentences."""
 MUST = 50.0
 """What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
 _GOAL = 20.0
-_WHOLE_GOAL, _BRIEF_GOAL = 480, 60
-_MOSTLY = 0.8
 _MOST_COUNTED = 9
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
+_FEW_TASKS = 3
+"""With so few tasks the goal is what was asked first, and the newest request says the rest."""
+_RECENT = 0.8
+"""Steps that were named before this share of the turns are taken or given up by now."""
 
 
 class Candidate(NamedTuple):
@@ -47,12 +49,13 @@ class Candidate(NamedTuple):
 
 
 class KeyLine(NamedTuple):
-    """A line that could stand under critical context, with who wrote it and when."""
+    """A line that could stand under critical context, with who wrote it, when, and where it comes from."""
 
     order: float
     """The turn, and behind the point the place in it, so that neighbours stay neighbours."""
     line: Line
     weight: float
+    source: str = ""
 
 
 class LineGroup(NamedTuple):
@@ -61,11 +64,13 @@ class LineGroup(NamedTuple):
     order: float
     weight: float
     lines: Sequence[Line]
+    source: str = ""
+    """What the lines stand under, where they have no source of their own."""
 
     def key_line(self, place: int) -> KeyLine:
         """One of the lines, by its place in the group, from the front or, if negative, from the end."""
         line = self.lines[place]
-        return KeyLine(self.order + place % len(self.lines) / 1_000, line, self.weight)
+        return KeyLine(self.order + place % len(self.lines) / 1_000, line, self.weight, line.source or self.source)
 
 
 def all_lines(groups: Iterable[LineGroup]) -> Iterator[KeyLine]:
@@ -89,13 +94,16 @@ class Outline:
     phrases: Phrases
     length: int
     candidates: list[Candidate] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    """What people asked, oldest first; those of an earlier summary before those of the turns."""
     lines: Sequence[LineGroup] = ()
     """The lines of each turn."""
     inherited_lines: list[KeyLine] = field(default_factory=list)
     files: dict[str, _File] = field(default_factory=dict)
-    tools: Counter[str] = field(default_factory=Counter)
     failures: dict[str, tuple[int, Outcome]] = field(default_factory=dict)
     succeeded: set[str] = field(default_factory=set)
+    at_work: bool = False
+    """Whether tools are used, or the conversation is talk only."""
     quotes_newest: bool = False
     """The newest request stands nowhere else, so its item is quoted whole."""
 
@@ -106,58 +114,52 @@ class Outline:
 
     def line_groups(self) -> list[LineGroup]:
         """Every line that could stand under critical context, oldest first."""
-        return [*(LineGroup(kept.order, kept.weight, (kept.line,)) for kept in self.inherited_lines), *self.lines]
+        inherited = (LineGroup(kept.order, kept.weight, (kept.line,), kept.source) for kept in self.inherited_lines)
+        return [*inherited, *self.lines]
 
 
-def grouped(roles: Sequence[str], lines: Iterable[Sequence[Line]]) -> list[LineGroup]:
-    """The lines of each turn, weighed by who wrote it; turns without any are left out."""
-    unanswered = len(roles)
-    while unanswered and roles[unanswered - 1] == "tool":
-        unanswered -= 1
-    return [
-        LineGroup(order, _LINE_WEIGHTS.get(role, 1.0) if order < unanswered else _UNANSWERED, mine)
-        for order, (role, mine) in enumerate(zip(roles, lines, strict=True))
-        if mine
-    ]
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around the summarized turns."""
 
-
-_UNANSWERED = 2.0
-"""What a result is worth that no one has answered to yet: the next step starts from it."""
-_LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
-"""What people and models wrote themselves is what they go on to use."""
+    opening: str = ""
+    """What the person said first."""
+    latest: str = ""
+    """The newest request."""
+    newest_item: str = ""
+    """The line that names it."""
+    opening_stands: bool = False
+    """Whether the opening stands word for word beside the summary, so that the goal need not say all of it."""
 
 
 def build_outline(
-    facts: Sequence[Facts],
-    previous: SummaryDocument | None,
-    phrases: Phrases,
-    opening: str,
-    latest: str,
-    newest_item: str = "",
-    *,
-    opening_stands: bool = False,
+    facts: Sequence[Facts], previous: SummaryDocument | None, phrases: Phrases, around: Around
 ) -> Outline:
-    """Everything that a summary of these turns, continuing an earlier one, could say.
-
-    Where the opening stands word for word beside the summary, the goal is named in a few words only. ``latest`` is the
-    newest request, ``newest_item`` the line that names it.
-    """
+    """Everything that a summary of these turns, continuing an earlier one, could say."""
     outline = Outline(phrases, len(facts))
-    if opening and not (previous and previous.items["Goal"]):
-        length = _BRIEF_GOAL if opening_stands else _WHOLE_GOAL
-        outline.add("Goal", -1, f"- {clip(one_line(opening), length)}", _GOAL)
     outcomes = _outcomes(facts)
+    outline.at_work = bool(previous and previous.items["Relevant Files"]) or any(fact.actions for fact in facts)
+    told, others = told_before(previous.items["Done"]) if previous else ([], [])
+    mine = cut_into_tasks(facts, outcomes, at_work=outline.at_work)
+    _mark_open(mine, facts, around.latest)
+    outline.tasks = [*told, *(task for task in mine if task.clauses and not task.is_open)]
+    _goal(outline, mine, told, previous, around)
     for order, fact in enumerate(facts):
-        outline.candidates += [_requirement(order, f"- {rule}") for rule in fact.rules]
+        outline.candidates += [_preference(order, f"- {rule}", 2) for rule in fact.rules]
         if fact.role == "user":
-            _user(outline, order, fact, facts, latest)
+            _user(outline, order, fact, around.latest)
         elif fact.role == "assistant":
             _assistant(outline, order, fact, outcomes)
-    _end_state(outline, facts)
-    if newest_item:
-        outline.candidates.append(Candidate("Pending User Asks", outline.length, newest_item, 2 * MUST))
+    for task in mine:
+        _answered(outline, task)
+    for task in mine:
+        if task.is_open or not task.clauses:
+            _steps(outline, task)
+    _end_state(outline, facts, mine[-1])
+    if around.newest_item:
+        outline.candidates.append(Candidate("Pending User Asks", outline.length, around.newest_item, 2 * MUST))
     if previous is not None:
-        _inherit(outline, previous, latest, has_next=any(c.section == "Next Steps" for c in outline.candidates))
+        _inherit(outline, previous, others, around.latest)
     _finish(outline)
     return outline
 
@@ -174,124 +176,175 @@ def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], Outcome]:
     return found
 
 
-def _user(outline: Outline, order: int, fact: Facts, facts: Sequence[Facts], latest: str) -> None:
+def _mark_open(tasks: Sequence[Task], facts: Sequence[Facts], latest: str) -> None:
+    """Tell which task is the one in force; where the newest request is not among the turns, none is."""
+    for task in tasks:
+        task.is_open = bool(latest) and task.order >= 0 and is_same(facts[task.order].said, latest)
+    if not latest:
+        tasks[-1].is_open = tasks[-1].order >= 0
+
+
+def _goal(
+    outline: Outline, mine: Sequence[Task], told: Sequence[Task], previous: SummaryDocument | None, around: Around
+) -> None:
+    """What the user wants over all: as said first, or, of a long talk, what most of it is about."""
+    inherited = (
+        [item for item in previous.items["Goal"] if not item.startswith(f"- {outline.phrases.now}: ")]
+        if previous
+        else []
+    )
+    known = inherited[0].removeprefix("- ") if len(inherited) == 1 else ""
+    found = "" if outline.at_work else central_goal([*told, *mine], known or around.opening)
+    if found and (not inherited or known):
+        outline.add("Goal", -1, f"- {found}", _GOAL)
+    elif not inherited and around.opening:
+        outline.add("Goal", -1, f"- {goal_in(around.opening, brief=around.opening_stands)}", _GOAL)
+    else:
+        outline.candidates += [Candidate("Goal", place - 9, item, _GOAL) for place, item in enumerate(inherited)]
+    goals = " ".join(candidate.text for candidate in outline.candidates)
+    now = goal_in(around.latest, brief=True) if around.latest and not is_go_ahead(around.latest) else ""
+    if outline.at_work and now and now not in goals and len(mine) + len(told) > _FEW_TASKS:
+        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _GOAL / 2))
+
+
+def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     if not fact.said:
         return
-    is_latest = bool(latest) and clip(one_line(latest), len(fact.said)).startswith(fact.said[:200])
-    is_one_rule = len(fact.constraints) == 1 and len(fact.constraints[0]) > _MOSTLY * len(fact.said)
-    if not (is_latest or is_one_rule or fact.changes_mind):
-        outline.add("Done", order, f'- {outline.phrases.user_said}: "{fact.said}"', 1.45)
-    for sentence in () if is_latest else fact.constraints:  # the newest request stands word for word anyway
-        outline.candidates.append(_requirement(order, f"- {sentence}"))
-    if fact.changes_mind:
-        outline.add("Key Decisions", order, f'- {outline.phrases.user_said}: "{fact.said}"', 3.5)
-    if fact.question:
-        answer = next((later.said for later in facts[order + 1 :][:40] if later.role == "assistant" and later.said), "")
-        if answer:
-            outline.add("Resolved Questions", order, f"- {fact.question} → {clip(answer, 160)}", 1.8)
+    if bool(latest) and is_same(fact.said, latest):
+        return  # it stands word for word anyway
+    for clause in fact.preferences:
+        outline.candidates.append(_preference(order, f"- {clause.text}", clause.figures))
+    decided = [f"- {clause}" for clause in fact.decisions]
+    if fact.changes_mind and fact.takes_back and not decided:
+        decided = [f'- {outline.phrases.user_said}: "{fact.said}"']
+    for text in decided:
+        outline.add("Key Decisions", order, text, 3.0)
 
 
-def _requirement(order: int, text: str) -> Candidate:
-    """A rule or a stated fact; it does not age: what was said in the first hour holds until it is taken back."""
-    values = len(entities(text)) + any(map(str.isdigit, text))
-    worth = 1.0 + marks("constraint", text) + 0.5 * min(4, values)
+def _preference(order: int, text: str, figures: int) -> Candidate:
+    """What a person wants or says of themselves; it does not age: it holds until it is taken back."""
+    worth = 1.5 + 0.5 * min(3, figures)
     return Candidate("Constraints & Preferences", order, text, worth * 60 / (60 + len(text)))
 
 
 def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], Outcome]) -> None:
-    for sentence in fact.decisions:
-        outline.add("Key Decisions", order, f"- {sentence}", 1.6)
-    if order >= outline.length * 0.8 - 8:
-        for sentence in fact.next_steps:
-            outline.add("Next Steps", order, f"- {sentence}", 1.5)
-    for call_id, tool, action in fact.actions:
-        outline.tools[tool] += 1
+    if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
+        for sentence in fact.decisions:
+            outline.add("Key Decisions", order, f"- {sentence}", 1.6)
+    for call_id, _, action in fact.actions:
         _action(outline, order, action, outcomes.get((order, call_id)))
 
 
 def _action(outline: Outline, order: int, action: Action, outcome: Outcome | None) -> None:
+    failed = outcome is not None and outcome.failed
     for path in action.paths:
         entry = outline.files.setdefault(path, _File())
         entry.order = order
         entry.writes += action.kind == "write"
         entry.edits += action.kind == "edit"
         entry.reads += action.kind in ("read", "run")
-    if action.kind == "read":
-        return
-    failed = outcome is not None and outcome.failed
-    # Looking for something and not finding it is no obstacle.
-    if outcome is not None and action.kind in ("run", "other") and not _LOOKING.match(action.title):
+    if outcome is not None and action.kind in ("run", "other") and not is_looking(action.title):
         if failed:
             outline.failures[action.title] = (order, outcome)
             outline.succeeded.discard(action.title)
         else:
             outline.failures.pop(action.title, None)
             outline.succeeded.add(action.title)
-    outline.add("Done", order, _action_line(outline.phrases, action, outcome), _action_worth(action, failed=failed))
+
+
+def _answered(outline: Outline, task: Task) -> None:
+    """A plain question with a plain answer."""
+    if len(task.clauses) == 1 and task.clauses[0].asks and task.answers:
+        answer = task.answers[0]
+        if answer.is_short and answer.conclusion.concludes and not answer.actions:
+            text = f"- {task.clauses[0].text} → {answer.conclusion.concludes}"
+            outline.add("Resolved Questions", task.order, text, 1.8)
+            if not task.is_work:
+                outline.tasks = [other for other in outline.tasks if other is not task]
+
+
+def _steps(outline: Outline, task: Task) -> None:
+    """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
+    for order, action, outcome in task.actions:
+        if action.kind != "read" and not is_looking(action.title):
+            failed = outcome is not None and outcome.failed
+            worth = 1.4 if failed or action.changes else 1.1
+            outline.add("Done", order, _action_line(outline.phrases, action, outcome), worth)
 
 
 def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
     verb = {"write": phrases.wrote, "edit": phrases.edited}.get(action.kind, phrases.ran)
-    came_out = f" → {outcome.line}" if outcome is not None and outcome.line else ""
+    came_out = f" → {outcome.told}" if outcome is not None and outcome.told else ""
     if action.kind == "write" or (action.kind == "edit" and action.title in action.paths):
         files = ", ".join(f"`{path}`" for path in action.paths)
         return f"- {verb} {files}{came_out if outcome is not None and outcome.failed else ''}"
-    return f"- {verb} `{clip(action.title, 140)}`{came_out}"
+    ran = clip(_SCRIPT.sub(r"\1 …", action.title), 140)
+    return f"- {verb} `{ran}`{came_out}"
 
 
-def _action_worth(action: Action, *, failed: bool) -> float:
-    if action.kind in ("write", "edit"):
-        return 1.3
-    if _LOOKING.match(action.title):
-        return 0.5
-    return 1.4 if failed else 1.1
-
-
-def _end_state(outline: Outline, facts: Sequence[Facts]) -> None:
-    """What was under way and what stood in the way when the summarized turns ended."""
-    for fact in reversed(facts):
-        if fact.role == "assistant" and fact.said:
-            outline.add("In Progress", outline.length, f"- {fact.said}", 3.0)
-            break
+def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
+    """What was under way, what stood in the way and what was to come when the summarized turns ended."""
+    if (last.is_open or last.is_work) and last.answers:
+        stated = last.answers[-1].stated
+        if stated and last.answers[-1].actions:
+            outline.add("In Progress", outline.length, f"- {stated}", 3.0)
+        elif stated and last.is_open and last.order >= 0:
+            outline.add("Done", outline.length, task_line(last, last.clauses[:3], last.outcome(outline.phrases)), 3.0)
+    steps = [(order, fact) for order, fact in enumerate(facts) if fact.next_steps]
+    for order, fact in steps[-2:]:
+        if order >= outline.length * _RECENT - 8 and (fact.actions or last.is_work or fact.is_short):
+            for sentence in fact.next_steps:
+                outline.add("Next Steps", order, f"- {sentence}", 1.5)
     for title, (order, outcome) in outline.failures.items():
         if order >= outline.length * 0.5:
             text = f"- `{clip(title, 120)}` {outline.phrases.failed}: {outcome.line}"
             outline.add("Blocked", order, text, 2.0)
 
 
-def _inherit(outline: Outline, previous: SummaryDocument, latest: str, *, has_next: bool) -> None:
+def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str], latest: str) -> None:
     """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
-    moved = {"In Progress": "Done", "Pending User Asks": "Done"}
-    worths = {
-        "Goal": _GOAL,
-        "Key Decisions": 2.0,
-        "Done": 1.3,
-        "Resolved Questions": 1.6,
-    }
+    has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
+    worths = {"Key Decisions": 2.0, "Done": 1.3, "Resolved Questions": 1.6}
     for section, items in previous.items.items():
-        for place, item in enumerate(items):
+        for place, item in enumerate(others if section == "Done" else items):
             order = place - len(items)
             if section == "Relevant Files":
                 _inherit_file(outline, item, order)
-            elif section == "Tools & Patterns":
-                outline.tools.update({name: int(count) for name, count in _TOOL_COUNT.findall(item)})
             elif section == "Critical Context":
-                outline.inherited_lines.append(KeyLine(order, Line.of(item.removeprefix("- ")), 2.0))
+                _inherit_lines(outline, item, order)
             elif section == "Constraints & Preferences":
-                outline.candidates.append(_requirement(order, item))
+                outline.candidates.append(_preference(order, item, 1))
             elif section == "Blocked":
                 _inherit_obstacle(outline, item, order)
-            elif section != "Next Steps" or not has_next:
-                kept = moved.get(section, section)
-                text = item if section != "Pending User Asks" else _answered(outline, item, latest)
-                if text:
-                    outline.candidates.append(Candidate(kept, order, text, worths.get(kept, 1.5) * _INHERITED))
+            elif section == "Pending User Asks":
+                _inherit_request(outline, item, order, latest)
+            elif section == "In Progress" and not conclude([plain_line(item)]).reports:
+                continue  # what was about to be looked at is no progress by now
+            elif section != "Goal" and (section != "Next Steps" or not has_next):
+                kept = "Done" if section == "In Progress" else section
+                outline.candidates.append(Candidate(kept, order, item, worths.get(kept, 1.5) * _INHERITED))
 
 
-def _answered(outline: Outline, item: str, latest: str) -> str:
-    """An older request as something that was said; empty where it is still the newest, and said as such."""
+def _inherit_lines(outline: Outline, item: str, order: int) -> None:
+    """The lines of an earlier summary, each with the source that it stood under."""
+    if is_closing(item):  # a model's summary has it here
+        outline.candidates.append(Candidate("Key Decisions", order, item, MUST))
+        return
+    first, *rest = item.split("\n")
+    source = first if rest or first.startswith("$ ") or (first.endswith(":") and not first.startswith("- ")) else ""
+    for place, line in enumerate(rest if source else [first.removeprefix("- "), *rest]):
+        if line.strip():
+            outline.inherited_lines.append(KeyLine(order + place / 1_000, Line.of(line.strip()), 2.0, source))
+
+
+def _inherit_request(outline: Outline, item: str, order: int, latest: str) -> None:
+    """An older request is a task by now, unless it is still the newest, and said as such."""
     asked = without_label(item.removeprefix("- "))
-    return "" if is_same(asked, latest) else f"- {outline.phrases.user_said}: {asked}"
+    if not is_same(asked, latest):
+        told = [clause for clause in clauses(asked) if not clause.text.endswith("...")]
+        found = tuple(told) or (Clause(asked, 0, asks=False),)
+        place = next((at for at, task in enumerate(outline.tasks) if task.order >= 0), len(outline.tasks))
+        outline.tasks.insert(place, Task(min(-1, order), found))
 
 
 def _inherit_obstacle(outline: Outline, item: str, order: int) -> None:
@@ -324,11 +377,51 @@ def _finish(outline: Outline) -> None:
         note = ", ".join(part.lower() for part in done) or entry.note
         worth = 2.2 if entry.writes or entry.edits or phrases.wrote.lower() in entry.note else 1.0
         outline.add("Relevant Files", entry.order, f"- `{path}`{f' — {note}' if note else ''}", worth)
-    if outline.tools:
-        used = ", ".join(f"{name} {_times(count)}" for name, count in outline.tools.most_common(12))
-        outline.add("Tools & Patterns", outline.length, f"- {phrases.tools_used}: {used}", 1.0)
 
 
 def _times(count: int) -> str:
     """How often; a larger number would read like a fact of the conversation, which it is not."""
     return f"×{count}" if count <= _MOST_COUNTED else f"×{_MOST_COUNTED}+"
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+_UNANSWERED = 2.0
+"""What a result is worth that no one has answered to yet: the next step starts from it."""
+_LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
+"""What people and models wrote themselves is what they go on to use."""
+
+
+def grouped(facts: Sequence[Facts], lines: Iterable[Sequence[Line]], phrases: Phrases) -> list[LineGroup]:
+    """The lines of each turn, weighed by who wrote it and under its source; turns without any are left out."""
+    roles = ["tool" if fact.role == "user" and not fact.said else fact.role for fact in facts]
+    unanswered = len(roles)
+    while unanswered and roles[unanswered - 1] == "tool":
+        unanswered -= 1
+    sources = _sources(facts, phrases)
+    return [
+        LineGroup(order, _LINE_WEIGHTS.get(role, 1.0) if order < unanswered else _UNANSWERED, mine, source)
+        for order, (role, mine, source) in enumerate(zip(roles, lines, sources, strict=True))
+        if mine
+    ]
+
+
+def _sources(facts: Sequence[Facts], phrases: Phrases) -> list[str]:
+    """Where the lines of each turn come from: the call that brought them, or who said them about what."""
+    found: list[str] = []
+    calls: dict[str, str] = {}
+    last, asked = "", ""
+    for fact in facts:
+        if fact.role == "tool":
+            last = calls.get(fact.call_id) or next(iter(calls.values()), phrases.tool_result)
+            found.append(last)
+        elif fact.role == "assistant":
+            calls = {call_id: action.source for call_id, _, action in fact.actions} or calls
+            found.append(last or (f'{phrases.answer_to} "{asked}":' if asked else phrases.notes))
+        else:
+            if fact.said:
+                last = ""
+            if fact.clauses and not fact.goes_ahead:
+                asked = fact.clauses[0].text
+            found.append(f"{phrases.user_said}:")
+    return found

@@ -1,7 +1,8 @@
-"""Choosing what a summary says: sections by their shares, key lines by what they add, until the budget is full.
+"""Choosing what a summary says: sections by their shares, then key lines by what they add, while there is room.
 
-Key lines are a cover, not a list: a line is worth the entities on it that stand nowhere else yet, per token. Ties and
-orders are settled by position, so that the same input always gives the same summary.
+Key lines are a cover, not a list: a line is worth the entities on it that stand nowhere else yet, per token. They stand
+grouped under where they come from, and the first line of a source pays for naming it. Ties and orders are settled by
+position, so that the same input always gives the same summary.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from everlong.context.summary.actions import is_failure
 from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.gains import Gains
+from everlong.context.summary.language import ALL
 from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
-from everlong.context.summary.text import clip
+from everlong.context.summary.tasks import Chronicle
 from everlong.context.summary.trace import NO_TRACE, Trace
+from everlong.context.summary.wording import cut_at_clause, is_code, without_emphasis
 
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
-_PROSE_TOKENS = 250
-_USERS_TOKENS = 1_600
+_PROSE_TOKENS = 600
+_USERS_TOKENS = 4_000
+_TALK_SHARE, _WORK_SHARE = 0.65, 0.2
+"""What the chronicle may take of a budget: of a talk it is nearly all there is to say, of work with tools a part."""
+_OUTCOME_SHARE = 0.5
 _BEYOND = 0.15
 """Up to so many tokens shares are of the whole budget; of what is beyond, sections claim little: lines say more."""
 _FOCUS_SHARE = 0.65
@@ -28,10 +35,19 @@ _MOST_CANDIDATES = 3_000
 """Per section: what is worth less is not weighed, so that the choice stays linear in the conversation."""
 
 _WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
+_LINE_NUMBER = re.compile(r"^\s*\d+\s*[→:|\t ]?")
+_SAYS = re.compile(r"[^\W_]{2}")
 _HEADING_TOKENS = 5
 _LEAST_ALLOWANCE = 24
 _WORTH_USING = 16
 _SHORTEST_LINE = 12
+_NO_REPEATS = frozenset({"Constraints & Preferences", "Key Decisions"})
+_REPEATED = 0.6
+_USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
+_SENTENCE_SPACES = 4
+"""A line of a talk with fewer is a title or an item of a list."""
+_SPOKEN = 3.0
+"""From this weight on a line is of what people and models say themselves."""
 _ESSENTIAL = 3.5
 """What is worth this much is cut short rather than left out."""
 
@@ -54,14 +70,18 @@ def select(
     if focus:
         related = [c for pool in pools.values() for c in pool if selection.relates(c.text)]
         every = all_lines(outline.line_groups())
-        lines = [LineGroup(at, weight, (line,)) for at, line, weight in every if selection.relates(line.text)]
+        lines = [
+            LineGroup(at, weight, (line,), source) for at, line, weight, source in every if selection.relates(line.text)
+        ]
         selection.take(sorted(related, key=_by_worth), int(budget * _FOCUS_SHARE * 0.6))
         selection.take_lines(lines, outline.length, int(budget * _FOCUS_SHARE) - selection.spent)
     musts = sorted((c for pool in pools.values() for c in pool if c.worth >= MUST), key=_by_worth)
-    newest_share = 1 / 2 if outline.quotes_newest else 1 / 6
+    newest_share = 1 / 2 if outline.quotes_newest else 1 / 4
     selection.take(musts[:1], max(_LEAST_ALLOWANCE, int(budget * newest_share)))
     selection.take(musts[1:], budget // 4)
     for section in SECTIONS:
+        if section == "Done":
+            selection.tell(outline)
         if section != "Critical Context":
             selection.take(pools.get(section, ()), _allowance(section, budget))
     selection.take_lines(outline.line_groups(), outline.length, budget - selection.spent)
@@ -98,10 +118,14 @@ class _Selection:
         self._trace = trace
         self._focus = set(_WORD.findall((focus or "").lower()))
         self._chosen: dict[str, list[tuple[bool, float, str]]] = {section: [] for section in SECTIONS}
+        self._sources: dict[str, list[tuple[float, str]]] = {}
+        """Key lines by what they stand under."""
         self._texts: set[str] = set()
         self._covered: Counter[str] = Counter()
         self._waiting: list[tuple[float, int, KeyLine]] = []
         self._gains: Gains | None = None
+        self._at_work = True
+        self._preferred: list[set[str]] = []
 
     def know(self, names: Iterable[str]) -> None:
         """Count these entities as said once."""
@@ -119,18 +143,35 @@ class _Selection:
             if left < 8 or misses > 24:
                 break
             text = candidate.text
+            if candidate.section in _NO_REPEATS and candidate.worth < MUST and self._repeats(text):
+                self._trace.passed(candidate, 0, left)
+                continue
             cost = self._cost(candidate.section, text)
             if cost > left and candidate.worth >= _ESSENTIAL:
-                text = clip(text, left * 2)
+                text = cut_at_clause(text, left * 3)
                 cost = self._cost(candidate.section, text)
             if self._is_new(candidate.text) and self._is_new(text) and cost <= left:
                 self._add(candidate.section, candidate.order, text, cost)
-                self._texts.add(candidate.text.casefold())
+                self._texts.add(_folded(candidate.text))
                 self._trace.took(candidate, text, candidate.worth)
                 left -= cost
             else:
                 self._trace.passed(candidate, cost, left)
                 misses += cost > left
+
+    def tell(self, outline: Outline) -> None:
+        """Tell the chronicle of the tasks, and of what room it leaves what came of the newest."""
+        self._at_work = outline.at_work
+        base = min(self.budget, _USERS_TOKENS) + max(0, self.budget - _USERS_TOKENS) * _BEYOND
+        allowance = min(int(base * (_WORK_SHARE if outline.at_work else _TALK_SHARE)), self.budget - self.spent)
+        chronicle = Chronicle(outline.tasks, outline.phrases, outline.length, self._count, self._covered)
+        spent = chronicle.choose(allowance, self.relates)
+        chronicle.add_outcomes(min(int(allowance * _OUTCOME_SHARE), self.budget - self.spent - spent))
+        for task, text in chronicle.lines():
+            candidate = Candidate("Done", task.order, text, 1.0)
+            if self._is_new(text):
+                self._add("Done", task.order, text, self._cost("Done", text))
+                self._trace.told(candidate, text)
 
     def take_lines(self, groups: Sequence[LineGroup], length: int, allowance: int) -> None:
         """Choose lines greedily by the worth of the entities that each adds per token."""
@@ -147,6 +188,7 @@ class _Selection:
         heap, gains = self._waiting, self._gains
         while gains and heap and left >= _SHORTEST_LINE:
             _, tie, key_line = heapq.heappop(heap)
+            text, source = without_emphasis(key_line.line.text), key_line.source
             gain = gains.of(key_line)
             if gain <= 0:
                 self._trace.passed(key_line, 0, left)
@@ -154,14 +196,32 @@ class _Selection:
             if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
                 heapq.heappush(heap, (-gain, tie, key_line))
                 continue
-            text = _as_item(key_line.line.text)
-            cost = self._cost("Critical Context", text)
-            if cost <= left and self._is_new(text):
-                self._add("Critical Context", key_line.order, text, cost)
-                self._trace.took(key_line, text, gain)
-                left -= cost
-            else:
+            cost = self._line_cost(text, source)
+            if cost > left or text in source or not self._is_new(text) or not self._is_worth_quoting(key_line):
                 self._trace.passed(key_line, cost, left)
+                continue
+            self._add_line(key_line, text, cost)
+            self._trace.took(key_line, text, gain)
+            left -= cost
+
+    def _is_worth_quoting(self, key_line: KeyLine) -> bool:
+        """Whether a line says something by itself, and in a talk is more than code that can be written again."""
+        text = key_line.line.text
+        if not _SAYS.search(_LINE_NUMBER.sub("", text)):
+            return False
+        if self._at_work or key_line.weight < _SPOKEN:
+            return True
+        if is_code(text):
+            return is_failure(text) and key_line.source.startswith(_USER_SAYS)
+        return text.count(" ") >= _SENTENCE_SPACES and text[-1] not in ":：" and text[0] != "#"
+
+    def _line_cost(self, text: str, source: str) -> int:
+        cost = self._count(text) + 1 + (0 if self._sources else _HEADING_TOKENS)
+        return cost + (self._count(source) + 1 if source and source not in self._sources else 0)
+
+    def _add_line(self, key_line: KeyLine, text: str, cost: int) -> None:
+        self._sources.setdefault(key_line.source, []).append((key_line.order, text))
+        self._say(f"{key_line.source} {text}", text, cost)
 
     def use_up(self) -> None:
         """Choose more lines for what is left: items cost a little less together than one by one."""
@@ -176,18 +236,46 @@ class _Selection:
         document = SummaryDocument()
         for section, chosen in self._chosen.items():
             document.items[section] = [text for _, _, text in sorted(chosen, key=lambda entry: entry[:2])]
+        document.items["Critical Context"] = [*self._grouped_lines(), *document.items["Critical Context"]]
         return document
+
+    def _grouped_lines(self) -> list[str]:
+        """The key lines as items: each source with its lines in order of time, what relates to the focus first."""
+        groups: list[tuple[bool, float, str]] = []
+        for source, entries in self._sources.items():
+            lines = [text for _, text in sorted(entries)]
+            first = min(order for order, _ in entries)
+            related = not any(map(self.relates, lines))
+            if source:
+                groups.append((related, first, "\n".join([source, *(f"  {line}" for line in lines)])))
+            else:
+                groups += [(not self.relates(line), order, _as_item(line)) for order, line in entries]
+        return [text for _, _, text in sorted(groups)]
 
     def _cost(self, section: str, text: str) -> int:
         return self._count(text) + 1 + (0 if self._chosen[section] else _HEADING_TOKENS)
 
+    def _repeats(self, text: str) -> bool:
+        """Whether all figures of an item are said, and nearly all of its words by one other item of its kind."""
+        words = set(_WORD.findall(text.lower()))
+        if any(name not in self._covered for name in entities(text)):
+            return False
+        return any(len(words & said) >= _REPEATED * len(words) for said in self._preferred) or self._note_words(words)
+
+    def _note_words(self, words: set[str]) -> bool:
+        self._preferred.append(words)
+        return False
+
     def _is_new(self, text: str) -> bool:
-        return text.casefold() not in self._texts
+        return _folded(text) not in self._texts
 
     def _add(self, section: str, order: float, text: str, cost: int) -> None:
         self._chosen[section].append((not self.relates(text), order, text))
-        self._texts.add(text.casefold())
-        names = set(entities(text))
+        self._say(text, text, cost)
+
+    def _say(self, said: str, text: str, cost: int) -> None:
+        self._texts.add(_folded(text))
+        names = set(entities(said))
         self._covered.update(names)
         if self._gains:
             self._gains.cover(names)
@@ -195,5 +283,10 @@ class _Selection:
 
 
 def _as_item(line: str) -> str:
-    """A line as an item: as it is, unless it would be mistaken for a heading or another bullet."""
-    return f"- {line}" if line[0] in "#-*•" else line
+    """A line without a source as an item."""
+    return line if line.startswith("- ") else f"- {line}"
+
+
+def _folded(text: str) -> str:
+    """A text in the form in which equal ones are known."""
+    return text.removeprefix("- ").casefold()

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from everlong.context.literals import is_summary
 from everlong.context.summary.closed import Asked, Closing, closing_line, closings, is_same, meets
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.facts import Facts, read_facts
+from everlong.context.summary.facts import ORDERS, Facts, read_facts
 from everlong.context.summary.language import is_closing, without_label
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.takeback import TakenBack
+from everlong.context.summary.tasks import Task
 from everlong.context.summary.text import clip, one_line
 from everlong.model import Message, typed_words
 
@@ -58,7 +59,16 @@ def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument |
             continue
         elif not _repeats(candidate, found, outline):
             kept.append(candidate)
+    closed = [closing.asked for closing in found if closing.asked.is_closed]
+    told = [*closed, *(closing.by for closing in found)]
+    outline.tasks = [task for task in outline.tasks if not any(_is_told_by(task, asked) for asked in told)]
     outline.candidates = [*kept, *_closing_lines(outline, found)]
+
+
+def _is_told_by(task: Task, asked: Asked) -> bool:
+    """Whether a task of the chronicle is the one that was asked for there."""
+    whole = one_line(asked.whole or asked.text)
+    return task.order == asked.order >= 0 or all(clause.text in whole for clause in task.clauses)
 
 
 def _stops_all(closing: Closing, requests: Sequence[Asked]) -> bool:
@@ -110,7 +120,8 @@ def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate
 
 def _goal(outline: Outline, goal: Candidate, requests: Sequence[Asked], found: Sequence[Closing]) -> list[Candidate]:
     """The goal as it stands now: as it was, without what was taken back, or what replaced it."""
-    asked = next((request for request in requests if is_same(request.text, goal.text.removeprefix("- "))), None)
+    said = goal.text.removeprefix("- ")
+    asked = next((request for request in requests if is_same(request.text, said) or _has_goal(request, said)), None)
     own = [closing for closing in found if closing.asked is asked]
     if asked is None or not own:
         return [goal]
@@ -121,6 +132,12 @@ def _goal(outline: Outline, goal: Candidate, requests: Sequence[Asked], found: S
     waiting = [request.text for request in later if not request.is_closed and not request.takes_back]
     now = own[-1].taken.instead or next(iter(waiting), "")
     return [goal._replace(text=f"- {clip(now, _GOAL_LENGTH)}")] if now else []
+
+
+def _has_goal(request: Asked, goal: str) -> bool:
+    """Whether a goal, which is told in clauses, was taken from a request."""
+    whole = one_line(request.whole)
+    return bool(whole) and all(piece in whole for piece in goal.split(", "))
 
 
 def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[Asked, TakenBack]]) -> Closing | None:
@@ -136,6 +153,11 @@ def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[Asked, 
 
 def _repeats(candidate: Candidate, found: Sequence[Closing], outline: Outline) -> bool:
     """Whether a candidate only quotes a request that a closing line names, or the words that closed it."""
+    said = candidate.text.removeprefix("- ")
+    if (candidate.section == "Key Decisions" or ORDERS.match(said)) and any(
+        closing.asked.is_closed and said in one_line(closing.asked.whole) for closing in found
+    ):
+        return True
     start = f"- {outline.phrases.user_said}: "
     if not candidate.text.startswith(start):
         return False

@@ -38,6 +38,9 @@ class Trace:
     def took(self, item: Item, text: str, worth: float) -> None:
         """An item was chosen, and stands as ``text``."""
 
+    def told(self, item: Candidate, text: str) -> None:
+        """A task of the chronicle was chosen, and stands as ``text``."""
+
     def passed(self, item: Item, cost: int, left: int) -> None:
         """An item was looked at and not chosen: too long for what was left, or said already."""
 
@@ -129,6 +132,11 @@ class Recording(Trace):
             self._said.setdefault(key, where)
         if isinstance(item, KeyLine):
             self.last_worth = worth
+
+    def told(self, item: Candidate, text: str) -> None:
+        """Note what the line of a task adds."""
+        self._candidates[item[:3]] = Note(item)
+        self.took(item, text, item.worth)
 
     def passed(self, item: Item, cost: int, left: int) -> None:
         """Note why it was passed over, unless it stands already."""

@@ -1,0 +1,58 @@
+"""Summaries read by a person: the share of lines that are right in their place, by section.
+
+    python -m bench.retention.reading [--labels FILE]
+
+The labels were made by reading the built-in summaries of thirty cuts line by line. They hold no text of the
+conversations: of each summary its digest, how many lines each section has, and the numbers of those that are wrong. A
+line is wrong where it stands in the wrong section, says nothing by itself, is a piece of code or data outside of
+Critical Context, repeats another, or was overtaken by a later turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+LABELS = Path(__file__).parent / "labels" / "reading.jsonl"
+KINDS = ("coding", "chat", "service")
+
+
+def main() -> int:
+    """Print the shares."""
+    parser = argparse.ArgumentParser(prog="python -m bench.retention.reading", description=__doc__.splitlines()[0])
+    parser.add_argument("--labels", type=Path, default=LABELS, help="file of labels, one summary per line")
+    options = parser.parse_args()
+    labels = read_labels(options.labels)
+    print(f"{len(labels)} summaries read")
+    for kind in (*KINDS, "all"):
+        chosen = [label for label in labels if kind in (label["kind"], "all")]
+        goals, newest = sum(label["goal"] for label in chosen), sum(label["newest"] for label in chosen)
+        print(f"\n{kind}: goal right in {goals} of {len(chosen)}, newest request in {newest} of {len(chosen)}")
+        for section, (right, of) in shares(chosen).items():
+            print(f"  {section:<28}{right:>4} of {of:>4}  {right / of:.2f}")
+        quoted, bare = sum(label["quoted"] for label in chosen), sum(label["without_source"] for label in chosen)
+        print(f"  {'Critical Context':<28}{quoted} lines under a source, {bare} without")
+    return 0
+
+
+def read_labels(path: Path) -> list[dict[str, Any]]:
+    """The labels of a file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+def shares(labels: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """By section, how many of its lines are right, of how many."""
+    lines: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    for label in labels:
+        lines.update(label["lines"])
+        wrong.update({section: len(numbers) for section, numbers in label["wrong"].items()})
+    return {section: (of - wrong[section], of) for section, of in lines.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""The chronicle: a conversation cut into tasks by what people asked, each told in a line or two.
+
+A task is a request in the user's words and what came of it: files, commands with their outcome, the sentence with
+which the answer concluded. Words that only say to go on belong to the task before them. What fits an allowance is
+chosen clause by clause: figures and names first, newer tasks rather than older, nothing twice; a clause stands whole or
+not at all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from everlong.context.summary.actions import Action, Outcome, is_looking
+from everlong.context.summary.entities import entities
+from everlong.context.summary.facts import Facts
+from everlong.context.summary.language import Phrases
+from everlong.context.summary.text import clip
+from everlong.context.summary.wording import Clause, figures_in, joined
+
+_LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
+_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+_MOST_CLAUSES = 3_000
+_MOST_COMPARED = 240
+"""Clauses with figures that are held against each other, to see which figure is the newest."""
+_SAME_SUBJECT = 0.6
+_LEAST_SHARED = 3
+_SUPERSEDED = 0.15
+_WORDY = 5
+"""So many words a clause without figures has that says something."""
+_HANGING = 0.5
+"""What is left of a clause's worth without the one that it hangs on."""
+_LINE_TOKENS = 4
+_MOST_FILES = 6
+_OUTCOME_LENGTH = 160
+_ANSWER_LENGTH = 200
+
+
+@dataclass(slots=True)
+class Task:
+    """A request and what came of it."""
+
+    order: int
+    """The turn in which it was asked; negative for tasks of an earlier summary."""
+    clauses: tuple[Clause, ...] = ()
+    stated: tuple[Clause, ...] = ()
+    """What was said beside it about wishes and circumstances."""
+    came_of_it: str = ""
+    """What an earlier summary says that came of it."""
+    actions: list[tuple[int, Action, Outcome | None]] = field(default_factory=list)
+    answers: list[Facts] = field(default_factory=list)
+    is_open: bool = False
+
+    @property
+    def is_work(self) -> bool:
+        """Whether tools were used for it."""
+        return bool(self.actions)
+
+    def outcome(self, phrases: Phrases) -> str:
+        """What came of it in a few words: files, the last telling command, the answer's own conclusion."""
+        if self.came_of_it:
+            return self.came_of_it
+        parts = [*self._files(phrases), *self._command(phrases), *self._concluded()]
+        return "; ".join(dict.fromkeys(parts))
+
+    def _files(self, phrases: Phrases) -> list[str]:
+        changed = [
+            path
+            for _, action, outcome in self.actions
+            if action.changes and not (outcome and outcome.failed)
+            for path in action.paths
+        ]
+        names = list(dict.fromkeys(path.rsplit("/", 1)[-1] for path in changed))
+        if not names:
+            return []
+        more = f" +{len(names) - _MOST_FILES}" if len(names) > _MOST_FILES else ""
+        return [f"{phrases.wrote.lower()} {', '.join(names[:_MOST_FILES])}{more}"]
+
+    def _command(self, phrases: Phrases) -> list[str]:
+        for _, action, outcome in reversed(self.actions):
+            if action.kind == "run" and outcome is not None and outcome.told and not is_looking(action.title):
+                failed = f"{phrases.failed}: " if outcome.failed else ""
+                return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.told, _OUTCOME_LENGTH)}"]
+        return []
+
+    def _concluded(self) -> list[str]:
+        for answer in reversed(self.answers):
+            said = answer.conclusion.reports if self.is_work else answer.conclusion.concludes
+            if said:
+                return [said.rstrip(".")]
+        return []
+
+
+def cut_into_tasks(
+    facts: Sequence[Facts], outcomes: dict[tuple[int, str], Outcome], *, at_work: bool = False
+) -> list[Task]:
+    """The tasks of some turns; what was done before the first request has a task without words.
+
+    While someone is at work, short words after a question of theirs belong to the task that it was about.
+    """
+    tasks = [Task(-1)]
+    offered = False
+    for order, fact in enumerate(facts):
+        if fact.role == "user" and fact.clauses and not fact.goes_ahead:
+            if at_work and offered and tasks[-1].clauses and is_answer(fact):
+                tasks[-1].clauses += fact.clauses
+            else:
+                tasks.append(Task(order, fact.clauses, fact.preferences))
+        elif fact.role == "assistant":
+            offered = fact.offers if fact.said else offered
+            tasks[-1].answers.append(fact)
+            tasks[-1].actions += [
+                (order, action, outcomes.get((order, call_id))) for call_id, _, action in fact.actions
+            ]
+    return tasks
+
+
+def is_answer(fact: Facts) -> bool:
+    """Whether a person's words after a question are its answer: short, and no question themselves."""
+    return len(fact.said) <= _ANSWER_LENGTH and not any(clause.asks for clause in fact.clauses)
+
+
+def told_before(items: Iterable[str]) -> tuple[list[Task], list[str]]:
+    """The tasks that an earlier summary tells of, and its items that are none."""
+    tasks: list[Task] = []
+    others: list[str] = []
+    for item in items:
+        told = _LINE.match(item)
+        if told is None:
+            others.append(item)
+            continue
+        pieces = [piece for piece in told["asked"].split(" … ") if piece]
+        found = tuple(Clause(piece, figures_in(piece), piece.endswith("?"), wished=True) for piece in pieces)
+        tasks.append(Task(-1, found, came_of_it=told["came"] or ""))
+    for place, task in enumerate(tasks):
+        task.order = place - len(tasks)
+    return tasks, others
+
+
+def task_line(task: Task, chosen: Sequence[Clause], came: str) -> str:
+    """A task as an item of a summary."""
+    asked = joined(chosen, task.clauses)
+    return f'- "{asked}"' + (f" → {came}" if came else "")
+
+
+# -- what fits ---------------------------------------------------------------------------------------------------------
+
+
+class Chronicle:
+    """Chooses the clauses and outcomes of tasks that say most for their room."""
+
+    def __init__(
+        self, tasks: Sequence[Task], phrases: Phrases, length: int, count: Callable[[str], int], said: Iterable[str]
+    ) -> None:
+        self._tasks = tasks
+        self._phrases = phrases
+        self._count = count
+        self._first = min((task.order for task in tasks), default=0)
+        self._span = max(1, length - self._first)
+        self._names = set(said)
+        self._words: set[str] = set()
+        self._chosen: dict[int, set[int]] = {}
+        self._with_outcome: set[int] = set()
+        self._told: set[str] = set()
+        units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
+        self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
+        self._units = units
+        self._old_figures = self._superseded()
+
+    def choose(self, allowance: int, related: Callable[[str], bool]) -> int:
+        """Choose within an allowance; returns the tokens that were spent."""
+        left = allowance
+        heap = [(-self._value(unit, related), -unit[0], unit[1], unit) for unit in self._units]
+        heapq.heapify(heap)
+        while heap and left > _LINE_TOKENS:
+            value, _, _, unit = heapq.heappop(heap)
+            now = self._value(unit, related)
+            if now < -value - 1e-9 and heap and -now > heap[0][0]:
+                heapq.heappush(heap, (-now, -unit[0], unit[1], unit))
+                continue
+            task, place = unit
+            cost = self._count(self._clause(unit).text) + (1 if task in self._chosen else _LINE_TOKENS)
+            if cost > left or now <= 0:
+                continue
+            self._chosen.setdefault(task, set()).add(place)
+            self._told.add(self._clause(unit).text)
+            self._words |= self._clause_words[unit]
+            self._names.update(entities(self._clause(unit).text))
+            left -= cost
+        return allowance - left
+
+    def add_outcomes(self, allowance: int) -> int:
+        """Tell what came of the chosen tasks, the newest first; returns the tokens that were spent."""
+        left = allowance
+        for place in sorted(self._chosen, reverse=True):
+            came = self._tasks[place].outcome(self._phrases)
+            cost = self._count(came) + 1
+            if came and cost <= left:
+                self._with_outcome.add(place)
+                left -= cost
+        return allowance - left
+
+    def lines(self) -> list[tuple[Task, str]]:
+        """The chosen tasks as items, oldest first."""
+        found = []
+        for place in sorted(self._chosen):
+            task = self._tasks[place]
+            chosen = [task.clauses[number] for number in sorted(self._chosen[place])]
+            came = task.outcome(self._phrases) if place in self._with_outcome else ""
+            found.append((task, task_line(task, chosen, came)))
+        return found
+
+    def _clause(self, unit: tuple[int, int]) -> Clause:
+        return self._tasks[unit[0]].clauses[unit[1]]
+
+    def _value(self, unit: tuple[int, int], related: Callable[[str], bool]) -> float:
+        task, place = unit
+        clause, words = self._clause(unit), self._clause_words[unit]
+        if clause.text in self._told:
+            return 0.0
+        names = set(entities(clause.text)) if clause.figures else set()
+        new = len(names - self._names) if names else clause.figures
+        worth = (0.9 if place == 0 else 0.25) * min(1.0, len(words) / _WORDY) + 0.7 * min(new, 3)
+        if clause.hangs and place - 1 not in self._chosen.get(task, ()):
+            worth *= _HANGING
+        if unit in self._old_figures:
+            worth *= _SUPERSEDED
+        novelty = 0.15 + 0.85 * len(words - self._words) / max(1, len(words))
+        recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span
+        focus = 3.0 if related(clause.text) else 1.0
+        return worth * novelty * recency * focus / (len(clause.text) + 24)
+
+    def _superseded(self) -> set[tuple[int, int]]:
+        """Clauses with a figure of which a later clause on the same subject has another."""
+        with_figures = [unit for unit in self._units if self._clause(unit).figures][-_MOST_COMPARED:]
+        old: set[tuple[int, int]] = set()
+        for at, unit in enumerate(with_figures):
+            words = self._clause_words[unit]
+            for later in islice(with_figures, at + 1, None):
+                if later[0] == unit[0]:
+                    continue
+                others = self._clause_words[later]
+                shared = len(words & others)
+                if shared >= _LEAST_SHARED and shared >= _SAME_SUBJECT * min(len(words), len(others)):
+                    old.add(unit)
+                    break
+        return old

@@ -1,0 +1,358 @@
+"""What people say, told apart from what they paste, and cut into clauses that can stand by themselves.
+
+A request comes with greetings, doubts, pleas and a block of code; what it asks for and states is a clause or two. Here
+those are found, in the user's own words and whole: a clause is kept or left out, never cut. Also the sentence with
+which an answer concludes. Knows single texts, no conversation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from everlong.context.summary.entities import entities
+from everlong.context.summary.language import sentences
+from everlong.context.summary.text import one_line
+
+_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[^\n]*\n(?:.*?^[ \t>]*\1[^\n]*$|.*\Z)", re.MULTILINE | re.DOTALL)
+_CODE_LINE = re.compile(
+    r"^\s*(?:[<>{}()\[\]|@;=]|//|/\*|\*/|#!|#include|\$ |\.[\w-]+[^.]*[{,]\s*$|\d+\s*[|:→]|[-+]{3} |@@ |[drwx-]{9,}|"
+    r"(?:import|from|def|class|const|let|var|function|return|if|for|while|else|elif|try|except|with|public|private|"
+    r"static|SELECT|INSERT|CREATE|UPDATE)\b.*[({:;=\"']\s*\S*\s*$)"
+    r"|[{};]\s*$|</?\w+[^>]*>\s*$|^\s*[\w.$-]+\s*[:=]\s*\S{0,60}[;,]$|=>|&&\s|\|\||::\w|\w\(\)\s*[;{]|"
+    r"^\s*\"?[\w-]+\"?:\s*[\"\[{]"
+    r"|^\s*File \"|^\s*at \S+ ?\(|^Traceback"
+)
+_TITLE_SPACES = 4
+_LETTER = re.compile(r"[^\W\d_]")
+_LETTERS_IN_PROSE = 0.55
+_LONGEST_CLAUSE = 320
+_SHORTEST_CLAUSE = 2
+"""Plain words, or characters of a script without spaces, that a clause has at least, unless it names something."""
+
+# Where a clause ends and another begins. Commas inside of a list of things do not part anything.
+_CLAUSE_END = re.compile(
+    r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|where|when|"
+    r"why|who|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
+    r"specifically|especially|given|while|although|though|however|please|let's)\b)"
+    r"|\s+[-–—]+\s+|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
+    re.IGNORECASE,
+)
+_LEAD_IN = re.compile(
+    r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|sure|great|hi|hello|hey|oh|right|actually|"
+    r"also|thanks|"
+    r"thank you|perfect|please|maybe|currently|basically|specifically|there|everyone|again)\b[,!.]?\s+)*"
+    r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
+    r"(?:out\s+|with\s+|to\s+|figure out\s+|understand\s+|come up with\s+|plan out\s+)*"
+    r"|walk me through\s+|assist me\s+(?:with|in)\s+)?"
+    r"|i(?:'m| am| was)? (?:just |also |now |really |currently |still )*(?:trying to|want(?:ing)? to|need(?:ing)? to|"
+    r"look(?:ing)? (?:to|for)|hop(?:e|ing) to|attempting to|working on|having (?:some |a bit of )?(?:trouble|issues|"
+    r"problems|"
+    r"difficulty) (?:with|in)?\s*|wonder(?:ing)?|thinking (?:of|about)|planning to|struggling (?:with|to))\s+"
+    r"|i(?:'d| would) (?:also |really )?(?:like|love|need)(?: to| you to| some help(?: with)?| help(?: with)?)?\s+"
+    r"|i(?:'d| would) appreciate (?:it if you could )?(?:help (?:with|in) )?"
+    r"|help me (?:with|to|out with|understand|figure out)?\s*"
+    r"|please\s+)?"
+    r"(?:(?:make sure|ensure) (?:that )?(?:i'm|i am)\s+)?",
+    re.IGNORECASE,
+)
+_EMPTY = re.compile(
+    r"(?:thank(?:s| you)\b.*|(?:yes|yeah|no|ok|okay|sure|great|perfect|cool|nice|right|got it|sounds good|awesome|"
+    r"exactly)"
+    r"(?:[,!. ]+(?:that|this|it|thanks|please|thank you|go ahead|continue|go on|proceed|do it|sounds good)\b.*)?"
+    r"|that(?:'s| is| was| really| all)?\b.{0,30}\b(?:help(?:s|ful|ed)?|great|clear\w*|perfect|makes sense|good|"
+    r"work\w*)\b.*"
+    r"|(?:here(?:'s| is| are)|this is|these are|below is) (?:my|what|the|a|an|some|our|how)\b.*"
+    r"|(?:i'm |i am |but )?(?:encountering|facing|getting|running into) (?:some|a few|an?|any)? ?(?:issues?|"
+    r"problems?|errors?|difficult\w+)"
+    r"|(?:it|nothing|this|that|they|some of them)(?:'s| is| are)? (?:still )?(?:seems?|looks?|appears?|doesn't seem|"
+    r"not working|isn't "
+    r"working|doesn't work|aren't working)\b[^\d]{0,50}|(?:please )?(?:proceed|go ahead|continue) with (?:that|this|"
+    r"the|it)\b.{0,30}"
+    r"|(?:take a look|have a look|review (?:them|it|this)|check (?:it|this|them)|get (?:some )?feedback\b.*|"
+    r"give (?:me )?"
+    r"(?:some )?feedback.*|improve it|build this feature|do i need to\b.{0,30}|modify my code\b.*|"
+    r"i've tried (?:a few|some|many|"
+    r"several|different|various)\b.*|make sure\b(?!.*\d)(?!.*[A-Z]).*|.{0,12}\bbest practices\b.*|"
+    r"using the \w+ correctly|"
+    r"doing it (?:correctly|right)|my (?:html|css|code|js|javascript|script|html code|css code|"
+    r"current code)(?: (?:is|code|looks).*)?|"
+    r"the (?:html|css|code)|for example|focus(?:ing)? on (?:that|this|it).*)"
+    r"|(?:continue|go on|proceed|go ahead|carry on|keep going|next|do it|please do|ready|stop|wait|resume|retry|again)"
+    r"(?: please)?"
+    r"|i(?:'m| am) (?:still |really |a bit |just |so |kind of |getting |getting really |totally |also )*(?:not sure|"
+    r"unsure|"
+    r"confused|lost|stuck|worried|curious|wondering|new to|excited|open to|happy|glad)\b.*"
+    r"|i (?:don't|do not) (?:know|understand|get)\b.*|i (?:want|need|wanted|just want) to (?:make sure|be sure|"
+    r"know if|get it|"
+    r"understand)\b.*|i(?:'m| am) having (?:some )?(?:trouble|issues|problems|difficulty|a hard time)\b[^\d]*"
+    r"|(?:i|i've|we've) (?:think|guess|mean|hope|heard|was thinking|feel like|believe)\b.{0,60}"
+    r"|(?:can|could|would|will) you (?:please |maybe |also )*(?:help(?: me)?(?: with (?:that|this|it))?(?: out)?|"
+    r"explain (?:it|this|"
+    r"that)\b.*|assist(?: me)?.{0,20}|guide me.{0,40}|show me (?:how|an example).{0,30}|walk me through (?:it|this|"
+    r"that).{0,30}"
+    r"|do (?:that|this|it)|(?:review|check|look at) (?:my|the|this) code\b.*|provide (?:some |an? )?(?:guidance|"
+    r"examples?|tips|"
+    r"advice|insights?|help)\b.{0,30}|give me (?:some |an? )?(?:guidance|examples?|tips|advice|insights?)\b.{0,40})"
+    r"|(?:like|maybe|or|and)\b.{0,25}\b(?:something|examples?|like (?:this|that)|or something)\b.{0,20}"
+    r"|(?:with|like|maybe|for) (?:that|this|it|some|an? examples?)\b.{0,20}|what do you think|any (?:ideas|thoughts|"
+    r"tips).*"
+    r"|(?:is|does) (?:that|this|it) (?:right|correct|okay|ok|make sense)|(?:am i )?(?:right|correct|"
+    r"or am i missing something here)"
+    r"|how (?:can|do|should) i (?:do (?:this|that|it)|start|proceed|get started)|where (?:to|should i|do i) start"
+    r"|(?:let me know|looking forward|no problem|never ?mind|hi|hello|hey|good (?:morning|evening|afternoon))\b.*"
+    r"|(?:i(?:'m| am|'ve been)? (?:feel(?:ing)?|kinda|kind of|sorta|just|really|quite|so|a bit|still|also|"
+    r"been) )+(?:really |so |a bit |quite |"
+    r"kinda )*(?:stressed|worried|nervous|excited|confused|proud|grateful|relieved|happy|stuck|anxious|curious|"
+    r"overwhelmed|frustrated|"
+    r"confident)\b[^\d]*|(?:my question is|does that sound good|these \w+ look great|this plan looks great|"
+    r"on the right track|hmm|w\.t\.f)"
+    r"|(?:in that case|of course|absolutely|definitely|alright|i see|i'll check\b.{0,40}|i(?:'m|"
+    r" am) not (?:entirely |quite |really )?"
+    r"(?:certain|sure)\b.*|makes sense|fine by me|agreed|all good|good (?:catch|point|work|job|idea)|nice\b.{0,30}|"
+    r"sorry\b.{0,20}|"
+    r"leave it|never again|"
+    r"it should be fine|(?:he|she) (?:says|said) thanks|.{0,12}\bsays thanks|coffee.{0,10}|let's take a coffee|"
+    r"okay then)"
+    r"|谢谢.*|很好|不用|她知道了|好的?|可以|是的?|嗯+|继续|请继续|对|没问题|行)[\s.!?,:，。！？…]*",
+    re.IGNORECASE,
+)
+_POINTER = re.compile(
+    r"\b(?:following|below|like this|looks like|as follows|this|is|here)\b[^:：]{0,40}[:：]\s*$", re.IGNORECASE
+)
+"""What only points to the code or the list that comes after it."""
+_GO_AHEAD = re.compile(
+    r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|please|thanks?|thank you|great|good|perfect|nice|cool|continue|go on|"
+    r"go ahead|proceed|"
+    r"do it|keep going|carry on|next|right|exactly|correct|confirmed?|i confirm|with that|with this|so much|very much|"
+    r"for (?:your|the) help|that(?:'s| is)? (?:all|it|fine|good|great|correct|right)|sounds good|looks good|lgtm|"
+    r"alright|"
+    r"hi|hello|hey|got it|resume|retry|try again|again|"
+    r"a lot|and|you|the|it|now|then|everything|all|y|k|n|no|nope)\b[\s,.!?…-]*)+"
+    r"|(?:好的?|继续|请继续|可以|是的?|嗯+|对|行|谢谢|没问题)[\s。！，,.!]*|/\w{1,12}|\W*",
+    re.IGNORECASE,
+)
+_FIGURE = re.compile(r"\d")
+_WORDS = re.compile(r"[^\W\d_]{2,}")
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_NO_FIGURE = re.compile(r"\b(?:step|part|option|example|question|section) \d+\b", re.IGNORECASE)
+
+
+_ASKS = re.compile(
+    r"(?:what|how|why|who|whose|which|where|does|do i|did|is|are|am i|was|were|should i|can i|could i|can you|"
+    r"could you)\b",
+    re.IGNORECASE,
+)
+_HANGS = re.compile(
+    r"(?:especially|specifically|given|since|because|if|when|whenever|like|including|which|that|where|while|"
+    r"although|though|"
+    r"as|using|with|by|for|from|after|before|considering|so|to|and|or|then|but|than|rather|until|unless|whether)\b",
+    re.IGNORECASE,
+)
+
+
+class Clause(NamedTuple):
+    """A part of what a person said that can stand by itself."""
+
+    text: str
+    figures: int
+    """Figures and names in it, which cannot be put differently."""
+    asks: bool
+    """True where it stands in a question."""
+    wished: bool = False
+    """True where it was introduced as a wish or a plea, as in "I want to"; those words are left out."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it only says something together with the clause before it."""
+        return not self.asks and bool(_HANGS.match(self.text))
+
+
+def prose(text: str) -> str:
+    """A text without its code: fenced blocks, and lines that only a program or a style sheet would have."""
+    if "```" in text or "~~~" in text:
+        text = _FENCE.sub("\n", text)
+    lines = text.splitlines()
+    return "\n".join([line for line in lines if not is_code(line)]) if len(lines) > 1 else text
+
+
+def is_code(line: str) -> bool:
+    """Whether a line is of a program, of markup, of a log or of data, rather than a sentence."""
+    plain = line.strip()
+    if not plain:
+        return False
+    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain:
+        return False
+    if plain[0].isalpha() and plain[-1] in ".?!:," and " " in plain and plain.count(" ") > 3 and "=>" not in plain:
+        return plain.count("(") + plain.count("=") + plain.count(";") + plain.count("{") > 4
+    if _CODE_LINE.search(line):
+        return True
+    letters = len(_LETTER.findall(plain))
+    spaces = plain.count(" ")
+    return letters + spaces < len(plain) * _LETTERS_IN_PROSE and len(plain) > 8 and not _HAN.search(plain)
+
+
+def is_go_ahead(text: str) -> bool:
+    """Whether a person only says to go on, or thanks: an answer, but no request of its own."""
+    return len(text) <= 120 and bool(_GO_AHEAD.fullmatch(text.strip()))
+
+
+def clauses(text: str) -> list[Clause]:
+    """The clauses of a person's prose that ask for or state something, in order; pleas and doubts are left out."""
+    found: list[Clause] = []
+    for sentence in sentences(text):
+        asks = sentence.endswith(("?", "？"))
+        if sentence.startswith(("#", "➜")):
+            continue  # a heading, or the prompt of a shell
+        for piece in _pieces(sentence):
+            bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
+            plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
+            if not bare or _EMPTY.fullmatch(plain) or _POINTER.search(piece):
+                continue
+            lead_in = None if _HAN.search(bare) else _LEAD_IN.match(plain)
+            told = bare[lead_in.end() :].strip(" ,;:-–—") if lead_in else bare
+            if not told or _EMPTY.fullmatch(told.replace("’", "'")) or not _says_something(told):
+                continue
+            clause = Clause(told, figures_in(told), asks or bool(_ASKS.match(told)), told != bare)
+            if clause.figures or not clause.hangs:
+                found.append(clause)
+    return found
+
+
+def figures_in(text: str) -> int:
+    """How many figures and names a text has."""
+    names = entities(text)
+    return len(set(names)) if names else int(bool(_FIGURE.search(_NO_FIGURE.sub("", text))))
+
+
+def _pieces(sentence: str) -> Iterator[str]:
+    """A sentence between the ends of its clauses; one that is still too long is given up to its last comma."""
+    start = 0
+    for end in _CLAUSE_END.finditer(sentence.replace("’", "'")):
+        if not _is_quoted(sentence, end.start()):
+            yield sentence[start : end.start()]
+            start = end.end()
+    last = sentence[start:]
+    while len(last) > _LONGEST_CLAUSE:
+        cut = last.rfind(", ", 40, _LONGEST_CLAUSE)
+        cut = cut if cut > 0 else last.rfind(" ", 40, _LONGEST_CLAUSE)
+        if cut <= 0:
+            return
+        yield last[:cut]
+        last = last[cut:].lstrip(", ")
+    yield last
+
+
+def _is_quoted(text: str, place: int) -> bool:
+    """Whether a place stands inside of quotation marks, backticks or parentheses."""
+    before = text[:place]
+    return before.count("`") % 2 == 1 or before.count('"') % 2 == 1 or before.count("(") > before.count(")")
+
+
+def _says_something(text: str) -> bool:
+    if _HAN.search(text):
+        return len(_HAN.findall(text)) >= _SHORTEST_CLAUSE
+    if text.startswith("/") and "/" not in text[1:]:
+        return True  # a command
+    named = entities(text)
+    words = _WORDS.findall(text)
+    return len(words) >= _SHORTEST_CLAUSE and not (named and len(named[0]) >= len(text) - 1)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+_CONCLUDES = re.compile(
+    r"^(?:therefore|thus|hence|so|in total|the (?:total|answer|result|final|correct)|total|result|answer|"
+    r"you (?:have|need|will)|"
+    r"yes|no)\b|^(?:因此|所以|总共|答案)",
+    re.IGNORECASE,
+)
+_HOLLOW = re.compile(
+    r"^(?:by (?:following|implementing|using|combining|doing|understanding|breaking|adding|focusing|applying|"
+    r"setting)\b|"
+    r"(?:this|these|the (?:above|following|updated|provided)|with (?:this|these)|here(?:'s| is| are)|feel free|"
+    r"let me know|"
+    r"if you|would you|do you|you can|you should|remember|good luck|happy|i hope|hope|sure|certainly|absolutely|"
+    r"of course|"
+    r"great|let's|let me|now (?:let|i)|i'll (?:start|now|check|look|read)|good (?:idea|luck|question)|to (?:ensure|"
+    r"achieve|test|"
+    r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
+    r"are there|"
+    r"what|which|how|could you|run|re-?run|check|try|now)\b)|[?:：？]$",
+    re.IGNORECASE,
+)
+_EMPHASIS = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
+_LABELLED = re.compile(r"[A-Z][\w ()/#&-]{1,28}:\s\S")
+"""An item of a list with its label, such as ``Departure: 06:00``."""
+_MARKUP = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|^#+\s*|^[-*•]\s+|^\d+[.)]\s+")
+_LONGEST_CONCLUSION = 220
+_FEW_SPACES = 2
+"""A title or an item of a list has fewer; it concludes nothing."""
+_SHORT_ANSWER = 3
+"""An answer of so few sentences is its own conclusion."""
+
+
+class Conclusion(NamedTuple):
+    """What an answer says at its core; empty where it only talks about it."""
+
+    reports: str
+    """Of someone who works with tools: the first words of the last message say what came of it."""
+    concludes: str
+    """Of someone who explains: the last sentence that draws a conclusion with a figure in it."""
+
+
+NO_CONCLUSION = Conclusion("", "")
+
+
+def conclude(said: Sequence[str]) -> Conclusion:
+    """What an answer comes to, taken from its sentences without marks and code."""
+    telling = [
+        s
+        for s in said
+        if 12 <= len(s) <= _LONGEST_CONCLUSION
+        and not _LABELLED.match(s)
+        and (s.count(" ") >= _FEW_SPACES or _HAN.search(s))
+        and not _HOLLOW.search(s)
+        and not is_code(s)
+    ]
+    reports = next(iter(telling), "")
+    if len(said) <= _SHORT_ANSWER:
+        return Conclusion(reports, reports)
+    drawn = (s for s in reversed(telling) if _CONCLUDES.search(s) and _FIGURE.search(s))
+    return Conclusion(reports, next(drawn, ""))
+
+
+def without_emphasis(line: str) -> str:
+    """A line without Markdown's asterisks; those of a program stay."""
+    return _EMPHASIS.sub("", line) if "**" in line else line
+
+
+def plain_line(sentence: str) -> str:
+    """A sentence without Markdown's marks around and inside of it."""
+    return one_line(_MARKUP.sub("", sentence)).strip().removeprefix("THOUGHT: ")
+
+
+def joined(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
+    """Clauses as one text; where others were left out between two, an ellipsis says so."""
+    places = {clause: place for place, clause in enumerate(whole)}
+    text, last = "", -1
+    for clause in parts:
+        place = places[clause]
+        gap = "" if not text else ", " if place == last + 1 else " … "
+        text += gap + clause.text
+        last = place
+    return text
+
+
+_SOFT_END = re.compile(r"[,;:，；：]\s*|\s[-–—]\s|[.!?。！？](?:\s|$)|\n")
+
+
+def cut_at_clause(text: str, length: int) -> str:
+    """The beginning of a text, at most about so long, up to the end of a clause; marked where something follows."""
+    line = one_line(text)
+    if len(line) <= length:
+        return line
+    ends = [end.start() for end in _SOFT_END.finditer(line, length // 3, length)]
+    cut = ends[-1] if ends else line.rfind(" ", length // 2, length)
+    return (line[:cut] if cut > 0 else line[:length]).rstrip(" ,;:-–—") + " ..."
