@@ -260,6 +260,7 @@ class Compaction:
             after=self._after(),
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
+            rules=[rule.text for rule in self.rules.lines],
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
             trace=NO_TRACE if self.request.recorder is None else self.request.recorder.trace,

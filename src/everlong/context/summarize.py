@@ -59,6 +59,8 @@ class SummaryRequest:
     focus_topic: str | None = None
     memory_context: str | None = None
     """What a memory provider wants kept."""
+    rules: Sequence[str] = ()
+    """The user's standing rules, which will stand beside the summary word for word; they need not be said again."""
     prefix: Sequence[Message] = ()
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0
