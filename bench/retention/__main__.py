@@ -1,8 +1,9 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--misses N] [--json OUT]
-                              [--plots DIR] [--jobs N]
+                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--clients]
+                              [--damage] [--misses N] [--json OUT] [--plots DIR] [--jobs N]
+    python -m bench.retention --rules [--data FOLDER] [--split dev|test|all] [--sessions N] [--misses N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
 assistant's real later turns use. Without a folder of transcripts it uses the shipped session, and says so.
@@ -18,11 +19,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.retention.client_plans import run as run_clients
+from bench.retention.damage import run as run_damage
 from bench.retention.data import Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
+from bench.retention.frontier import run as run_frontier
 from bench.retention.methods import DEFAULT, METHODS
 from bench.retention.plots import write_plots
 from bench.retention.report import as_values, print_misses, print_search, print_table, print_wrong
+from bench.retention.rule_sessions import print_sessions
+from bench.retention.rules import WINDOW, detect, load_chats, measure, print_rules, split_of
 from bench.retention.scripted import outcomes, print_outcomes, try_scripted
 from bench.retention.summary import rows
 from bench.retention.trials import Trial, Work, try_all
@@ -33,6 +39,8 @@ SHARES = (0.10, 0.15, 0.25, 0.40)
 def main() -> int:
     """Measure and print."""
     options = _options()
+    if options.clients or options.damage or options.rules:
+        return _without_transcripts(options)
     everything = load(options.data)
     if not everything:
         where = (
@@ -47,6 +55,8 @@ def main() -> int:
         print(f"retention: no conversation of split {options.split} matches {options.only!r}", file=sys.stderr)
         return 1
     print(f"retention: {len(chosen)} of {len(everything)} conversations, split {options.split}", file=sys.stderr)
+    if options.frontier:
+        return run_frontier(chosen, chain=bool(options.chain), misses=options.misses)
     start = time.perf_counter()
     trials = _run(everything, chosen, options)
     found = rows(trials)
@@ -68,6 +78,13 @@ def main() -> int:
     return 0
 
 
+def _without_transcripts(options: argparse.Namespace) -> int:
+    """Run a measure that brings its own conversations."""
+    if options.clients:
+        return run_clients()
+    return run_damage(options.misses, options.seed) if options.damage else _rules(options)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.retention", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of *.jsonl files, one object with 'messages' per line")
@@ -86,11 +103,33 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--retrieval", action="store_true", help="what a plain search finds, instead")
     parser.add_argument("--scripted", action="store_true", help="good and bad summaries handed to the engine, instead")
+    parser.add_argument("--rules", action="store_true", help="standing rules of chats with questions, instead")
+    parser.add_argument("--sessions", type=int, default=2, metavar="N", help="with --rules: generated long sessions")
+    parser.add_argument("--frontier", action="store_true", help="where the work stands, against labels, instead")
+    parser.add_argument("--clients", action="store_true", help="plans of sessions with real clients, instead")
+    parser.add_argument("--damage", action="store_true", help="whether the score sees spoilt summaries, instead")
+    parser.add_argument("--seed", type=int, default=1, help="with --damage: which sessions are made up")
     parser.add_argument("--misses", type=int, default=0, metavar="N", help="show so many lost facts")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured to this file")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     return parser.parse_args()
+
+
+def _rules(options: argparse.Namespace) -> int:
+    """Measure standing rules: in chats with questions, in labelled sentences, in generated sessions."""
+    chats = load_chats(options.data) if options.data is not None else []
+    chosen = [chat for place, chat in enumerate(chats) if options.split in (split_of(place, len(chats)), "all")]
+    is_good = True
+    if chosen:
+        print(f"{len(chosen)} of {len(chats)} chats, split {options.split}, a window of {WINDOW:,} tokens, no model")
+        is_good = print_rules(measure(chosen), misses=options.misses)
+    else:
+        print("retention: no chats with questions (--data FOLDER); only sentences and sessions", file=sys.stderr)
+    for name in ("tuning", "blind"):
+        found = detect(name)
+        print(f"sentences, {name}: recall {found.recall:.2f}, precision {found.precision:.2f}")
+    return 0 if print_sessions(options.sessions) and is_good else 1
 
 
 def _shares(text: str) -> tuple[float, ...]:

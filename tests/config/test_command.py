@@ -27,7 +27,13 @@ def test_show_lists_every_setting_as_yaml() -> None:
     assert done.exit_code == 0
     values = YAML(typ="safe").load(done.stdout)
     assert values["compression"]["threshold"] == 0.5
-    assert values["auxiliary"]["compression"] == {"model": None, "provider": "auto", "base_url": None}
+    assert values["auxiliary"]["compression"] == {
+        "model": None,
+        "provider": "auto",
+        "base_url": None,
+        "models": [],
+        "choose": "first_good",
+    }
     assert values["plugins"] == {"enabled": [], "paths": []}
 
 

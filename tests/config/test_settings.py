@@ -46,7 +46,15 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "instructions_tokens": 4_000,
             "idle_compaction": False,
         },
-        "auxiliary": {"compression": {"model": None, "provider": "auto", "base_url": None}},
+        "auxiliary": {
+            "compression": {
+                "model": None,
+                "provider": "auto",
+                "base_url": None,
+                "models": [],
+                "choose": "first_good",
+            }
+        },
         "prompt_caching": {
             "cache_ttl": "5m",
             "strategy": "auto",

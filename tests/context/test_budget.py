@@ -102,3 +102,28 @@ def test_settings_may_be_given_as_a_plain_mapping_and_are_checked() -> None:
         ContextCompressor(settings={"threshold": 7})
     with pytest.raises(ConfigError, match=r"did you mean compression\.threshold"):
         ContextCompressor(settings={"treshold": 0.7})
+
+
+@pytest.mark.spec("9.2")
+def test_an_automatic_threshold_follows_the_mix_of_tool_output_and_talk_and_says_so() -> None:
+    def engine(role: str) -> ContextCompressor:
+        made = ContextCompressor(1_000_000, settings=CompressionSettings(threshold="auto"), clock=lambda: 0.0)
+        messages: list[dict[str, object]] = [{"role": "system", "content": "Be brief. " * 9_000}]
+        for call in range(1, 12):
+            messages += [{"role": "user", "content": "Look."}, {"role": role, "content": "the gull is in " * 300}]
+            made.should_compress_preflight(messages)
+            made.update_from_response({"prompt_tokens": 20_000 + call * 1_000})
+        return made
+
+    tools, talk = engine("tool"), engine("assistant")
+    assert tools.threshold_tokens < talk.threshold_tokens
+    told = "\n".join(tools.budgets.grounds.explain())
+    assert "100 % of what was said is tool output, the rest is talk; a summary takes " in told
+    assert " of at most 12,000 tokens, because tool output is told in a digest" in told
+    before = talk.threshold_tokens
+    talk.habits.summarized(2_000)
+    talk.adapt_threshold()
+    assert talk.threshold_tokens < before
+    assert "a summary takes 2,000 of at most 12,000 tokens, as the last 1 did" in "\n".join(
+        talk.budgets.grounds.explain()
+    )

@@ -106,7 +106,12 @@ def test_an_attack_changes_nothing_in_the_prompt_that_rides_the_warm_prefix(text
     token = boundary_of(told)
     assert token not in str(prompt[:-1])
     plain = text_of(harmless.prompts[0][-1])
-    assert told.replace(token, "") == plain.replace(boundary_of(plain), "")
+    # What the user lays down is a rule and takes room of the summary, so the budgets differ.
+    told, plain = (
+        re.sub(r"at most \d+ tokens", "", text)
+        for text in (told.replace(token, ""), plain.replace(boundary_of(plain), ""))
+    )
+    assert told == plain
 
 
 @pytest.mark.parametrize("form", ["transcript", "warm"])

@@ -12,13 +12,13 @@ import pytest
 from everlong.config import Settings
 from everlong.config.paths import data_home
 from everlong.errors import AuthenticationFailed, PluginError, RequestRefused
-from everlong.plugins.foreign.host import hermes_constants
-from everlong.plugins.foreign.host.agent import auxiliary_client, context_compressor, context_engine, model_metadata
-from everlong.plugins.foreign.host.gateway import session_context
-from everlong.plugins.foreign.host.hermes_cli import config, plugins, runtime_provider
-from everlong.plugins.foreign.host.tools import registry
-from everlong.plugins.foreign.host_state import Host, running_in
-from everlong.plugins.foreign.names import adapter_of
+from everlong.plugins.adapters.host import hermes_constants
+from everlong.plugins.adapters.host.agent import auxiliary_client, context_compressor, context_engine, model_metadata
+from everlong.plugins.adapters.host.gateway import session_context
+from everlong.plugins.adapters.host.hermes_cli import config, plugins, runtime_provider
+from everlong.plugins.adapters.host.tools import registry
+from everlong.plugins.adapters.host_state import Host, running_in
+from everlong.plugins.adapters.names import adapter_of
 from everlong.testing import Ask, ModelServer
 from tests.agent.conftest import connected
 from tests.testing_server.conftest import Serve

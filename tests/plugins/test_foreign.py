@@ -16,8 +16,8 @@ import everlong
 from everlong.agent import AgentEvent, CompactionFinished, ToolFinished
 from everlong.config.paths import data_home
 from everlong.context import ContextCompressor, ContextEngine
-from everlong.plugins.foreign import host_path
-from everlong.plugins.foreign.host.agent import context_engine
+from everlong.plugins.adapters.host.agent import context_engine
+from everlong.plugins.adapters.names import host_path
 from everlong.plugins.guard import GuardedEngine, compressor_of
 from everlong.store import Store
 from tests.agent.conftest import Opened
@@ -178,3 +178,80 @@ def test_the_host_folder_has_every_name_that_is_adapted(tmp_path: Path) -> None:
 
 def test_the_base_class_is_everlongs_own() -> None:
     assert context_engine.ContextEngine is ContextEngine
+
+
+# -- the names for a whole process -------------------------------------------------------------------------------------
+
+SNIPPET = """
+import everlong.plugins.foreign
+from your_engine import YourEngine
+{printed}
+"""
+YOUR_ENGINE = """
+import everlong.plugins.foreign
+from agent.context_engine import ContextEngine
+
+
+class YourEngine(ContextEngine):
+    name = "your-name"
+
+    def __init__(self, context_length=0):
+        self.context_length = context_length
+
+    def update_from_response(self, usage):
+        self.last_prompt_tokens = usage["prompt_tokens"]
+
+    def should_compress(self, prompt_tokens=None):
+        return False
+
+    def compress(self, messages, current_tokens=None, focus_topic=None):
+        return list(messages)
+"""
+
+
+def alone(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python without the folder of the host on its path."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(everlong.__file__).parent.parent), str(cwd)])}
+    return subprocess.run(
+        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_engine_tests_of_the_docs_run_as_they_are_printed(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "foreign-engines.md").read_text(encoding="utf-8")
+    (printed,) = (block for block in page.split("```") if block.startswith("python\n"))
+    assert "import everlong.plugins.foreign\nfrom agent.context_engine import ContextEngine\n" in printed
+    (tmp_path / "your_engine.py").write_text(YOUR_ENGINE, encoding="utf-8")
+    (tmp_path / "test_engine.py").write_text(SNIPPET.format(printed=printed.removeprefix("python\n")), encoding="utf-8")
+    done = alone("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=.", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_the_names_are_everlongs_own_modules_and_there_only_for_those_who_ask(tmp_path: Path) -> None:
+    script = """
+import everlong.agent.engines, everlong.plugins.manager, sys
+try:
+    import agent
+    raise SystemExit("agent is there unasked")
+except ModuleNotFoundError:
+    pass
+import everlong.plugins.foreign
+import agent.context_engine, agent.auxiliary_client, tools.registry, aigenlabs_cli.config
+from agent.context_engine import ContextEngine
+import everlong.plugins.adapters.host.agent.context_engine as own
+assert ContextEngine is everlong.context.ContextEngine
+assert agent.context_engine is own and own.__spec__.name == own.__name__
+try:
+    import agent.no_such_module
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = alone("-c", script, cwd=tmp_path)
+    assert (done.stdout, done.returncode) == ("No module named 'agent.no_such_module'\n", 0), done.stderr
+
+
+def test_a_real_package_of_that_name_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("mine = True\n", encoding="utf-8")
+    done = alone("-c", "import everlong.plugins.foreign, agent; print(agent.mine)", cwd=tmp_path)
+    assert done.stdout == "True\n", done.stderr

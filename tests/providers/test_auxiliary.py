@@ -9,6 +9,7 @@ import pytest
 from everlong import ConfigError, ContextCompressor, Message, SummarizerChain
 from everlong.config import Settings
 from everlong.providers import Connection, RetryPolicy, completer, connect, summarizer_for
+from everlong.providers.names import parameters_in
 from everlong.testing import Answer, Ask, Fault, ModelServer
 from tests.context.builders import long_session
 from tests.context.scripted import GOOD
@@ -93,10 +94,49 @@ def test_a_named_provider_has_its_usual_model_or_wants_one() -> None:
     assert members(summarizer_for(settings(provider="anthropic"), env=env)) == ["anthropic:claude-haiku-5-5"]
     named = settings(provider="nous", model="hermes-5")
     assert members(summarizer_for(named, env=env)) == ["nous:hermes-5"]
-    with pytest.raises(ConfigError, match="there is no usual model of nous"):
-        summarizer_for(settings(provider="nous"), env=env)
+    assert members(summarizer_for(settings(provider="nous"), env=env)) == ["nous:Hermes-4-70B"]
+    with pytest.raises(ConfigError, match="there is no usual model of groq"):
+        summarizer_for(settings(provider="groq"), env=env)
     with pytest.raises(ConfigError, match="'nonsense' is no known provider"):
         summarizer_for(settings(provider="nonsense"), env=env)
+
+
+def test_auto_sends_nothing_to_a_provider_that_only_has_a_usual_model() -> None:
+    assert summarizer_for(settings(), env={"NOUS_API_KEY": KEY}) is None
+
+
+def test_a_main_model_that_is_too_small_is_not_asked(serve: Serve) -> None:
+    server = serve(GOOD)
+    small = connect("SmolLM2-135M-Instruct", base_url=server.openai_url)
+    assert summarizer_for(settings(provider="main"), small, env={}) is None
+    report = compacted(summarizer_for(settings(), small, env={}), long_session(60)).last_report
+    assert report is not None
+    assert report.summarizer == "extractive"
+    assert server.requests == []
+    unnamed = connect("harbour", base_url=server.openai_url)
+    assert summarizer_for(settings(provider="main"), unnamed, env={}) is not None
+    unnamed.parameters = 135_000_000  # which its file says
+    assert summarizer_for(settings(provider="main"), unnamed, env={}) is None
+    named = settings(base_url=server.openai_url, model="qwen3-0.6b")
+    assert members(summarizer_for(named, small, env={})) == ["custom:qwen3-0.6b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_K_M", 135_000_000),
+        ("qwen3:0.6b", 600_000_000),
+        ("google/gemma-3-270m-it", 270_000_000),
+        ("Qwen3-30B-A3B", 30_000_000_000),
+        ("qwen2.5-7b-instruct-1m", 7_000_000_000),
+        ("claude-sonnet-4-5[1m]", None),
+        ("mixtral-8x7b", None),
+        ("gpt-6-luna", None),
+        ("claude-haiku-5-5", None),
+    ],
+)
+def test_how_large_a_model_is_stands_in_its_name(name: str, parameters: int | None) -> None:
+    assert parameters_in(name) == parameters
 
 
 def test_a_model_without_a_provider_is_the_main_ones() -> None:
@@ -153,3 +193,28 @@ def test_the_warm_summary_is_asked_with_the_conversations_own_tools(serve: Serve
     main = main_model(serve(script))
     compacted(summarizer_for(settings(provider="main"), main, main_complete=completer(main, tools=tools)))
     assert seen[0].tools == ["bash"]
+
+
+@pytest.mark.spec("9.3")
+def test_several_models_are_asked_in_their_order_and_the_main_one_after_them() -> None:
+    keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
+    main = connect("anthropic:claude-opus-5", api_key=KEY)
+    several = settings(models=["openai:gpt-6-luna", "claude-haiku-5-5"])
+    assert members(summarizer_for(several, main, env=keys)) == [
+        "openai:gpt-6-luna",
+        "anthropic:claude-haiku-5-5",
+        "anthropic:claude-opus-5 (warm)",
+        "anthropic:claude-opus-5",
+    ]
+    assert settings(model="one", models="two, one").auxiliary.compression.names == ["one", "two"]
+
+
+@pytest.mark.spec("9.3")
+@pytest.mark.parametrize(("choose", "asked"), [("first_good", {"one"}), ("best", {"one", "two"})])
+def test_the_first_good_summary_or_the_best_of_all_is_taken(serve: Serve, choose: str, asked: set[str]) -> None:
+    server = serve(GOOD, dialect="vllm", models=("one", "two"))
+    chain = summarizer_for(settings(base_url=server.openai_url, models=["one", "two"], choose=choose))
+    report = compacted(chain).last_report
+    assert report is not None
+    assert report.summarizer == "custom:one"
+    assert {request.body["model"] for request in server.requests} == asked

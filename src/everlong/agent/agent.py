@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from everlong.agent.conversation import Said
 from everlong.agent.events import Notice, SessionStarted, Stop, TurnFinished
 from everlong.agent.pauses import Pauses
 from everlong.agent.plugged import PluggedLoop
 from everlong.agent.todos import TodoKeeper
 from everlong.agent.watch import ctrl_c_sets
-from everlong.errors import ContextOverflow, ProviderError, StoreError
+from everlong.context.recognise import summary_indices
+from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
+from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
 from everlong.model import ToolCall, text_of
-from everlong.plugins.foreign.host_state import home as plugin_home
+from everlong.plugins.adapters.host_state import home as plugin_home
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.providers.catalogue import relative_prices
 
@@ -202,6 +205,26 @@ class Agent(PluggedLoop):
         self._begin()
         with ctrl_c_sets(self.tools.interrupted):
             return self.compactor.compress_context("manual", focus_topic=focus_topic, force=True)
+
+    # -- standing rules ------------------------------------------------------------------------------------------------
+
+    @property
+    def rules(self) -> StandingRules:
+        """The user's standing rules that are in force now, oldest first."""
+        messages = self.conversation.messages
+        return standing_rules(messages, summary_indices(messages))
+
+    def edit_rules(self, added: Sequence[str] = (), removed: Sequence[str] = ()) -> None:
+        """Add and remove standing rules, by their words; stored at once, and in force from the next request on.
+
+        Raises:
+            ToolError: the last prompt has no answer yet.
+        """
+        self._begin()
+        said = self.conversation.messages
+        if said and said[-1].get("role") not in ("assistant", "system"):
+            raise ToolError("the last prompt was not answered; /retry asks again, /undo takes it back")
+        self.conversation.add(Said(edit_message(added, removed)), Said({"role": "assistant", "content": EDIT_ANSWER}))
 
     def retry(self) -> TurnFinished | None:
         """Ask for another answer to the last prompt; None where there is none. The old one stays in the store."""

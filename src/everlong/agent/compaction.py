@@ -199,6 +199,14 @@ class Compactor:
                 **(_told(report) if isinstance(report, CompactionReport) else {}),
             )
         )
+        if isinstance(report, CompactionReport) and report.rules_by_id:
+            many = report.rules_by_id
+            self._tell(
+                Notice(
+                    f"{many} older rule{'' if many == 1 else 's'} had no room after the summary and stand"
+                    f"{'s' if many == 1 else ''} there by id only; /rules lists and removes rules"
+                )
+            )
         return done
 
     def _memories(self) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message, calls_of, find_groups, title_from
+from everlong.model import Message, calls_of, find_groups
 from everlong.store.history import Occasion
 from everlong.store.tree import Branch
 
@@ -182,7 +182,7 @@ class Conversation:
 
     def _open_session(self) -> Session:
         said = next((one.message for one in self._waiting if one.message.get("role") == "user"), None)
-        title = None if said is None else title_from([said])
+        title = None if said is None else self.store.title_for([said])
         about = {"title": title, "model": self.model, "system_prompt": self.system_prompt, **self._about}
         return self.store.sessions.start(**about)
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
+from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.engines import EngineMaker, adopt
-from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
 from everlong.plugins.running import Failed, Overrun, Runner
@@ -74,7 +74,7 @@ def guarded_engine(
     warn: Callable[[str], None],
     host: Host | None = None,
     wanted: str,
-) -> ContextEngine | None:
+) -> GuardedEngine | None:
     """An engine that is not built in, made and kept where it can do no harm; None, with a warning, where it fails."""
     runner = Runner(f"everlong-engine-{wanted}", seconds)
     try:

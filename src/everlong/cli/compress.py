@@ -235,4 +235,6 @@ def describe(report: CompactionReport) -> str:
         line += f", quality {report.quality.score:.2f}"
     if report.fallback_reason:
         line += f"; fell back to the extractive summary: {report.fallback_reason}"
+    if report.rules_by_id:
+        line += f"; {report.rules_by_id} older rules had no room and stand there by id"
     return line

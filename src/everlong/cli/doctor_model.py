@@ -141,7 +141,10 @@ def check_summaries(situation: Situation) -> Iterator[Finding]:
     from everlong.providers.names import endpoint_for  # noqa: PLC0415 - as above
 
     chosen = situation.settings.auxiliary.compression
-    if chosen.base_url is not None:
+    if chosen.models:
+        how = "the best of" if chosen.choose == "best" else "the first good one of"
+        yield ok("summaries", f"by {how} {', '.join(chosen.names)}, else by the main model")
+    elif chosen.base_url is not None:
         yield ok("summaries", f"by {chosen.model or 'the only model'} at {chosen.base_url}, else by the main model")
     elif chosen.provider in {"auto", "main"}:
         who = "a cheaper model where one has a key, else by " if chosen.provider == "auto" else ""

@@ -68,21 +68,18 @@ class LocalModel:
     ) -> Agent:
         """An agent that talks to it; with a small one, without tools and notes, and without its summaries."""
         from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
-        from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
         from everlong.providers import connect  # noqa: PLC0415 - as above
 
         server = self.server
         name = f"llamacpp:{server.model.name}"
         connection = connect(name, settings, base_url=server.url, api_key=server.api_key)
+        if not server.model.is_split:
+            connection.parameters = server.model.parameters  # so that no summary is asked of a small one
         if not server.model.is_small:
             return open_agent(settings, connection, options, store=store, listen=listen)
         settings = settings.model_copy(update={"memory": settings.memory.model_copy(update={"enabled": False})})
         options = replace(options, tools=(), system_prompt=_SMALL_PROMPT)
-        agent = open_agent(settings, connection, options, store=store, listen=listen)
-        chosen = settings.auxiliary.compression
-        if isinstance(agent.engine, ContextCompressor) and chosen.provider in {"auto", "main"} and not chosen.base_url:
-            agent.engine.summarizer = None  # the built-in summary is better than one that such a model writes
-        return agent
+        return open_agent(settings, connection, options, store=store, listen=listen)
 
 
 @contextmanager

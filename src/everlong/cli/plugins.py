@@ -127,6 +127,6 @@ def trust_(path: Path) -> None:
 @plugins_group.command("host-path")
 def host_path() -> None:
     """Print the folder that an author puts on PYTHONPATH to test a plugin that was written for another host."""
-    from everlong.plugins.foreign import host_path as folder  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.plugins.adapters.names import host_path as folder  # noqa: PLC0415 - keeps `everlong --help` quick
 
     click.echo(str(folder()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,8 @@ __all__ = ["check_installed", "gateway_settings", "opened_database", "serve_comm
 def serve_command(until_eof: bool, **given: Any) -> None:
     """Serve the gateway: point any client at it, and its conversations never end.
 
-    It speaks the OpenAI and the Anthropic API. Clients keep their own keys, which are passed on. It stops at Ctrl-C or
-    SIGTERM when the requests under way are done; a second signal stops it at once.
+    It speaks the OpenAI and the Anthropic API. Clients keep their own keys, which are passed on. It stops at Ctrl-C,
+    SIGTERM or a hang-up when the requests under way are done; a second signal stops it at once.
     """
     check_installed()
     settings = gateway_settings({f"gateway.{name}": value for name, value in given.items() if value is not None})
@@ -106,4 +107,5 @@ def opened_database() -> Any:
 
 
 def _say(text: str) -> None:
-    click.echo(f"everlong: {text}", err=True)
+    with suppress(OSError):  # the terminal is gone, and requests under way are not
+        click.echo(f"everlong: {text}", err=True)

@@ -90,12 +90,17 @@ def forget(
 ) -> None:
     """Forget messages for good: every one that holds TEXT, in whatever case, or the ones that are named.
 
-    Their words go out of the store, the search and every summary that was made with them in sight, and are not stored
-    again. This cannot be undone. Files that were exported and backups keep what they have.
+    Their words go out of the store, the search, titles, logs, the gateway's journal, what was typed in the chat, and
+    every summary that was made with them in sight, and are not stored again. This cannot be undone. Files that were
+    exported, backups and notes keep what they have.
     """
     if sum(bool(given) for given in (text, turns or nodes, session)) != 1:
         raise click.UsageError("name what to forget: a TEXT, or messages with --turn and --node, or one --session")
+    from everlong.cli.traces import forget_traces, old_copies, store_journal  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.forget import Forgotten  # noqa: PLC0415 - as above
+
     with opened() as store:
+        store_journal(store)
         if session is not None:
             one = found(store, session)
             confirm(f"Forget all messages of {one.id} for good?", yes)
@@ -103,13 +108,21 @@ def forget(
         else:
             chosen = _holding(store, text) if text else [_node_at(store, turn) for turn in turns]
             chosen += [_node_id(node) for node in nodes]
-            if not chosen:
+            titled = [one.id for one in store.conversations.newest(title=text)] if text else []
+            if not chosen and not titled:
+                forget_traces(store, text)
                 say("nothing was found, so nothing was forgotten")
                 if as_json:
                     put_json({"messages": 0, "summaries": 0, "spared": 0})
                 return
+            if titled:
+                say(f"and the titles of {counted(len(titled), 'conversation')}")
             confirm(f"Forget {counted(len(chosen), 'message')} for good?", yes)
-            gone = store.forget(chosen)
+            gone = store.forget(chosen) if chosen else Forgotten(0, 0)
+            if text:
+                store.forget_titles(text)
+        forget_traces(store, text)
+        copies = old_copies(store)
     if as_json:
         put_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})
     voided = f", and with them {counted(gone.views, 'compaction')} that had seen them" if gone.views else ""
@@ -118,6 +131,8 @@ def forget(
         kept = counted(gone.spared, "message")
         say(f"kept {kept} that other conversations show too; to forget them, name them or a TEXT")
     say("`everlong sessions vacuum` takes their last traces out of the file")
+    for copy in copies:
+        say(f"{copy} is a copy from before an update and still has them; delete it if you do not need it")
 
 
 def _holding(store: Store, text: str) -> list[bytes]:

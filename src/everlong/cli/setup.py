@@ -39,7 +39,14 @@ NAMES = (
 @click.option("--undo", is_flag=True, help="Put the file back as it was.")
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
 @click.option("--model", metavar="NAME", help="The model to use (claude-code, llm).")
-def setup_command(client: str, write: bool, undo: bool, url: str | None, model: str | None) -> None:
+@click.option(
+    "--threshold",
+    metavar="auto|SHARE",
+    help="With --write, also set compression.threshold in Everlong's own file: auto, or a share of the window.",
+)
+def setup_command(
+    client: str, write: bool, undo: bool, url: str | None, model: str | None, threshold: str | None
+) -> None:
     """Point CLIENT at the gateway: show what its configuration must say, or write it.
 
     Everything else in the file stays as it is, comments too. Writing twice changes nothing. For libraries the lines of
@@ -53,6 +60,8 @@ def setup_command(client: str, write: bool, undo: bool, url: str | None, model: 
         raise click.UsageError("say --write or --undo, not both")
     if model is not None and not chosen.takes_model:
         raise click.UsageError(f"--model is for claude-code and llm; choose the model of {chosen.title} in its own way")
+    if threshold is not None and not write:
+        raise click.UsageError("--threshold is written with --write")
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url), model=model)
     if chosen.format is None:
@@ -67,6 +76,25 @@ def setup_command(client: str, write: bool, undo: bool, url: str | None, model: 
         _write(chosen, gateway, file)
     else:
         _show(chosen, gateway, file)
+    if not undo:
+        _tell_threshold(settings, client, threshold)
+
+
+def _tell_threshold(settings: Settings, client: str, wanted: str | None) -> None:
+    """Set where compaction starts, or offer to let it follow the conversation."""
+    if wanted is not None:
+        from everlong.config.edit import set_value  # noqa: PLC0415 - keeps `everlong --help` quick
+        from everlong.config.paths import user_config_path  # noqa: PLC0415 - as above
+
+        path = user_config_path()
+        value = set_value(path, "compression.threshold", wanted)
+        say(f"compression.threshold is now {value} in {path}")
+    elif settings.compression.threshold != "auto":
+        share = f"{100 * float(settings.compression.threshold):g} %"
+        say(
+            f"compaction starts at {share} of the window; `everlong setup {client} --write --threshold auto` lets it "
+            "follow growth, pauses, tool output and prices"
+        )
 
 
 def client_gateway(settings: Settings, address: str, model: str | None = None) -> Gateway:

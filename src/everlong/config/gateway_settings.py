@@ -93,6 +93,12 @@ class GatewaySettings(Section):
         "The most summaries in a day (UTC) that conversations' own models are asked for.",
         ge=0,
     )
+    idle_minutes: Whole = setting(
+        1_440,
+        _COUNT,
+        "After so long a silence a conversation has expired: its context engine is told that the session is over.",
+        ge=1,
+    )
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )
@@ -103,6 +109,11 @@ class GatewaySettings(Section):
         "a whole number from 0 to 1,000,000,000",
         "How long requests under way may go on when the gateway is told to stop.",
         ge=0,
+    )
+    when_full: Literal["refuse", "pass"] = setting(
+        "refuse",
+        "refuse or pass",
+        "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "debug, info, warning or error", "What is logged: info for a line for each request."

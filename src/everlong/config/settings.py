@@ -14,7 +14,7 @@ from everlong.config.fields import DatabaseUrl, Flag, Name, Price, Ratio, Thresh
 from everlong.config.fields import Section as _Section
 from everlong.config.fields import setting as _setting
 from everlong.config.gateway_settings import GatewaySettings
-from everlong.config.plugin_settings import PluginsSettings
+from everlong.config.plugin_settings import Names, PluginsSettings
 from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
 
 __all__ = [
@@ -118,6 +118,21 @@ class AuxiliaryCompressionSettings(_Section):
         "an http:// or https:// address, or null",
         "Address of an OpenAI-compatible endpoint to use instead of a named provider.",
     )
+    models: Names = _setting(
+        [],
+        "a list of model names",
+        "Several models that may write summaries, in the order in which they are asked; model, if set, comes first.",
+    )
+    choose: Literal["first_good", "best"] = _setting(
+        "first_good",
+        "first_good or best",
+        "With several models: take the first summary with nothing wrong with it, or ask all and take the best.",
+    )
+
+    @property
+    def names(self) -> list[str]:
+        """The models that are named, in the order in which they are asked, each once."""
+        return list(dict.fromkeys([*([self.model] if self.model else []), *self.models]))
 
 
 class AuxiliarySettings(_Section):

@@ -52,6 +52,8 @@ class Limits(NamedTuple):
     acknowledgement: int
     summary: Callable[[int], int]
     summary_takes_rest: bool = False
+    rules: int = 0
+    """What of the frame is for the standing rules of the user; 0 where they have a share of the summary's room."""
 
 
 @dataclass(frozen=True, slots=True)

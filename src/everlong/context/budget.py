@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from everlong.config import CompressionValues
 from everlong.context.grounds import AutomaticThreshold, ThresholdGrounds
+from everlong.context.habits import Habits
 from everlong.errors import ConfigError
 from everlong.tokens import Prices, Workload, threshold_sums
 
@@ -75,6 +76,17 @@ def _grounds(settings: CompressionValues, context_length: int) -> ThresholdGroun
     return ThresholdGrounds(max(tokens, floor), context_length, share, tokens, floor_tokens=floor, is_auto=is_auto)
 
 
+def adapted_budgets(
+    settings: CompressionValues, context_length: int, prefix_tokens: int, habits: Habits, prices: Prices
+) -> Budgets:
+    """The budgets of a conversation with these habits; those of its window where it has not grown yet."""
+    if not habits.growth:
+        return compute_budgets(settings, context_length)
+    prices = replace(prices, cold_share=max(prices.cold_share, habits.cold_share))
+    prefix = max(prefix_tokens, habits.first_prompt)
+    return automatic_budgets(settings, context_length, prefix, habits.mean_growth, prices, habits.calls, habits)
+
+
 def automatic_budgets(
     settings: CompressionValues,
     context_length: int,
@@ -82,14 +94,20 @@ def automatic_budgets(
     growth_per_call: float,
     prices: Prices,
     calls: int = 0,
+    habits: Habits | None = None,
 ) -> Budgets:
-    """The budgets with the threshold at which a conversation that grows like this costs least."""
+    """The budgets with the threshold at which a conversation that grows like this costs least.
+
+    With ``habits``, a summary is reckoned with as large as it is expected to be, else as large as it may be.
+    """
     usual = compute_budgets(settings, context_length)
-    work = Workload(prefix_tokens, usual.summary_cap, 0, growth_per_call, tail_share=settings.target_ratio)
+    summary = usual.summary_cap if habits is None else habits.expected_summary(usual.summary_cap)
+    work = Workload(prefix_tokens, summary, 0, growth_per_call, tail_share=settings.target_ratio)
     ceiling = context_length - int(min(REPLY_RESERVE, context_length * RESERVED_SHARE))
     sums = threshold_sums(work, prices, ceiling, usual=usual.threshold_tokens)
     threshold = sums.threshold
-    automatic = AutomaticThreshold(work, prices, sums, calls)
+    share, told = (None, 0) if habits is None else (habits.tool_share, len(habits.summaries))
+    automatic = AutomaticThreshold(work, prices, sums, calls, share, told, usual.summary_cap)
     return replace(
         usual,
         threshold_tokens=threshold,

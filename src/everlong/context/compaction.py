@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from everlong.context.assemble import assemble
-from everlong.context.boundary import Plan, plan_boundaries
+from everlong.context.boundary import LEAST_SUMMARY, Plan, plan_boundaries
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.prune import Pruned, shorten_results, shorten_texts
 from everlong.context.recorder import Ended
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
-from everlong.context.situation import TAIL_SHARE_OF_TARGET, Request, Situation
+from everlong.context.rules import StandingRules, without_lifted
+from everlong.context.situation import RULES_SHARE, TAIL_SHARE_OF_TARGET, Request, Situation
 from everlong.context.summarize import SummaryRequest, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.newest import inherited_newest
+from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import NO_TRACE
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
@@ -132,7 +134,25 @@ class Compaction:
 
     def assembled(self, summary: str) -> list[Message]:
         """The compacted list around a summary that is already written, not yet checked."""
-        return assemble(self._head(), summary, self._after())
+        return assemble(self._head(), summary, self._after(), self.rules.render())
+
+    @cached_property
+    def rules(self) -> StandingRules:
+        """The standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
+        unsaid = self.known.rules.beside(self._head(), self._after())
+        shared = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
+        room = shared if self.request.target_tokens is not None else self.known.limits.rules
+        return unsaid.fitted(room, self.request.counter.count_text)
+
+    @property
+    def summary_budget(self) -> int:
+        """What the summary may take besides the rules: its room, and what was kept free for rules in vain."""
+        return self.plan.summary_tokens + self.known.limits.rules - self.rules_tokens
+
+    @cached_property
+    def rules_tokens(self) -> int:
+        """What the block of standing rules takes of the summary's budget."""
+        return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -163,8 +183,10 @@ class Compaction:
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
             request = self._summary_request()
-            yardstick = self._yardstick(request.newest_words)
+            yardstick = self._yardstick(request)
             written = self._written(request, yardstick)
+            kept = [rule.text for rule in self.known.rules.lines]
+            written = written._replace(text=without_lifted(written.text, self.known.rules.lifted, kept))
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
@@ -175,6 +197,7 @@ class Compaction:
                 invented=written.invented,
                 problems=written.problems,
                 extract_score=written.extract_score,
+                is_trusted=written.summarizer == ExtractiveSummarizer.name,
             )
             counts = counter.counts(result)
         cleared = self.known.exchange.changed if plan.head_end > self.known.layout.system_end else 0
@@ -183,7 +206,7 @@ class Compaction:
             "summarized",
             shortened=self.tail.changed,
             written=written,
-            summary_tokens=counter.count_text(written.text),
+            summary_tokens=counter.count_text(written.text) + self.rules_tokens,
             quality=quality,
         )
 
@@ -194,12 +217,21 @@ class Compaction:
             return writer.rewrite(self.request.written, request, yardstick)
         return writer.write(request, yardstick, ignore_cooldown=self.request.force)
 
-    def _yardstick(self, newest: str) -> Yardstick:
+    def _yardstick(self, request: SummaryRequest) -> Yardstick:
         """Measures any summary of the covered turns, together with what will stand around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
         latest = self.known.layout.latest_user
         last = None if latest is None else self.known.repaired[latest]
-        return Yardstick(self.turns, self.assembled(""), self.known.repaired, more, last, newest)
+        return Yardstick(
+            self.turns,
+            self.assembled(""),
+            self.known.repaired,
+            more,
+            last,
+            request.newest_words,
+            frontier=request.frontier,
+            rules=[rule.text for rule in self.known.rules.lines],
+        )
 
     def _head(self) -> list[Message]:
         """The system prompt, and the first exchange where there is room for it."""
@@ -220,7 +252,7 @@ class Compaction:
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),
-            budget_tokens=self.plan.summary_tokens,
+            budget_tokens=self.summary_budget,
             count=self.request.counter.count_text,
             opening=self._opening(),
             latest_user=self._newest_request(),
@@ -228,6 +260,7 @@ class Compaction:
             after=self._after(),
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
+            rules=[rule.text for rule in self.rules.lines],
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
             trace=NO_TRACE if self.request.recorder is None else self.request.recorder.trace,
@@ -245,7 +278,11 @@ class Compaction:
         """The newest message in which a person asked for something; a client's reminder after it is none."""
         summaries = self.known.layout.summaries
         index = newest_request(self.known.repaired, summaries)
-        if index is None or (summaries and index < summaries[-1] and inherited_newest(self._previous())):
+        if index is None:
+            return None
+        named = inherited_newest(self._previous()) if summaries and index < summaries[-1] else ""
+        begun = named.removesuffix(" ...")
+        if named and not one_line(typed_words(self.known.repaired[index])).startswith(begun):
             return None  # what the earlier summary names is newer than the head
         return self.known.repaired[index]
 
@@ -270,7 +307,7 @@ class Compaction:
                 messages=len(self.turns),
                 tokens=self.known.tokens(request.counter.total(self.turns)),
                 previous_summary=bool(self.known.layout.summaries),
-                budget_tokens=self.known.tokens(plan.summary_tokens),
+                budget_tokens=self.known.tokens(self.summary_budget + self.rules_tokens),
                 focus_topic=request.focus_topic,
             )
         report = CompactionReport(
@@ -290,6 +327,10 @@ class Compaction:
             summary_tokens=self.known.tokens(result.summary_tokens),
             fallback_reason=result.written.fallback_reason if result.written else None,
             quality=result.quality,
+            rules=len(self.rules.lines) if result.written else 0,
+            rules_tokens=self.known.tokens(self.rules_tokens) if result.written else 0,
+            rules_by_id=len(self.rules.older) if result.written else 0,
+            strategy=result.written.strategy if result.written else None,
             repaired=self.known.repaired is not request.messages,
             stages={name: round(seconds, 6) for name, seconds in self.known.stages.items()},
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.config import compression_values
 from everlong.context.assemble import summary_message
-from everlong.context.budget import Budgets, automatic_budgets, compute_budgets
+from everlong.context.budget import Budgets, adapted_budgets, compute_budgets
 from everlong.context.compaction import Compaction
 from everlong.context.engine import ContextEngine
 from everlong.context.explain import Explanation
@@ -26,7 +26,7 @@ from everlong.context.pace import NEAR, Pace, Waiting, pace_of
 from everlong.context.recognise import digest_of
 from everlong.context.report import CompactionReport
 from everlong.context.situation import Request
-from everlong.context.summarize import Summarizer, SummaryWriter
+from everlong.context.summarize import Summarizer, SummaryWriter, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.model import Message, checked_messages, leading_system_count
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
@@ -82,7 +82,8 @@ class ContextCompressor(ContextEngine):
         self._calibration = Calibration(self._counter)
         self._sent: list[Message] | None = None
         self._clock = clock
-        self._habits = Habits()
+        self.habits = Habits()
+        """How the conversation behaves, by which an automatic threshold is chosen; a host may hand in what it knows."""
         self.held_back: list[HeldBack] = []
         """The last compactions that were due and not made, oldest first."""
         self._unhelpful: list[float] = []
@@ -90,6 +91,7 @@ class ContextCompressor(ContextEngine):
         self._emitted: list[str] = []
         self._waiting = Waiting()
         self._always = (0, 0)
+        self._prepared: Written | None = None
         self._set_window(context_length)
 
     @property
@@ -171,7 +173,7 @@ class ContextCompressor(ContextEngine):
         """Take in reported usage; with the list of the preceding pre-flight check it also calibrates the counter."""
         prompt = _tokens(usage, "prompt_tokens")
         if prompt:
-            self._habits.note(prompt, self.last_prompt_tokens, self._clock())
+            self.habits.note(prompt, self.last_prompt_tokens, self._clock())
         self.last_prompt_tokens = prompt
         self.last_completion_tokens = _tokens(usage, "completion_tokens")
         self.last_total_tokens = _tokens(usage, "total_tokens") or prompt + self.last_completion_tokens
@@ -180,16 +182,13 @@ class ContextCompressor(ContextEngine):
         if self._sent is not None and prompt:
             self._calibration.observe(self._sent, max(1, prompt - self.overhead_tokens), self._model)
             self._sent = None
-        if self.settings.threshold == "auto" and self._habits.growth:
-            self._adapt_threshold()
+        self.adapt_threshold()
 
-    def _adapt_threshold(self) -> None:
-        habits = self._habits
-        prices = replace(self.prices, cold_share=max(self.prices.cold_share, habits.cold_share))
-        prefix = max(self.overhead_tokens, habits.first_prompt)
-        self._use(
-            automatic_budgets(self.settings, self.context_length, prefix, habits.mean_growth, prices, habits.calls)
-        )
+    def adapt_threshold(self) -> None:
+        """Choose the threshold by the conversation's habits, where it is automatic and they are known."""
+        if self.settings.threshold == "auto" and self.habits.growth:
+            prefix, prices = self.overhead_tokens, self.prices
+            self._use(adapted_budgets(self.settings, self.context_length, prefix, self.habits, prices))
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Whether the threshold is reached, and compacting is not known to be in vain."""
@@ -209,7 +208,7 @@ class ContextCompressor(ContextEngine):
             held = self._held(tokens, tuple(self._unhelpful))
             return held if tokens < held.next_at else None
         pace, asks_model = self.pace, self.summarizer is not None
-        is_cold = self._habits.is_cold(self._clock())
+        is_cold = self.habits.is_cold(self._clock())
         reason = self._waiting.reason(tokens, pace, self.prices, asks_model=asks_model, is_cold=is_cold)
         if reason is None:
             return None
@@ -222,6 +221,8 @@ class ContextCompressor(ContextEngine):
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Whether a request about to be sent is over the threshold, by what is known of its tokens."""
         self._sent = list(messages)
+        if self.settings.threshold == "auto":
+            self.habits.look_at(messages)
         self._look_at(messages)
         return self.should_compress(self.estimate_tokens(messages))
 
@@ -263,6 +264,15 @@ class ContextCompressor(ContextEngine):
 
     # -- compacting ------------------------------------------------------------------------------------------------
 
+    def prepare(self, messages: list[Message]) -> None:
+        """Have the summary of a conversation written now, which may take a while.
+
+        The next `compress` of that conversation, which has gone on meanwhile, then asks no model.
+        """
+        self._writer.last = None
+        Compaction(self.request_for(checked_messages(messages))).run()
+        self._prepared = self._writer.last
+
     def compress(
         self,
         messages: list[Message],
@@ -293,7 +303,9 @@ class ContextCompressor(ContextEngine):
             force=force,
             memory_context=memory_context,
             target_tokens=target_tokens,
+            written=self._prepared,
         )
+        self._prepared = None
         return self._compacted(request, current_tokens)
 
     def explain(
@@ -331,7 +343,10 @@ class ContextCompressor(ContextEngine):
         if report.outcome == "summarized":
             own = (digest_of(message) for message in result if is_summary(message))
             self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
+            self.habits.summarized(report.summary_tokens)
         self.last_report = report
+        if report.quality is not None:
+            self._writer.note_quality(report.quality.score, is_replaced=report.fallback_reason is not None)
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._waiting.compacted(self.last_prompt_tokens)
         self._sent = None
@@ -379,7 +394,7 @@ class ContextCompressor(ContextEngine):
         super().on_session_reset()
         self._writer.reset()
         self._sent = None
-        self._habits = Habits()
+        self.habits = Habits()
         self._unhelpful = []
         self._waiting = Waiting()
         self._always = (0, 0)

@@ -21,6 +21,11 @@ class AutomaticThreshold:
     sums: ThresholdSums
     calls: int
     """So many calls were measured."""
+    tool_share: float | None = None
+    """The share of what was said that tools have put out, where that was looked at."""
+    summaries: int = 0
+    """By so many summaries it is known how much one takes."""
+    summary_cap: int = 0
 
     def explain(self) -> list[str]:
         """The arithmetic, a step per line."""
@@ -36,6 +41,10 @@ class AutomaticThreshold:
         if sums.usual is not None and sums.usual_cost is not None:
             kept = "hardly more, so it stays" if sums.threshold == sums.usual else "more"
             lines.append(f"at the usual {sums.usual:,} it costs {sums.usual_cost:,.0f}: {kept}")
+        if self.tool_share is not None:
+            mix = f"{100 * self.tool_share:.0f} % of what was said is tool output, the rest is talk"
+            why = f"as the last {self.summaries} did" if self.summaries else "because tool output is told in a digest"
+            lines.insert(1, f"{mix}; a summary takes {work.summary:,} of at most {self.summary_cap:,} tokens, {why}")
         return lines
 
 
@@ -108,7 +117,7 @@ class HeldBack:
         if self.cost:
             return (
                 f"{due}it would cost as much as {self.cost:,.0f} fresh tokens, and waiting has cost {self.paid:,.0f}; "
-                f"it is made when that is as much, or at {self.room:,}"
+                f"it is made when that is clearly more, or at {self.room:,}"
             )
         if not self.saved:
             return f"{due}there was nothing to compact, all of it is recent or protected"

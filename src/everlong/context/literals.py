@@ -6,6 +6,8 @@ this one replaces, is found again by its first words. This module knows nothing 
 
 from __future__ import annotations
 
+import re
+
 from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, Message, text_of
 
 __all__ = [
@@ -13,11 +15,13 @@ __all__ = [
     "CLEARED_RESULT",
     "COMPACTION_NOTE",
     "MISSING_RESULT",
+    "RULES_HEADING",
     "SUMMARY_PREFIX",
     "begins_summary",
     "has_note",
     "is_acknowledgement",
     "is_summary",
+    "rules_block",
     "summary_body",
 ]
 
@@ -43,6 +47,14 @@ MISSING_RESULT = "[No result: the call was interrupted, or its output is no long
 ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
 """Stands between a summary and a user message, so that roles alternate."""
 
+RULES_HEADING = "Standing rules of the user, in force:"
+"""The first line of the block that follows a summary: unlike the summary, it is to be obeyed."""
+
+_RULES_LINE = re.compile(
+    r'- ".*" \((?:project instructions, )?turn \d+\)|- no longer in force: ".*"|- older rules, by id: rule-.*'
+    r"|\(The user's own words; \d+ turns? so far\.\)"
+)
+
 _NOTE_START = "[Note: Some earlier conversation turns"
 
 
@@ -66,9 +78,32 @@ def is_acknowledgement(message: Message) -> bool:
     return message.get("role") == "assistant" and message.get("content") == ACKNOWLEDGEMENT
 
 
+def rules_block(text: str) -> str:
+    """The block of standing rules in the text of a summary message; empty where there is none."""
+    found = _rules_span(text)
+    return text[slice(*found)] if found else ""
+
+
+def without_rules(text: str) -> str:
+    """A text without its block of standing rules."""
+    found = _rules_span(text)
+    return f"{text[: found[0]].rstrip()}{text[found[1] :]}" if found else text
+
+
+def _rules_span(text: str) -> tuple[int, int] | None:
+    """Where the block begins and ends; some hosts join the blocks of a message without a line break between them."""
+    start = text.rfind(f"{RULES_HEADING}\n- ")
+    if start < 0:
+        return None
+    end = start + len(RULES_HEADING)
+    while line := _RULES_LINE.match(text, end + 1):
+        end = line.end()
+    return start, end
+
+
 def summary_body(message: Message) -> str:
-    """The summary itself, without the words that introduce it."""
-    text = text_of(message)
+    """The summary itself, without the words that introduce it and the rules that follow it."""
+    text = without_rules(text_of(message))
     if text.startswith(SUMMARY_PREFIX):
         return text[len(SUMMARY_PREFIX) :].strip()
     first_line, _, rest = text.partition("\n")

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 
-from everlong.context.literals import begins_summary, has_any_note, is_acknowledgement, is_summary
+from everlong.context.literals import RULES_HEADING, begins_summary, has_any_note, is_acknowledgement, is_summary
 from everlong.model import Message, leading_system_count, part_text, parts_of, text_of, with_content
 
 LONGEST_HEAD = 8
@@ -103,9 +103,14 @@ def parted(
             continue
         parts = parts_of(message)
         at = next((place for place, part in enumerate(parts) if begins_summary(part_text(part))), None)
-        if at is None or len(parts) == 1:
+        if at is None:
             continue
-        pieces = [with_content(message, piece) for piece in (parts[:at], parts[at : at + 1], parts[at + 1 :]) if piece]
+        end = at + 1
+        while end < len(parts) and part_text(parts[end]).startswith(RULES_HEADING):
+            end += 1
+        if end - at == len(parts):
+            continue
+        pieces = [with_content(message, piece) for piece in (parts[:at], parts[at:end], parts[end:]) if piece]
         apart = [*messages[:index], *pieces, *messages[index + 1 :]]
         if summary_indices(apart, protect_first_n, emitted) == (index + bool(at),):
             return apart

@@ -26,6 +26,8 @@ class Quality:
     """Whether a large source was measured on a sample of its turns."""
     problems: tuple[str, ...] = ()
     """What was wrong with the summarizer's own text, before it was mended, filled up or replaced."""
+    faults: tuple[str, ...] = ()
+    """What the checks found in the finished summary, each with the name of its check; see `everlong.context.checks`."""
     extract_score: float | None = None
     """What the built-in summary alone would have scored; None where no other summarizer was asked."""
 
@@ -73,6 +75,14 @@ class CompactionReport:
     fallback_reason: str | None = None
     """Why the extractive summary took the place of the chosen summarizer's; None where it did not."""
     quality: Quality | None = None
+    rules: int = 0
+    """Standing rules of the user in the block after the summary, word for word."""
+    rules_tokens: int = 0
+    """What that block takes of the summary's budget."""
+    rules_by_id: int = 0
+    """Rules in force that had no room there; their ids stand in their place."""
+    strategy: str | None = None
+    """What is done differently because two summaries in a row were poor; None where nothing is."""
     repaired: bool = False
     """Whether the input broke the message protocol and was mended."""
     stages: dict[str, float] = field(default_factory=dict)

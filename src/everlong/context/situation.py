@@ -22,6 +22,7 @@ from everlong.context.literals import ACKNOWLEDGEMENT
 from everlong.context.prune import Pruned, clear_results, shorten_texts
 from everlong.context.recognise import parted, summary_indices
 from everlong.context.recorder import Recorder
+from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.summarize import SummaryWriter, Written
 from everlong.model import Message
 from everlong.tokens import MessageCounter
@@ -30,6 +31,8 @@ TAIL_SHARE_OF_TARGET = 0.45
 NEWEST_SHARE_OF_TARGET = 0.6
 """The newest group, which nobody has answered yet, stays whole where it takes no more of the room than this."""
 EXCHANGE_SHARE_OF_TARGET = 0.15
+RULES_SHARE = 0.5
+"""The most that standing rules may take of the summary's budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +113,19 @@ class Situation:
         acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
         if request.target_tokens is None:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
+            reserve = self._reserve(self.units(budgets.summary_cap))
             more = max(0, sum(self.counts[self.newest_start :]) - tail)
             return Limits(
                 total=max(total, min(total + more, self.units(request.most_tokens))),
                 tail=tail,
                 keep_last=request.settings.protect_last_n,
-                frame=frame,
+                frame=frame + reserve,
                 acknowledgement=acknowledgement,
-                summary=lambda content: self.units(budgets.summary_tokens(self.tokens(content))),
+                summary=lambda content: (
+                    self.units(budgets.summary_tokens(round(self.tokens(content) * request.writer.budget_factor)))
+                    - reserve
+                ),
+                rules=reserve,
             )
         total = self.units(request.target_tokens)
         fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.exchange.tokens
@@ -136,6 +144,18 @@ class Situation:
             summary=lambda content: min(content, room - tail),
             summary_takes_rest=True,
         )
+
+    @cached_property
+    def rules(self) -> StandingRules:
+        """The user's standing rules at the end of the conversation, wherever they stand in it."""
+        repaired = self.repaired
+        with self.timed("rules"):
+            return standing_rules(repaired, self.summaries)
+
+    def _reserve(self, summary: int) -> int:
+        """What the block of standing rules may take of a summary's largest budget, whatever else has to yield."""
+        block = self.rules.render()
+        return min(self.request.counter.count_text(block), int(summary * RULES_SHARE)) if block else 0
 
     @cached_property
     def exchange(self) -> Pruned:

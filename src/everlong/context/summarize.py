@@ -11,21 +11,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from everlong.context.checks import GOOD
+from everlong.context.frontier import (
+    Frontier,
+    fit_frontier,
+    inherited_frontier,
+    place_frontier,
+    read_frontier,
+    without_frontier,
+)
 from everlong.context.grounds import LeftAlone
 from everlong.context.shorten import TextCount
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import Judged, UnusableSummary, judged
+from everlong.context.summary.language import Phrases, phrases_for
 from everlong.context.summary.mend import completed, missing_lines, readable
 from everlong.context.summary.newest import inherited_newest
+from everlong.context.summary.text import one_line
 from everlong.context.summary.trace import NO_TRACE, Trace
 from everlong.context.verify import Yardstick
-from everlong.model import Message, typed_words
+from everlong.model import Message, is_system, typed_words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SummaryRequest:
     """What a summarizer gets to work with."""
 
@@ -47,12 +59,34 @@ class SummaryRequest:
     focus_topic: str | None = None
     memory_context: str | None = None
     """What a memory provider wants kept."""
+    rules: Sequence[str] = ()
+    """The user's standing rules, which will stand beside the summary word for word; they need not be said again."""
     prefix: Sequence[Message] = ()
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0
     """What the prefix costs; 0 where that is not known."""
     trace: Trace = NO_TRACE
     """Is told of what is chosen and what is passed over; most summarizers have no use for it."""
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """Where the work stands: after the turns and what follows them, and by what ``previous`` says of before."""
+        carried = inherited_frontier(self.previous)
+        said_again = any(message is self.latest_user for message in self.turns)
+        after = [message for message in self.after if not (said_again and message is self.latest_user)]
+        before = self._head_as_it_was() if carried is None else ()
+        found = read_frontier([*before, *self.turns, *after], carried, one_line(self.newest_words))
+        return fit_frontier(found, self.budget_tokens, self.count, self.phrases)
+
+    def _head_as_it_was(self) -> Sequence[Message]:
+        """What stands before the turns, with its results, which are cleared where it will stand."""
+        first = next((place for place, message in enumerate(self.prefix) if self.turns and message is self.turns[0]), 0)
+        return [message for message in self.prefix[:first] if not is_system(message)] if first else self.before
+
+    @property
+    def phrases(self) -> Phrases:
+        """The words for what we write ourselves, in the language of the person."""
+        return phrases_for([self.newest_words, self.opening_words, (self.previous or "")[:2_000]])
 
     @property
     def opening_words(self) -> str:
@@ -105,6 +139,15 @@ class MendingSummarizer(Summarizer, Protocol):
         ...
 
 
+@runtime_checkable
+class Reordering(Protocol):
+    """A summarizer of several members that can be told to ask another one first."""
+
+    def ask_last(self) -> str | None:
+        """Ask whoever wrote the last summary after all others; return who is asked first then, None for nobody."""
+        ...
+
+
 class Written(NamedTuple):
     """A summary, who wrote it, and why it was not the one who was asked first."""
 
@@ -119,12 +162,18 @@ class Written(NamedTuple):
     """Names that the summarizer made up; they were cut out."""
     prose: str = ""
     """What of the answer of whoever was asked could stand; empty where nobody was asked or nothing could."""
+    strategy: str | None = None
+    """What is done differently because two summaries in a row were poor."""
 
 
 _BEGUN = 200
 """Characters by which a request is known again."""
 _SLACK = 0.15
 """Key lines close a gap this wide; a draft that scores further below the extract is worth another call."""
+_HEADING_TOKENS = 6
+_LARGER = 1.5
+"""By how much the budget grows after two poor summaries, as far as the cap allows."""
+_POOR_IN_A_ROW = 2
 _PATIENCE = 3
 """So many answers in a row that are no summary, and the summarizer is left alone like one that cannot be reached."""
 
@@ -146,6 +195,13 @@ class SummaryWriter:
         self._cooling_until: float | None = None
         self._failure = ""
         self._unusable = 0
+        self.last: Written | None = None
+        """What was written last."""
+        self._poor = 0
+        self._is_reordered = False
+        self._strategy: str | None = None
+        self.budget_factor = 1.0
+        """By how much summaries may be longer than usual, within the cap."""
 
     @property
     def left_alone(self) -> list[LeftAlone]:
@@ -171,26 +227,27 @@ class SummaryWriter:
         self, request: SummaryRequest, yardstick: Yardstick | None = None, *, ignore_cooldown: bool = False
     ) -> Written:
         """A summary within the request's budget; never raises for its sake."""
-        written = self._asked(request, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
-        return written._replace(text=without_control_words(written.text))
+        frontier, room = _parted(request)
+        written = self._asked(room, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
+        self.last = _joined(written._replace(strategy=self._strategy), frontier, request)
+        return self.last
 
     def rewrite(self, written: Written, request: SummaryRequest, yardstick: Yardstick) -> Written:
         """A summary for another request on the same conversation from an answer that is there; nobody is asked."""
+        frontier, room = _parted(request)
         if written.prose:
             kept = Judged(SummaryDocument.parse(written.prose), written.problems, written.invented)
-            extract = self._fallback.summarize(replace(request, turns=readable(request.turns)))
-            again = self._filled(written.summarizer, kept, extract, request, yardstick)
+            extract = self._fallback.summarize(replace(room, turns=readable(room.turns)))
+            again = self._filled(written.summarizer, kept, extract, room, yardstick)
         else:
-            again = self._extract(request, written.fallback_reason, written.problems)._replace(
-                invented=written.invented
-            )
-        return again._replace(text=without_control_words(again.text))
+            again = self._extract(room, written.fallback_reason, written.problems)._replace(invented=written.invented)
+        return _joined(again._replace(strategy=written.strategy), frontier, request)
 
     def _asked(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> Written:
         chosen = self._chosen
         if chosen is None or type(chosen) is type(self._fallback):  # choosing the fallback is not choosing a model
             return self._extract(request, None)
-        if self._cooling_until is not None and self._clock() < self._cooling_until and not ignore_cooldown:
+        if self._is_cooling() and not ignore_cooldown:
             reason = f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
             return self._extract(request, reason)
         try:
@@ -206,7 +263,7 @@ class SummaryWriter:
         extract = self._fallback.summarize(replace(request, turns=readable(request.turns)))
         extract_score = yardstick.score(extract)
         draft = _judged(answer, request, yardstick)
-        problems, invented = draft.problems, draft.invented
+        problems, invented = draft.problems + yardstick.draft_faults(draft.document.render()), draft.invented
         weak = bool(problems) or yardstick.score(draft.document.render()) < extract_score - _SLACK
         if weak and isinstance(chosen, MendingSummarizer):
             weakness = Weakness(problems, missing_lines(draft.document, extract, yardstick))
@@ -254,17 +311,66 @@ class SummaryWriter:
             problems = (reason,)
         return Written(self._fallback.summarize(request), self._fallback.name, reason, problems)
 
+    def note_quality(self, score: float, *, is_replaced: bool = False) -> None:
+        """Take in how good the last summary was; two poor ones in a row change the strategy.
+
+        One that had to be replaced by the fallback's was poor, too. First the budget grows, then the next model is
+        asked first, then no model for as long as after a failure.
+        """
+        chosen = self._chosen
+        if chosen is None or type(chosen) is type(self._fallback) or self._is_cooling():
+            return
+        self._poor = self._poor + 1 if score < GOOD or is_replaced else 0
+        if self._poor < _POOR_IN_A_ROW:
+            return
+        self._poor = 0
+        asked_next = None
+        if self.budget_factor == 1.0:
+            self.budget_factor = _LARGER
+            self._strategy = "two poor summaries in a row: a larger budget"
+        elif isinstance(chosen, Reordering) and not self._is_reordered and (asked_next := chosen.ask_last()):
+            self._is_reordered = True
+            self._strategy = f"two poor summaries in a row with a larger budget: {asked_next} is asked first"
+        else:
+            self._cooling_until = self._clock() + self._cooldown
+            self._failure = "its summaries were poor"
+            self._strategy = "poor summaries in a row: made of the conversation's own lines for a while"
+
+    def _is_cooling(self) -> bool:
+        return self._cooling_until is not None and self._clock() < self._cooling_until
+
     def reset(self) -> None:
         """Forget earlier failures."""
         self._cooling_until = None
         self._unusable = 0
+        self._poor = 0
+        self._is_reordered = False
+        self._strategy = None
+        self.budget_factor = 1.0
+
+
+def _parted(request: SummaryRequest) -> tuple[Frontier, SummaryRequest]:
+    """Where the work stands, and the request for the rest: without its lines, and with the room that they leave."""
+    items = request.frontier.items(request.phrases)
+    if not items and request.previous is None:
+        return request.frontier, request
+    lines = [item for section in items.values() for item in section]
+    taken = request.count("\n".join(lines)) + _HEADING_TOKENS * len(items) if items else 0
+    previous = without_frontier(request.previous) if request.previous else request.previous
+    return request.frontier, replace(request, previous=previous, budget_tokens=max(1, request.budget_tokens - taken))
+
+
+def _joined(written: Written, frontier: Frontier, request: SummaryRequest) -> Written:
+    """A summary with where the work stands in its sections."""
+    text = place_frontier(written.text, frontier, request.budget_tokens, request.count, request.phrases)
+    return written._replace(text=without_control_words(text))
 
 
 def yardstick_for(request: SummaryRequest) -> Yardstick:
     """Measures summaries by themselves, against what a request gives to work with."""
     source = [m for m in (request.opening, *request.prefix, *request.turns, request.latest_user) if m is not None]
     more = (request.previous, request.memory_context, request.focus_topic)
-    return Yardstick(request.turns, (), source, more, newest=request.newest_words)
+    return Yardstick(request.turns, (), source, more, newest=request.newest_words, frontier=request.frontier)
 
 
 def _judged(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:

@@ -12,9 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from everlong.context.explain import ExplainedLine, Verdict
-from everlong.context.literals import CLEARED_RESULT, SUMMARY_PREFIX, is_acknowledgement
+from everlong.context.explain import ExplainedLine, Fate, Verdict
+from everlong.context.literals import (
+    CLEARED_RESULT,
+    RULES_HEADING,
+    SUMMARY_PREFIX,
+    is_acknowledgement,
+    is_summary,
+    rules_block,
+)
 from everlong.context.recorder import Ended, Recorder
+from everlong.context.rules import StandingRules, read_block
 from everlong.context.summary.account import SummaryAccount, says
 from everlong.context.summary.entities import entities
 from everlong.context.summary.lines import structured
@@ -151,7 +159,16 @@ class _Account:
         pieces = pieces_of(unit, role, self._records(place) if role == "tool" else ())
         if not pieces:
             return [Verdict(unit.text, "dropped", "names nothing", "of a record, it names keys only")]
-        return [self._summary.verdict(turn, piece, is_argument=unit.call is not None) for piece in pieces]
+        verdicts = (self._summary.verdict(turn, piece, is_argument=unit.call is not None) for piece in pieces)
+        return [self._as_rule(verdict) if role == "user" else verdict for verdict in verdicts]
+
+    def _as_rule(self, verdict: Verdict) -> Verdict:
+        """The verdict on a user's words, or that they stand after the summary as a rule."""
+        words = one_line(verdict.text)
+        if not any(rule.text in words or words in rule.text for rule in self._rules.lines):
+            return verdict
+        reason = "a standing rule of the user, word for word after the summary"
+        return Verdict(verdict.text, "quoted", "standing rule", reason, RULES_HEADING.rstrip(":"))
 
     def _records(self, place: int) -> Sequence[Told]:
         """The records as which a result was read, if it was."""
@@ -167,7 +184,20 @@ class _Account:
         if unit.line == 1 and unit.text.startswith(SUMMARY_PREFIX[:20]):
             reason = "announces the earlier summary; the new one has its own first words"
             return Verdict(unit.text, "dropped", "announcement", reason)
+        if unit.text.startswith(RULES_HEADING) or unit.text in rules_block(text_of(message)).split("\n"):
+            carried = any(rule.render() == unit.text for rule in self._rules.lines)
+            reason = (
+                "a standing rule, carried over" if carried else "of the block of standing rules, which is made anew"
+            )
+            fate: Fate = "quoted" if carried else "dropped"
+            return Verdict(unit.text, fate, "standing rule", reason)
         return self._summary.carried_over(unit.text)
+
+    @cached_property
+    def _rules(self) -> StandingRules:
+        """The rules in the block after the summary."""
+        said = (text_of(message) for message in self._ended.messages if is_summary(message))
+        return read_block(next(said, ""))
 
     @cached_property
     def _turns(self) -> dict[int, int]:

@@ -1,8 +1,9 @@
 """Fifth stage: how good is a summary, measured against what it stands for?
 
-Validity is checked by the invariants; quality is measured by what survived: entities of the summarized turns, sections
-with content, the latest request. A large source is measured on an even sample of its turns, so that measuring never
-costs more than compacting. Measures only; mending is the business of whoever reads the figures.
+Validity is checked by the invariants; quality is what the named checks leave: a goal that a person said, the newest
+request, rules, frontier, entities kept, nothing invented, nothing turned round. A large source is measured on an even
+sample of its turns, so that measuring never costs more than compacting. Measures only; mending is the business of
+whoever reads the figures.
 """
 
 from __future__ import annotations
@@ -10,27 +11,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Literal
 
+from everlong.context.checks import Evidence, Fault, examine, score_of
+from everlong.context.frontier import Frontier
 from everlong.context.invariants import LatestUserTurn
 from everlong.context.report import Quality
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
-from everlong.context.summary.language import newest_label, quotes_wrapper, said_in
+from everlong.context.summary.language import quotes_wrapper, said_in
 from everlong.context.summary.newest import is_restated
 from everlong.context.summary.redact import REDACTED
 from everlong.context.summary.text import one_line
 from everlong.model import Message, Reading, calls_of, is_system, read_message, readable_text, text_of, typed_words
 
-_JUNK_SHARE = 0.45
-"""What a score is worth where the goal is none."""
+_LATELY, _MOST_SAID = 120, 4_000
+"""How many of the newest messages, and how much of each, are compared with a summary sentence by sentence."""
 _TELLING, _COMPARED = 20, 80
 """Characters from which on words are known again, and how many of them are compared."""
 _MOST_TURNS = 120
 _MOST_CHARACTERS = 800
-_SECTIONS_EXPECTED = 5
 _WEIGHTS = {"user": 3.0, "assistant": 2.0}
 _MOST_SUSPECTS = 400
 _LEAST_WORDS = 8
@@ -51,7 +54,7 @@ class Yardstick:
     measured by itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything that a summary is held against
         self,
         turns: Sequence[Message],
         around: Sequence[Message] = (),
@@ -59,6 +62,9 @@ class Yardstick:
         more: Iterable[str | None] = (),
         latest: Message | None = None,
         newest: str = "",
+        *,
+        frontier: Frontier | None = None,
+        rules: Sequence[str] = (),
     ) -> None:
         self._turns = turns
         self._around = around
@@ -67,7 +73,10 @@ class Yardstick:
         self._latest = latest
         self.newest = newest or (typed_words(latest) if latest is not None else "")
         self._step = max(1, -(-len(turns) // _MOST_TURNS))
+        self._frontier = frontier
+        self._standing_rules = rules
         self._names: dict[str, frozenset[str]] = {}
+        self._scores: dict[str, float] = {}
 
     def kept(self, summary: str) -> float:
         """The share of the turns' entities, weighted by use, that stand in a summary or beside it."""
@@ -78,31 +87,67 @@ class Yardstick:
         lost = sum(weight for name, weight in self._lost_around.items() if name not in there)
         return 1.0 - lost / total
 
-    def score(self, summary: str, invented: int = 0) -> float:
-        """How good a compaction with this summary is, from 0 to 1, in the two decimals that a sample can bear.
+    def score(self, summary: str) -> float:
+        """How good a compaction with this draft is, from 0 to 1, in the two decimals that a sample can bear.
 
-        A summary whose goal or newest request is a client's words and not a person's stays below 0.5.
+        What is added to every draft later (newest request, rules, frontier) is not asked for.
         """
-        document = SummaryDocument.parse(summary)
-        score = (
-            0.6 * self.kept(summary)
-            + 0.2 * min(1.0, len(document.filled_sections()) / _SECTIONS_EXPECTED)
-            + 0.1 * self._is_latest_intact
-            + 0.1 * (1.0 - min(1.0, invented / 5))
+        found = self._scores.get(summary)
+        if found is None:
+            faults = [*examine(summary, self._evidence, 1.0, is_draft=True), *self._lost_request()]
+            # A draft is chosen by what it keeps, too: among drafts without a fault the fuller one is better.
+            found = self._scores[summary] = round(score_of(faults, 1.0) * (0.6 + 0.4 * self.kept(summary)), 2)
+        return found
+
+    def draft_faults(self, summary: str) -> tuple[str, ...]:
+        """What is wrong with a draft, in words for whoever mends it."""
+        return tuple(map(str, examine(summary, self._evidence, 1.0, is_draft=True)))
+
+    def faults(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> list[Fault]:
+        """What is wrong with a finished summary; ``beside`` is text that will stand with it.
+
+        One that is ``is_trusted`` is made of the conversation's own lines, so nothing in it is looked for as invented.
+        """
+        evidence = replace(self._evidence, beside=lambda: f"{self._around_text}\n{beside}")
+        if is_trusted:
+            evidence = replace(evidence, invented=lambda _: (), unknown=lambda _: set())
+        return [*examine(summary, evidence, self.kept(summary)), *self._lost_request()]
+
+    def grade(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> float:
+        """How good a finished summary is, from 0 to 1: what its faults leave."""
+        return score_of(self.faults(summary, beside, is_trusted=is_trusted), self.kept(summary))
+
+    def _lost_request(self) -> list[Fault]:
+        return [] if self._is_latest_intact else [Fault("newest request", "it does not stand after the summary")]
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        """What a summary is held against."""
+        own = [typed_words(message) for message in self._source if message["role"] == "user"]
+        said = [text_of(message)[:_MOST_SAID] for message in self._source[-_LATELY:] if message["role"] == "assistant"]
+        return Evidence(
+            people=[text for text in (*own, self.newest, *self._more) if text],
+            others=said,
+            newest=self.newest,
+            rules=self._standing_rules,
+            frontier=self._frontier,
+            is_wrapper=self.is_wrapper,
+            is_no_goal=self.is_no_goal,
+            unknown=self._unknown,
+            invented=self.invented,
         )
-        return round(score * (_JUNK_SHARE if self._has_junk_goal(document) else 1.0), 2)
+
+    @cached_property
+    def _around_text(self) -> str:
+        return "\n".join(text_of(message) for message in self._around)
 
     def is_wrapper(self, item: str) -> bool:
         """Whether an item of a summary says what a client added to the user's words, and no person said it."""
         return self._is_quoted_from(self._added, item)
 
-    def _has_junk_goal(self, document: SummaryDocument) -> bool:
-        """Whether the goal or the newest request is a client's addition or a rule of the project."""
-        named = [item for item in document.items["Pending User Asks"] if newest_label(item)]
-        return any(
-            self._is_quoted_from(self._added, item) or self._is_quoted_from(self._rules, item)
-            for item in [*document.items["Goal"], *named]
-        )
+    def is_no_goal(self, item: str) -> bool:
+        """Whether an item is a client's addition or a rule of the project, which are no goal and no request."""
+        return self.is_wrapper(item) or self._is_quoted_from(self._rules, item)
 
     def _is_quoted_from(self, texts: str, item: str) -> bool:
         said = one_line(said_in(item)).removesuffix(" ...")[:_COMPARED]
@@ -117,10 +162,14 @@ class Yardstick:
         invented: tuple[str, ...] = (),
         problems: tuple[str, ...] = (),
         extract_score: float | None = None,
+        beside: str = "",
+        is_trusted: bool = False,
     ) -> Quality:
         """The quality of a compaction with this summary; the rest says how the summary came to be."""
+        faults = self.faults(summary, beside, is_trusted=is_trusted)
         return Quality(
-            score=self.score(summary),
+            score=score_of(faults, self.kept(summary)),
+            faults=tuple(map(str, faults)),
             entities_kept=round(self.kept(summary), 4),
             invented=invented,
             sections=SummaryDocument.parse(summary).filled_sections(),

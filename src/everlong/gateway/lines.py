@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
     from everlong.caching import PromptCache
+    from everlong.context.habits import Habits
     from everlong.context.pace import Waiting
     from everlong.gateway.raw import Read
     from everlong.model import Message
@@ -87,6 +88,8 @@ class Line:
     """What has happened since its last compaction; None where it never came near one."""
     waiting_under: int | None = None
     """The view under which that happened."""
+    habits: Habits | None = None
+    """How it behaves, where the threshold follows that."""
     sent_at: float = 0.0
     """When its last body was sent, on the clock that only goes forward."""
     opened: int = 0
@@ -123,6 +126,7 @@ class Line:
             fixed_bytes=self.fixed_bytes,
             waiting=self.waiting,
             waiting_under=self.waiting_under,
+            habits=self.habits,
             sent_at=self.sent_at,
             opened=self.opened,
             rest=self.rest,
@@ -141,6 +145,11 @@ class Line:
         self.fixed_bytes = size - (self.ends[-1] - self._start if self.ends else 0)
 
     @property
+    def messages(self) -> int:
+        """Messages that were said, as far as each is an entry of its own."""
+        return len(self.ends) - self.lead
+
+    @property
     def head_bytes(self) -> int:
         """Bytes of the first exchange."""
         start = self._start
@@ -150,7 +159,7 @@ class Line:
     def goes_on_from(self, other: Line) -> None:
         """Take over what is known of the same conversation, which was read anew."""
         self.reported, self.sent_at = other.reported, other.sent_at
-        self.waiting, self.waiting_under = other.waiting, other.waiting_under
+        self.waiting, self.waiting_under, self.habits = other.waiting, other.waiting_under, other.habits
 
     @property
     def weight(self) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from everlong.gateway.answering import Answering
     from everlong.gateway.cache_watch import Sent
     from everlong.gateway.dialects import Dialect
+    from everlong.gateway.engines import HostedEngine
     from everlong.gateway.routing import Route
     from everlong.gateway.visits import Visit, Visits
 
@@ -41,12 +42,18 @@ class Passing:
     warning: str = ""
     sent: Sent | None = None
     """What of its conversation went upstream last."""
+    hidden: frozenset[str] = frozenset()
+    """The names of the tools that the gateway offers with it and answers itself."""
+    engine: HostedEngine | None = None
+    """The context engine of its conversation, where the user chose one that is not built in."""
     is_over: bool = False
     """Whether it is known what came of it."""
     is_rewritten: bool = False
     """Whether the body is another one than came, which is in no encoding."""
     is_unstored: bool = False
     """Whether the database was away when it came."""
+    noted: int | None = None
+    """The number of its entry in the journal, where the database was away."""
     account: Account = field(init=False)
 
     def __post_init__(self) -> None:

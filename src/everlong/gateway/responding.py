@@ -81,6 +81,8 @@ class Responder:
         account = account_of(request)
         account.api, account.provider = "openai", route.provider
         account.model = call.asked.model if call else ""
+        if call is not None:
+            call.warning = header_text(await self._finishing.note(known, call, account))
         route.authorize(headers, account.spoken)
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
@@ -126,7 +128,8 @@ class Responder:
                 is_finished = True
                 await self._finish(known, call, self._ended(account, tap, upstream.status))
 
-        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id})
+        told = {WARNING: call.warning} if call is not None and call.warning else {}
+        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
 
     def _ended(self, account: Account, tap: StreamTap | WholeTap, status: int) -> Ended:
         """How a request ended, with what it has used and cost on its account."""

@@ -58,6 +58,8 @@ class Call(Underway):
     """Whether it is known what came of it."""
     tap: StreamTap | WholeTap | None = None
     """Listens to the answer, once there is one."""
+    warning: str = ""
+    """What is wrong with keeping it, where it passes all the same."""
 
     def names(self, ended: Ended) -> tuple[str, ...]:
         """By what later requests may name the response."""

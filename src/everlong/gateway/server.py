@@ -154,7 +154,8 @@ async def serve(
     def stop() -> None:
         (second if first.is_set() else first).set()
 
-    with _signals(stop):
+    # A terminal that is closed says so more than once, so a hang-up never counts as the second signal.
+    with _signals(stop, hung_up=first.set):
         await server.start()
         going = f"going to {server.gateway.routes.shown}{server.gateway.way}"
         told(f"listening on {server.address}, {going}; summaries by {server.gateway.summaries.told}")
@@ -183,13 +184,15 @@ def _requests(number: int) -> str:
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def _signals(stop: Callable[[], None], hung_up: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    names = (signal.SIGINT, signal.SIGTERM)
+    names: dict[signal.Signals, Callable[[], None]] = {signal.SIGINT: stop, signal.SIGTERM: stop}
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        names[signal.SIGHUP] = hung_up
     before = {name: signal.getsignal(name) for name in names}
-    for name in names:
+    for name, heard in names.items():
         try:
-            loop.add_signal_handler(name, stop)
+            loop.add_signal_handler(name, heard)
         except NotImplementedError:  # Windows
             signal.signal(name, lambda *_: loop.call_soon_threadsafe(stop))
     try:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
-from everlong.config.paths import data_home
-from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge
+from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError
 from everlong.gateway.answering import Answering
 from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.cache_watch import CacheWatch, Sent
@@ -33,6 +31,7 @@ from everlong.gateway.client_compaction import (
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.drafts import draft_of
 from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.engines import Engines
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
 from everlong.gateway.items import RESPONSES, is_stateless
@@ -43,8 +42,18 @@ from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
+from everlong.gateway.plugins import GatewayPlugins
 from everlong.gateway.raw import Broken, dumped, meant
-from everlong.gateway.recalling import Lookup, looked_up, offered
+from everlong.gateway.recalling import (
+    TOOLS,
+    HiddenTool,
+    Lookup,
+    all_looked_up,
+    can_hide,
+    can_offer,
+    has_tools,
+    offered,
+)
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -61,16 +70,18 @@ from everlong.gateway.responding import Responder
 from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
-from everlong.gateway.spool import AWAY, Spool, Spooled
-from everlong.gateway.summaries import Summaries
+from everlong.gateway.spool import OPEN, Spool, Spooled
+from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.taps import tap_for
-from everlong.gateway.upkeep import Upkeep
+from everlong.gateway.upkeep import Upkeep, journal_folder
 from everlong.gateway.visits import Visit, Visits
 from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
+from everlong.store.leases import take
 from everlong.store.opening import redacted_message
+from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +97,6 @@ if TYPE_CHECKING:
     from everlong.gateway.routing import Routes
     from everlong.providers.base import Reply
     from everlong.store.database import Database
-    from everlong.store.tree import Branch
 
 __all__ = ["Gateway"]
 
@@ -94,6 +104,8 @@ _log = logging.getLogger("everlong.gateway")
 
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
+_PROBE_SECONDS = 2.0
+_EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
@@ -126,11 +138,15 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.summaries = Summaries(settings, self._send, windows, summarizer)
-        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics)
-        self._client_compaction = ClientCompaction(settings, self.summaries.now)
-        self._spool = Spool(spool or data_home() / "gateway-spool")
+        self._plugins = GatewayPlugins(settings)
+        self.engines = Engines(settings, self._plugins)
+        self._room = Room(
+            settings, windows, self._workers, self.summaries, self.metrics, self._earlier, plugins=self._plugins
+        )
+        self._client_compaction = ClientCompaction(settings, self.summaries.configured)
+        self._spool = Spool(spool or journal_folder())
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
-        self._finishing = Finishing(self._writer)
+        self._finishing = Finishing(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
         self._marking = Marking(settings.prompt_caching)
         self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
@@ -139,6 +155,7 @@ class Gateway:
         self._shelf = Shelf()
         self._visits: dict[tuple[str, str], Visits] = {}
         self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
 
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
         """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
@@ -166,16 +183,28 @@ class Gateway:
         """Get ready."""
         await self.relay.start()
         self._upkeep.start()
+        if self.engines.is_on:
+            self._expiring = asyncio.create_task(self._expire())
 
     async def close(self) -> None:
         """Finish what is under way, and let go of everything."""
+        if self._expiring is not None:
+            self._expiring.cancel()
         await self._upkeep.close()
         await self._room.close()
         await self._finishing.close()
         await self.relay.close()
         await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self.engines.close)
+        await asyncio.to_thread(self._plugins.close)
         self._spool.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def _expire(self) -> None:
+        """End the engines of conversations that have expired, now and then."""
+        while True:
+            await asyncio.sleep(_EXPIRY_SECONDS)
+            await asyncio.to_thread(self.engines.expire)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -197,6 +226,7 @@ class Gateway:
         passing = Passing(request, dialect, self.routes.default(dialect.api), body, visits, is_rewritten=is_rewritten)
         await self._enter(passing)
         passing.account.api, passing.account.provider = dialect.api, passing.route.provider
+        await self._note(passing)
         try:
             return await self._passed_on(passing)
         except ClientGone:
@@ -252,7 +282,7 @@ class Gateway:
         except (Broken, Unreadable):
             pass
         except (EverlongError, OSError) as error:
-            passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), isinstance(error, AWAY)
+            passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), _is_of_store(error)
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             passing.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
@@ -267,6 +297,8 @@ class Gateway:
         is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
         is_asked = is_asked and not self._is_audit
         if is_ours and not is_asked:
+            if self.engines.is_on:
+                passing.engine = await self._room.engine_of(self.engines, passing, visit)
             await self._room.make(passing, visit)
         if is_asked:
             is_known = self._client_compaction.is_known_to(passing.route, passing.request.path)
@@ -375,15 +407,31 @@ class Gateway:
             return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         visit.drafted = len(draft.body)
-        if _recalls(passing):
-            draft = offered(passing.dialect, draft)
+        shown = visit.line.view
+        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
+        tools = _hidden_tools(passing, draft, is_compacted=view is not None)
+        passing.hidden = frozenset(tool.name for tool in tools)
+        if tools:
+            draft = offered(passing.dialect, draft, tools)
         provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
         sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
-        shown = visit.line.view
-        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
         passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
+
+    def _earlier(self, passing: Passing, visit: Visit) -> Earlier | None:
+        """Return the request before this one, as it was sent: what its conversation's own model has in its cache."""
+        dialect = passing.dialect
+        found = earlier_request(dialect, visit.draft(dialect), visit.line.lead)
+        if found is None:
+            return None
+        draft, marker = found
+        view = visit.line.view
+        if passing.route.recalls and can_offer(dialect, draft, is_compacted=view is not None):
+            draft = offered(dialect, draft)
+        if not dialect.takes_markers:
+            return Earlier(draft.body)
+        return Earlier(self._marking.marked_once(draft, visit.model, passing.route.cached_as), marker)
 
     def _untouched(self, passing: Passing, visit: Visit) -> bytes:
         """Return the client's own bytes, as in audit mode."""
@@ -393,15 +441,17 @@ class Gateway:
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or self._is_audit or not _recalls(passing):
+        if visit is None or not passing.hidden:
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
 
-            async def look_up(lookups: list[Lookup]) -> dict[str, str]:
+            async def look_up(lookups: list[Lookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await passing.stored(visit)
-                work = partial(_all_looked_up, store, line.branch, lookups)
-                return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+                room = await self._room.left_for_lookups(passing, visit, tokens, sent)
+                call = None if passing.engine is None else passing.engine.call
+                counter = counter_for(visit.model)
+                return await self._room.called(partial(all_looked_up, store, line.branch, lookups, room, counter, call))
 
         passing.answering = Answering(
             passing.request,
@@ -411,6 +461,7 @@ class Gateway:
             lambda ended: self._finish(passing, ended, len(sent)),
             look_up,
             lambda body: self._send(passing, body),
+            hidden=passing.hidden,
         )
         return passing.answering
 
@@ -424,18 +475,20 @@ class Gateway:
         visit = passing.visit
         if visit is None:
             if passing.is_unstored:
-                await self._spool_whole(passing, ended)
+                self._spool_whole(passing, ended)
             return
         account = passing.account
         account.session, account.branch = visit.line.session, visit.line.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
-            usage = account.usage = ended.reply.usage
-            await self._room.answered(passing, visit, usage, sent)
-            account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
+            usage, cost = ended.reply.usage, partial(self._room.windows.cost, visit.model, passing.route.provider)
+            account.usage = ended.used
+            await self._room.answered(passing, visit, ended.sent_tokens, usage.output_tokens, sent)
+            account.cost = sum(map(cost, (*ended.before, usage)))
             account.miss = self._missed(passing, visit, ended.reply)
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
-                self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
+                self._learn(passing.dialect, visit.body, visit.model, ended.sent_tokens)
+        self._room.heard(passing, visit, ended, sent)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
             passing.warning = header_text(problem)
 
@@ -450,11 +503,47 @@ class Gateway:
             return None
         return self._watch.compare(tenant, branch, sent, reply)
 
-    async def _spool_whole(self, passing: Passing, ended: Ended) -> None:
-        """Keep a request of a conversation that could not even be looked up."""
+    async def _note(self, passing: Passing) -> None:
+        """Have a request in the journal or in the database before it goes upstream; `Refused` where neither has it."""
+        visit, problem = passing.visit, ""
+        if visit is not None:
+            problem = await self._finishing.note(passing.visits, visit, passing.account)
+        elif passing.is_unstored:
+            try:
+                passing.noted = self._spool.put_request(self._whole_entry(passing, Ended())._replace(status=OPEN))
+            except OSError as error:
+                problem = self._finishing.unkept(error, passing.account)
+        if problem:
+            passing.warning = header_text(problem)
+
+    async def keeping_problem(self) -> str:
+        """Return why a request could not be kept now; nothing where the journal or the database takes one."""
+        if self._spool.can_write():
+            return ""
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                await self._writer.submit(lambda: take(self.database, "readiness", 0.0))
+        except (EverlongError, OSError, TimeoutError):
+            return "neither the journal nor the database can be written"
+        return ""
+
+    def _spool_whole(self, passing: Passing, ended: Ended) -> None:
+        """Keep what came of a request of a conversation that could not even be looked up."""
+        entry, noted = self._whole_entry(passing, ended), passing.noted
+        try:
+            self._spool.keep(self._spool.put(entry), entry)
+        except OSError as error:
+            kept = "kept in memory until there is room" if self._spool.hold(entry, noted) else "lost"
+            _log.error("an answer is neither in the journal nor in the database: %s", type(error).__name__)
+            passing.warning = header_text(f"{kept}: {error}")
+        else:
+            if noted is not None:
+                self._spool.done(noted)
+
+    def _whole_entry(self, passing: Passing, ended: Ended) -> Spooled:
         store = passing.visits.keeper.store
         body = meant(plain(passing.body, passing.encoding))
-        entry = Spooled(
+        return Spooled(
             tenant=store.tenant,
             api=passing.dialect.name,
             body=dumped(store.cleaned(body)).decode(),
@@ -466,14 +555,10 @@ class Gateway:
             usage=ended.usage,
             status=ended.status,
             error=ended.error,
-            began=time.time(),
+            began=passing.account.started,
             cost=ended.cost,
             sender=sender_of(passing.request.headers),
         )
-        try:
-            self._spool.keep(self._spool.put(entry), entry)
-        except OSError as error:
-            passing.warning = header_text(f"lost: {error}")
 
     def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
@@ -497,16 +582,35 @@ class Gateway:
 
 def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int | None) -> Sent:
     layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
-    return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
+    provider, lead, is_items = passing.route.cached_as, visit.line.lead, passing.dialect is RESPONSES
+    return Sent(draft, body, visit.model, provider, layout, lead, view, visit.began, is_items)
 
 
-def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:
-    return {one.id: looked_up(store, at, one) for one in lookups}
+def _is_of_store(error: Exception) -> bool:
+    """Return whether a request was not stored for a reason of the database, and so belongs into the journal."""
+    return isinstance(error, StoreError | OSError)
 
 
-def _recalls(passing: Passing) -> bool:
-    """Return whether the model may look up what was said before, in the API that the client speaks."""
-    return passing.route.recalls and passing.dialect is not RESPONSES
+def _hidden_tools(passing: Passing, draft: Draft, *, is_compacted: bool) -> list[HiddenTool]:
+    """Return the tools of the gateway's own for a request: those to look things up, and those of an engine.
+
+    A client that has a tool of that name keeps its own.
+    """
+    tools: list[HiddenTool] = []
+    if passing.route.recalls and can_offer(passing.dialect, draft, is_compacted=is_compacted):
+        tools += TOOLS
+    if passing.engine is not None and can_hide(passing.dialect, draft):
+        own = meant(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
+        taken = {tool.name for tool in tools} | _named(own)
+        tools += [tool for tool in passing.engine.tools if tool.name not in taken]
+    return tools
+
+
+def _named(tools: Any) -> set[str]:
+    """Return the names of a client's tools."""
+    entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
+    functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
+    return {str(one.get("name")) for one in functions}
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:

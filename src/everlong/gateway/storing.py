@@ -1,7 +1,8 @@
 """How a request gets into the store with what came of it: together where that comes soon, else before it.
 
-So what a user said outlives a gateway that is killed while the model thinks. What came of it is in the journal before
-the client has its last byte, and in the database soon after; where that is away, it stays in the journal.
+A request is in the journal or in the database before it goes upstream, so what a user said outlives a gateway that is
+killed while the model thinks. What came of it is in the journal before the client has its last byte, and in the
+database soon after; where that is away, it stays in the journal.
 Runs in the event loop, and hands what blocks to the writer. What a request is, and how it is stored, say those who
 build on this.
 """
@@ -16,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.keeper import Ended
+from everlong.gateway.spool import AWAY, OPEN, Spool, Spooled
 
 if TYPE_CHECKING:
-    from everlong.gateway.keeper import Ended
     from everlong.gateway.writing import Writer
 
 __all__ = ["Stored", "Storing", "Underway"]
@@ -41,6 +42,8 @@ class Underway:
     """The number of its turn, once it is begun."""
     began: float = field(default_factory=time.time)
     timer: asyncio.TimerHandle | None = None
+    noted: int | None = None
+    """The number of its entry in the journal, from before it went upstream."""
 
     @property
     def weight(self) -> int:
@@ -63,6 +66,8 @@ class Storing(ABC, Generic[U, T]):
         self._spool = spool
         self._unsettled: set[asyncio.Future[Any]] = set()
         """Futures of finished requests that are not stored yet."""
+        self._late: set[asyncio.Future[Any]] = set()
+        """Those of them that came to their end before it was stored that they had begun."""
 
     # -- what a request is ---------------------------------------------------------------------------------------------
 
@@ -86,7 +91,36 @@ class Storing(ABC, Generic[U, T]):
     def _settled(self, one: U, stored: Stored[T] | None, *, is_away: bool) -> None:
         """Hear that a request was stored; or that it was not, because the database is away or for another reason."""
 
+    def _is_stored(self, one: U) -> bool:
+        """Return whether the words of a request are in the database."""
+        return one.turn is not None and one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None
+
     # -- storing -------------------------------------------------------------------------------------------------------
+
+    async def note(self, one: U) -> None:
+        """See to it that a request is in the journal or in the database before it goes upstream.
+
+        Raises:
+            EverlongError: neither takes it.
+            OSError: as above.
+        """
+        if self._is_stored(one):
+            return
+        entry = self._entry(one, Ended())._replace(status=OPEN, error=None)
+        try:
+            one.noted = self._spool.put_request(entry)
+        except OSError:
+            await self.begin(one)
+
+    def turn_away(self, one: U) -> None:
+        """Forget a request that is not passed on."""
+        if one.timer is not None:
+            one.timer.cancel()
+            one.timer = None
+
+    def hold(self, one: U, ended: Ended) -> bool:
+        """Keep in memory what became of a request, where nothing else takes it; False where too much is kept."""
+        return self._spool.hold(self._entry(one, ended), one.noted)
 
     def _watch(self, one: U) -> None:
         """Store a request that takes its time before anything has come of it."""
@@ -107,6 +141,7 @@ class Storing(ABC, Generic[U, T]):
         """
         entry = self._entry(one, ended)
         number = self._spool.put(entry)
+        self._drop_note(one)
         stored = self.finish_in_store(one, ended)
         self._unsettled.add(stored)
         stored.add_done_callback(self._unsettled.discard)
@@ -116,21 +151,32 @@ class Storing(ABC, Generic[U, T]):
     async def caught_up(self) -> None:
         """Wait until replies that clients have are in the store, so that what follows them is known by them.
 
-        One writing thread does everything in order, so nobody has to wait for it.
+        One writing thread does everything in order, so nobody has to wait for it; except for ends that it has not got
+        yet, because they wait for their beginnings.
         """
-        if self._unsettled and self._writer.is_parallel:
+        if waited_for := list(self._unsettled if self._writer.is_parallel else self._late):
             self._writer.hurry()
-            await asyncio.wait(list(self._unsettled), timeout=_CATCH_UP_SECONDS)
+            await asyncio.wait(waited_for, timeout=_CATCH_UP_SECONDS)
 
     def finish_in_store(self, one: U, ended: Ended) -> asyncio.Future[Any]:
         """Store what became of a request, without the journal; done when it is there."""
         if one.turn is None:
             return self._store(one, ended)
-        return asyncio.ensure_future(self._finished_later(one, one.turn, ended))
+        later = asyncio.ensure_future(self._finished_later(one, one.turn, ended))
+        if not one.turn.done():
+            self._late.add(later)
+            later.add_done_callback(self._late.discard)
+        return later
 
     async def _finished_later(self, one: U, turn: asyncio.Future[int], ended: Ended) -> None:
         number = await turn
         await self._writer.submit(lambda: self._end(one, number, ended), self._lane(one), can_wait=True)
+
+    def _drop_note(self, one: U) -> None:
+        """Say that the entry from before the request went upstream is not needed any more."""
+        if one.noted is not None:
+            self._spool.done(one.noted)
+            one.noted = None
 
     def _store(self, one: U, ended: Ended | None) -> asyncio.Future[int]:
         if one.timer is not None:
@@ -149,6 +195,8 @@ class Storing(ABC, Generic[U, T]):
             one.turn = None  # it may be tried again
         has_failed = stored.cancelled() or error is not None
         self._settled(one, None if has_failed else stored.result(), is_away=is_away)
+        if not has_failed:
+            self._drop_note(one)
         if turn.cancelled():
             return
         if error is not None:

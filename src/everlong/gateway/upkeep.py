@@ -1,6 +1,7 @@
 """What the gateway does on the side: store what had to wait for the database, and index what was said for the search.
 
-Both run in threads, a bit at a time, and give way whenever the database is away.
+Both run in threads, a bit at a time, and give way whenever the database is away. What was forgotten goes out of the
+journal as well.
 """
 
 from __future__ import annotations
@@ -9,18 +10,27 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sqlalchemy import func, select
+
+from everlong.config.paths import data_home
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
-from everlong.gateway.items import RESPONSES
+from everlong.gateway.items import RESPONSES, Asked
 from everlong.gateway.keeper import Keeper
+from everlong.gateway.raw import Broken, read_body
 from everlong.gateway.response_keeper import RESPONSES_API, ResponseKeeper
 from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.store.forgotten import forgotten_among
+from everlong.store.schema import tombstone
 
 if TYPE_CHECKING:
+    from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["Upkeep"]
+__all__ = ["Upkeep", "clean_journal", "journal_folder", "store_left_behind"]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -46,6 +56,8 @@ class Upkeep:
         self._is_busy = is_busy
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = asyncio.Event()
+        self._forgotten = 0
+        """Forgotten blocks when entries that were put aside were looked through last."""
 
     def start(self) -> None:
         """Begin, in the loop that runs."""
@@ -69,6 +81,7 @@ class Upkeep:
             try:
                 await asyncio.to_thread(self._spool.take_over, self._replay_one)
                 await asyncio.to_thread(self._spool.retry, self._replay_one)
+                await asyncio.to_thread(self._clean)
             except AWAY:
                 pass  # in a moment again
             except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
@@ -76,11 +89,17 @@ class Upkeep:
             await self._pause(_REPLAY_SECONDS)
 
     def _replay_one(self, entry: Spooled) -> None:
-        store = self._store_of(entry.tenant)
-        if entry.api == RESPONSES_API:
-            ResponseKeeper(store).replayed(entry)
-        else:
-            Keeper(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == entry.api)).replayed(entry)
+        keeper_of(self._store_of(entry.tenant), entry.api).replayed(entry)
+
+    def _clean(self) -> None:
+        self._spool.tidy()
+        if self._spool.has_aside:
+            database = self._store_of("local").database
+            with database.read() as connection:
+                forgotten = connection.execute(select(func.count()).select_from(tombstone)).scalar_one()
+            if forgotten != self._forgotten:
+                self._spool.scrub(partial(_is_forgotten, self._store_of))
+                self._forgotten = forgotten
 
     async def _index(self) -> None:
         searcher = self._store_of("local").searcher  # the index is one for all tenants
@@ -94,3 +113,47 @@ class Upkeep:
                 _log.error("what was said could not be indexed: %s", type(error).__name__)
             has_more = taken == _AT_ONCE and not self._is_busy()
             await self._pause(_INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)
+
+
+def journal_folder() -> Path:
+    """Return the folder where gateways of this user have their journals."""
+    return data_home() / "gateway-spool"
+
+
+def store_left_behind(store_of: Callable[[str], Store]) -> int:
+    """Store what gateways left in their journals that run no more; how many requests."""
+    return Spool(journal_folder()).take_over(lambda entry: keeper_of(store_of(entry.tenant), entry.api).replayed(entry))
+
+
+def clean_journal(store_of: Callable[[str], Store]) -> int:
+    """Take forgotten words out of what the journals keep for good; how many requests. Gateways do the rest."""
+    return Spool(journal_folder()).scrub(partial(_is_forgotten, store_of))
+
+
+def keeper_of(store: Store, api: str) -> Keeper:
+    """Return what keeps the requests of an API, as the journal calls it."""
+    if api == RESPONSES_API:
+        return ResponseKeeper(store)
+    return Keeper(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
+
+
+def _is_forgotten(store_of: Callable[[str], Store], entry: Spooled) -> bool:
+    """Return whether an entry holds words that its tenant has forgotten."""
+    store = store_of(entry.tenant)
+    blocks = store.chain.trace([store.cleaned(one) for one in _said_in(store, entry)]).blocks
+    with store.database.read() as connection:
+        return bool(forgotten_among(connection, store.tenant, blocks))
+
+
+def _said_in(store: Store, entry: Spooled) -> list[Message]:
+    """Return all messages of an entry, as far as its request can be read."""
+    said = [*entry.messages, *([] if entry.reply is None else [entry.reply])]
+    if entry.body is None:
+        return said
+    try:
+        if entry.api == RESPONSES_API:
+            return [*said, *Asked.read(entry.body).messages]
+        keeper = keeper_of(store, entry.api)
+        return [*said, *keeper.glanced(read_body(entry.body.encode(), keeper.dialect.list_name))[1].messages]
+    except (Broken, ValueError, KeyError, TypeError):
+        return said

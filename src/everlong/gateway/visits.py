@@ -176,7 +176,15 @@ class Visits(Storing[Visit, Applied | None]):
         view = None if place is None else moved_view(place.line.cut(place.number, place.branch, place.mark), line)
         return body if view is None else with_view(body, read, self.keeper.dialect, line, view).body
 
+    def turn_away(self, visit: Visit) -> None:
+        """Forget a request that is not passed on; when it comes again it is looked up."""
+        super().turn_away(visit)
+        self.lines.forget(visit.line)
+
     # -- storing -------------------------------------------------------------------------------------------------------
+
+    def _is_stored(self, visit: Visit) -> bool:
+        return visit.new is None and visit.about_to is None
 
     def _lane(self, visit: Visit) -> int:
         return visit.line.branch.id

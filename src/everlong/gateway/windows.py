@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from everlong.caching.rules import prices_for
 from everlong.config import compression_values
-from everlong.context.budget import Budgets, compute_budgets
+from everlong.context.budget import Budgets, adapted_budgets, compute_budgets
 from everlong.context.pace import Pace, pace_of
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
@@ -19,11 +19,12 @@ from everlong.tokens import Prices
 
 if TYPE_CHECKING:
     from everlong.config import Settings
+    from everlong.context.habits import Habits
     from everlong.errors import ContextOverflow
     from everlong.gateway.lines import Line
     from everlong.providers.base import Usage
 
-__all__ = ["Size", "Windows", "tokens_in"]
+__all__ = ["Size", "Windows", "tokens_in", "tokens_of"]
 
 _BYTES_PER_TOKEN = 2.8
 """Of a body of which nothing is known; most are nearer to four."""
@@ -101,12 +102,23 @@ class Windows:
     def size(self, line: Line, model: str, provider: str, tokens: int, answer_tokens: int) -> Size:
         """Return how large a request of so many tokens is, beside what it may be."""
         fixed, head = tokens_of(line, line.fixed_bytes), tokens_of(line, line.head_bytes)
-        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head)
+        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head, habits=line.habits)
 
     def limits(
-        self, model: str, provider: str, tokens: int, answer_tokens: int = 0, *, fixed: int = 0, head: int = 0
+        self,
+        model: str,
+        provider: str,
+        tokens: int,
+        answer_tokens: int = 0,
+        *,
+        fixed: int = 0,
+        head: int = 0,
+        habits: Habits | None = None,
     ) -> Size:
-        """Return how large a request of so many tokens may be, of which so many always stand there."""
+        """Return how large a request of so many tokens may be, of which so many always stand there.
+
+        With the ``habits`` of its conversation, an automatic threshold follows those.
+        """
         window = self.window(model, provider)
         if window not in self._budgets:
             if len(self._budgets) >= _MOST_MODELS:
@@ -115,6 +127,8 @@ class Windows:
         budgets, info = self._budgets[window], self._info(model, provider)
         # What a model costs at somebody else's is not known; how its tokens compare is.
         prices = prices_for(model) if info.prices is None else relative_prices(info)
+        if habits is not None:
+            budgets = adapted_budgets(self._compression, window, fixed, habits, prices)
         pace = pace_of(
             budgets,
             fixed=fixed,

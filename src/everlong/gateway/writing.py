@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from everlong.errors import StoreBusy
 
 if TYPE_CHECKING:
     from everlong.store.database import Database
@@ -26,6 +29,10 @@ _AT_ONCE = 64
 _THREADS = 4
 _GATHER_SECONDS = 0.02
 """How long work that can wait does."""
+_LOCKED_SECONDS = 0.5
+"""How long to wait for another process that has locked the file; what is not stored then waits in the journal."""
+_REFUSE_SECONDS = 1.0
+"""How long nobody waits for it again."""
 
 
 class _Job(NamedTuple):
@@ -42,6 +49,8 @@ class _Lane:
         self._gathered: list[_Job] = []
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = 0
+        self._locked: StoreBusy | None = None
+        self._locked_until = 0.0
         self._thread = threading.Thread(target=self._work, name="everlong-writer", daemon=True)
         self._thread.start()
 
@@ -88,15 +97,26 @@ class _Lane:
     def _together(self, jobs: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         results: list[tuple[_Job, Any, BaseException | None]] = []
         try:
-            with self._database.batch():
+            with self._database.batch(_LOCKED_SECONDS):
                 for job in jobs:
                     try:
-                        results.append((job, job.work(), None))
+                        results.append((job, self._done(job), None))
                     except Exception as error:  # noqa: BLE001 - whoever waits for it is told
                         results.append((job, None, error))
         except Exception as error:  # noqa: BLE001 - nothing was committed, so nobody may believe it
             return [(job, None, error) for job in jobs]
         return results
+
+    def _done(self, job: _Job) -> Any:
+        """Do one job; right after a file was found locked, say so at once rather than make everyone wait in turn."""
+        if self._locked is not None and time.monotonic() < self._locked_until:
+            raise StoreBusy(str(self._locked))
+        try:
+            return job.work()
+        except StoreBusy as error:
+            if self._database.backend.name == "sqlite":  # a server's locks are on rows that others do not need
+                self._locked, self._locked_until = error, time.monotonic() + _REFUSE_SECONDS
+            raise
 
     def _settle(self, results: list[tuple[_Job, Any, BaseException | None]]) -> None:
         self.waiting -= len(results)

@@ -6,28 +6,15 @@ Knows nothing of what is done while it is held.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from everlong.config.file_lock import try_lock
 from everlong.errors import NotesError
 
 _PAUSE_SECONDS = 0.01
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _take(handle: int) -> None:
-        os.lseek(handle, 0, os.SEEK_SET)
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _take(handle: int) -> None:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -44,15 +31,10 @@ def held(folder: Path, wait_seconds: float) -> Iterator[None]:
 
 def _wait_for(handle: int, folder: Path, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
-    while True:
-        try:
-            _take(handle)
-        except (BlockingIOError, PermissionError):  # the latter is how Windows says it
-            if time.monotonic() >= deadline:
-                raise NotesError(
-                    f"another program has kept the notes in {folder} locked for {wait_seconds:g} seconds; nothing was "
-                    "changed; try again later"
-                ) from None
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            return
+    while not try_lock(handle):
+        if time.monotonic() >= deadline:
+            raise NotesError(
+                f"another program has kept the notes in {folder} locked for {wait_seconds:g} seconds; nothing was "
+                "changed; try again later"
+            )
+        time.sleep(_PAUSE_SECONDS)

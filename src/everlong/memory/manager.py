@@ -68,6 +68,8 @@ class MemoryManager:
     ) -> None:
         self._warn = warn or logging.getLogger("everlong.memory").warning
         ordered = sorted(providers, key=lambda provider: not isinstance(provider, NotesMemory))
+        self.providers = tuple(ordered)
+        """Who remembers, the built-in notes first."""
         self._providers = [Contained(provider, timeout_seconds, self._warn) for provider in ordered]
         self._notes = next((each for each in ordered if isinstance(each, NotesMemory)), None)
         self._budget_tokens = budget_tokens
@@ -85,17 +87,21 @@ class MemoryManager:
         folder: Path | str | None = None,
         warn: Warn | None = None,
         offered: Sequence[tuple[str, MemoryProvider]] = (),
+        *,
+        notes: bool = True,
     ) -> MemoryManager:
         """The memory that the ``memory`` section describes; an external provider that cannot be had is a warning.
 
         ``offered`` are providers that plugins registered, each with its plugin's name; it answers to both names.
+        Without ``notes`` the built-in ones are left out, as for conversations that are not the user's own.
         """
         chosen = settings.memory
         warn = warn or logging.getLogger("everlong.memory").warning
         providers: list[MemoryProvider] = []
         if chosen.enabled:
             wait = min(5.0, chosen.timeout_seconds / 2)
-            providers.append(NotesMemory(folder, budget_tokens=chosen.budget_tokens, wait_seconds=wait))
+            if notes:
+                providers.append(NotesMemory(folder, budget_tokens=chosen.budget_tokens, wait_seconds=wait))
             if chosen.provider is not None:
                 try:
                     providers.append(

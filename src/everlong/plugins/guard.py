@@ -22,6 +22,7 @@ from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport, ContextCompressor, ContextEngine
 from everlong.errors import TargetUnreachable
 from everlong.model import Message
+from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.checking import Unusable, as_kept, checked_output, given_list
 from everlong.plugins.faults import CONSEQUENCES, Fault, FaultKind
 from everlong.plugins.figures import (
@@ -34,7 +35,6 @@ from everlong.plugins.figures import (
     name_of,
     wanted_arguments,
 )
-from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.running import Failed, Overrun, Runner
 
 __all__ = ["Fault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in"]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from everlong.plugins.foreign.names import adapter_of
+from everlong.plugins.adapters.names import adapter_of
 
 __all__ = ["PluginFinder", "PluginLoader", "Scope"]
 

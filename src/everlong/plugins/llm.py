@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everlong.plugins.foreign.host_state import Host
-from everlong.plugins.foreign.llm import Wish, model_for
+from everlong.plugins.adapters.host_state import Host
+from everlong.plugins.adapters.llm import Wish, model_for
 from everlong.plugins.running import time_of_others
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.errors import PluginError
 from everlong.memory.contain import described
+from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.context import PluginContext
 from everlong.plugins.engines import engine_class, made_engine
-from everlong.plugins.foreign.host_state import Host, running_in
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
 from everlong.plugins.loading import load_folder, unload

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from itertools import islice
 from pathlib import Path
 
-from everlong.plugins.foreign.names import adapted_modules
+from everlong.plugins.adapters.names import adapted_modules
 from everlong.plugins.importing import PluginFinder, Scope
 
 __all__ = ["take_in"]

@@ -31,7 +31,7 @@ from everlong.providers.names import ModelName, endpoint_for, parse_model_name
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["CHEAPER", "AskModel", "ProviderSummarizer", "auxiliary_connection", "completer", "summarizer_for"]
+__all__ = ["CHEAPER", "USUAL", "AskModel", "ProviderSummarizer", "auxiliary_connection", "completer", "summarizer_for"]
 
 CHEAPER: dict[str, str] = {
     "anthropic": "claude-haiku-5-5",
@@ -39,6 +39,9 @@ CHEAPER: dict[str, str] = {
     "openrouter": "anthropic/claude-haiku-5.5",
 }
 """The model that ``auto`` picks of each provider, in the order in which providers are tried. As of November 2026."""
+
+USUAL: dict[str, str] = {**CHEAPER, "nous": "Hermes-4-70B"}
+"""The model of a provider that the settings name without one. ``auto`` never picks a provider that is only here."""
 
 
 AskModel: TypeAlias = Callable[[Provider, Sequence[Message], CallOptions], Reply]
@@ -129,7 +132,9 @@ def summarizer_for(
     progress: Callable[[SummaryProgress], None] | None = None,
     ask: AskModel = _plainly,
 ) -> Summarizer | None:
-    """Who writes summaries by these settings: the auxiliary model, then the main one; None where there is neither.
+    """Who writes summaries by these settings: the auxiliary models, then the main one; None where there is neither.
+
+    A main model of fewer than a billion parameters is not asked.
 
     ``main_complete`` sends what the conversation itself sends (same tools and settings), so that the main model reads
     from its cache; see `completer`. ``ask`` is how the models are asked.
@@ -139,14 +144,21 @@ def summarizer_for(
         AuthenticationFailed: the provider that the settings name has no key.
     """
     catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
-    picked = auxiliary_connection(settings, main, catalogue=catalogue, env=env)
-    members: list[Summarizer] = [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
-    if main is not None:
+    chosen, cooldown = settings.auxiliary.compression, settings.compression.failure_cooldown_seconds
+    members: list[Summarizer] = []
+    if chosen.models:
+        named = [_named(name, settings, main, catalogue, env) for name in chosen.names]
+        asked = [ProviderSummarizer(connection, progress, ask) for connection in named]
+        # The best of the named ones is looked for among themselves: the main model is asked only where all fail.
+        members = [SummarizerChain(asked, "best", cooldown_seconds=cooldown)] if chosen.choose == "best" else [*asked]
+    else:
+        picked = auxiliary_connection(settings, main, catalogue=catalogue, env=env)
+        members = [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
+    if main is not None and not main.is_small:  # the built-in summary is better than one that such a model writes
         warm = WarmPrefixSummarizer(
             main_complete or completer(main, ask), window=main.info.context_length, name=f"{main.model_name} (warm)"
         )
         members += [warm, ProviderSummarizer(main, progress, ask)]
-    cooldown = settings.compression.failure_cooldown_seconds
     return SummarizerChain(members, cooldown_seconds=cooldown) if members else None
 
 
@@ -165,13 +177,15 @@ def auxiliary_connection(
     """
     chosen = settings.auxiliary.compression
     catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
+    if chosen.models:
+        return _named(chosen.names[0], settings, main, catalogue, env)
     if chosen.base_url is not None:
         return _at_address(settings, chosen.base_url, catalogue, env)
     if chosen.provider == "auto":
         return _picked(settings, main, catalogue, env)
     if chosen.provider == "main":
         return None
-    model = chosen.model or CHEAPER.get(chosen.provider)
+    model = chosen.model or USUAL.get(chosen.provider)
     if model is None:
         endpoint_for(chosen.provider, settings.providers)
         raise ConfigError(
@@ -179,6 +193,18 @@ def auxiliary_connection(
             key="auxiliary.compression.model",
         )
     return connect(str(ModelName(chosen.provider, model)), settings, catalogue=catalogue, env=env)
+
+
+def _named(
+    name: str, settings: Settings, main: Connection | None, catalogue: Catalogue, env: Mapping[str, str] | None
+) -> Connection:
+    """Return one of several models: at the address or of the provider that the settings name, else as its name says."""
+    chosen = settings.auxiliary.compression
+    if chosen.provider not in {"auto", "main"}:
+        name = str(ModelName(chosen.provider, name))
+    elif chosen.base_url is None:
+        name = _full_name(name, main)
+    return connect(name, settings, base_url=chosen.base_url, catalogue=catalogue, env=env)
 
 
 def _at_address(settings: Settings, base_url: str, catalogue: Catalogue, env: Mapping[str, str] | None) -> Connection:

@@ -11,7 +11,15 @@ from everlong.errors import ProviderError
 from everlong.providers.base import Provider, Usage
 from everlong.providers.catalogue import Catalogue, ModelInfo
 from everlong.providers.keys import NO_KEY, find_key
-from everlong.providers.names import ENDPOINTS, Endpoint, ModelName, endpoint_for, parse_model_name
+from everlong.providers.names import (
+    ENDPOINTS,
+    SMALL,
+    Endpoint,
+    ModelName,
+    endpoint_for,
+    parameters_in,
+    parse_model_name,
+)
 from everlong.providers.retry import Retrying, RetryPolicy
 
 if TYPE_CHECKING:
@@ -38,11 +46,18 @@ class Connection(Retrying):
         self.model_name = model_name
         self.endpoint = endpoint
         self.catalogue = catalogue
+        self.parameters = parameters_in(model_name.model)
+        """How large the model is, where its name says so; whoever has its file sets what that says."""
 
     @property
     def info(self) -> ModelInfo:
         """What is known of the model now; its server may be asked, once."""
         return self.catalogue.info(self.model_name, self.endpoint, self.served_context_length)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the model is known to be too small to write summaries."""
+        return self.parameters is not None and self.parameters < SMALL
 
     def cost(self, usage: Usage) -> float | None:
         """What a call costs in US dollars; None where prices are not known."""

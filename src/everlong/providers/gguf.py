@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from everlong.errors import ConfigError
+from everlong.providers.names import SMALL
 
 __all__ = ["ModelFile", "read_model_file"]
 
@@ -21,8 +22,6 @@ _STRING, _ARRAY = 8, 9
 _LONGEST_LIST = 64
 """Lists that are longer than this, as those of all tokens, are skipped."""
 _MOST_DIMENSIONS = 8
-_SMALL = 1_000_000_000
-"""Models with fewer parameters do not call tools reliably."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ class ModelFile:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is too small for tools: it can answer, and little more."""
-        return self.parameters < _SMALL and not self.is_split
+        """Whether it is too small for tools and summaries: it can answer, and little more."""
+        return self.parameters < SMALL and not self.is_split
 
 
 def read_model_file(path: Path) -> ModelFile:

@@ -15,7 +15,10 @@ from everlong.errors import ConfigError
 if TYPE_CHECKING:
     from everlong.config import ProviderSettings
 
-__all__ = ["ENDPOINTS", "Endpoint", "ModelName", "endpoint_for", "parse_model_name"]
+__all__ = ["ENDPOINTS", "SMALL", "Endpoint", "ModelName", "endpoint_for", "parameters_in", "parse_model_name"]
+
+SMALL = 1_000_000_000
+"""Models with fewer parameters call no tools reliably, and their summaries are worse than the built-in ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,9 @@ _BARE = (
     (re.compile(r"(gpt-|chatgpt-|o\d(-|$))", re.IGNORECASE), "openai"),
     (re.compile(r"[\w.-]+/[\w.:-]+$"), "openrouter"),
 )
+_PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.IGNORECASE)
+_MILLIONS_OF_TOKENS = 10
+"""A name with up to so many millions tells of a window of tokens, as in ``claude-…[1m]``."""
 
 
 class ModelName(NamedTuple):
@@ -94,6 +100,15 @@ def parse_model_name(name: str, own: Mapping[str, ProviderSettings] | None = Non
         "endpoint of your own (providers.NAME.base_url)",
         key="model",
     )
+
+
+def parameters_in(model: str) -> int | None:
+    """Return how many parameters a model has by its name, as in ``SmolLM2-135M`` or ``qwen3:0.6b``; None if unsaid."""
+    said = [(float(number), unit.lower()) for number, unit in _PARAMETERS.findall(model)]
+    sizes = [
+        number * (1e9 if unit == "b" else 1e6) for number, unit in said if unit == "b" or number > _MILLIONS_OF_TOKENS
+    ]
+    return round(max(sizes)) if sizes else None
 
 
 def endpoint_for(provider: str, own: Mapping[str, ProviderSettings] | None = None) -> Endpoint:

@@ -31,8 +31,9 @@ _SAVEPOINT = "everlong_write"
 class Batch:
     """The writes of one thread between two commits."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, wait: float | None = None) -> None:
         self._database = database
+        self._wait = wait
         self._transaction: RootTransaction | None = None
         self._since = 0.0
         self._lost: StoreError | None = None
@@ -75,8 +76,11 @@ class Batch:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
+        backend = self._database.backend
         try:
+            counts = backend.counts(transaction.connection)
             transaction.commit()
+            backend.committed(counts)
         except DBAPIError as error:
             self._lost = self._database.backend.translated(error)
             raise self._lost from error
@@ -105,7 +109,8 @@ class Batch:
             with self._database.translating():
                 connection = self._database.engine.connect()
             try:
-                self._transaction = connection.begin()
+                with self._database.backend.waiting(connection, self._wait):
+                    self._transaction = connection.begin()
             except BaseException as error:
                 connection.close()
                 if isinstance(error, DBAPIError):

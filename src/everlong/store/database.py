@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError
 from everlong.errors import SchemaMismatch, StoreError
 from everlong.store.batches import Batch
 from everlong.store.schema import metadata
+from everlong.store.tally import Counts
 from everlong.store.versions import CONVERSATIONS, HEAD, VERSION_TABLE, is_known, upgrade
 
 T = TypeVar("T")
@@ -58,6 +59,22 @@ class Backend(Protocol):
         """Whether nothing that could be ours or in our way is there yet."""
         ...
 
+    def counts(self, connection: Connection) -> Counts | None:
+        """Return how much was ever written, as a transaction sees it, where that is counted."""
+        ...
+
+    def committed(self, counts: Counts | None) -> None:
+        """Hear that a transaction is committed that had counted so much."""
+        ...
+
+    def check_end(self, engine: Engine) -> str:
+        """Return what is missing at the end of a database that is opened, in words; nothing where nothing is."""
+        ...
+
+    def problems(self, connection: Connection) -> Iterator[str]:
+        """Yield what the database itself finds wrong with its files."""
+        ...
+
     def translated(self, error: DBAPIError) -> StoreError:
         """A driver's error in our words."""
         ...
@@ -75,6 +92,10 @@ class Backend(Protocol):
 
         What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
         """
+        ...
+
+    def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
+        """Wait only so many seconds for the lock on a file in a ``with`` block; as long as ever with None."""
         ...
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
@@ -100,6 +121,10 @@ class Database:
             self.engine = backend.engine()
         try:
             self._bring_up_to_date()
+            with self.translating():
+                missing = backend.check_end(self.engine)
+            if missing:
+                _log.warning("%s", missing)
         except BaseException:  # whatever it was goes on its way, without an open file left behind
             self.engine.dispose()
             raise
@@ -150,19 +175,26 @@ class Database:
             attempt += 1
             try:
                 with self.engine.begin() as connection:
-                    return work(connection)
+                    result = work(connection)
+                    counts = self.backend.counts(connection)
+                self.backend.committed(counts)
             except (DBAPIError, InterfaceError) as error:
                 if attempt >= ATTEMPTS or not self.backend.is_passing(error):
                     raise self.backend.translated(error) from error
+            else:
+                return result
             pause(attempt)
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Commit what this thread writes in the block together, at its end; also where the block ends in an error."""
+    def batch(self, wait: float | None = None) -> Iterator[None]:
+        """Commit what this thread writes in the block together, at its end; also where the block ends in an error.
+
+        ``wait`` is how many seconds to wait for others who have locked a file; as long as everyone, if not given.
+        """
         if self._batch is not None:  # part of the one around it
             yield
             return
-        batch = self._own.batch = Batch(self)
+        batch = self._own.batch = Batch(self, wait)
         try:
             yield
         finally:

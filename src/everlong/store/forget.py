@@ -2,28 +2,31 @@
 
 The content becomes a tombstone wherever the same message was said, its blocks are remembered by hash so that they are
 not stored again, and every view that was made with it in sight becomes void along with its summaries. What a client had
-added to the message goes with it. Node rows stay, with the ids by which clients find them, so the chain still verifies
-and conversations are still recognised. Nothing here can be undone.
+added to the message goes with it, and so do titles that were taken from it and the logs that repeat it. Node rows stay,
+with the ids by which clients find them, so the chain still verifies and conversations are still recognised. Nothing
+here can be undone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from everlong.errors import NotStored
-from everlong.model import text_of
+from everlong.model import text_of, title_from
 from everlong.store.alike import contents_with
 from everlong.store.content import digest_of, value_of
 from everlong.store.forgotten import stub_of
 from everlong.store.kin import sessions_along, stretch_of
+from everlong.store.logs import forget_in_logs
 from everlong.store.maintenance import drop_additions, out_of_search
+from everlong.store.naming import clean_title, title_base
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to
-from everlong.store.schema import annex, branch, content, node, pin, turn, view, view_item
+from everlong.store.schema import annex, branch, compaction, content, node, pin, turn, view, view_item
 from everlong.store.schema import session as sessions
 from everlong.store.shown_path import shown_paths
 from everlong.store.tree import inherited_view
@@ -48,12 +51,12 @@ def forget(store: Store, nodes: Sequence[bytes], *, session: str | None = None) 
     others use too (a bare "yes") stay with those.
     """
 
-    def work(connection: Connection) -> Forgotten:
+    def work(connection: Connection) -> _Forgetting:
         chosen = [_node_row(store, connection, ident) for ident in nodes]
         mine = [] if session is None else _parts_with(store, connection, session)
         return _Forgetting(store, connection).run(chosen, mine)
 
-    return store.database.write(work)
+    return _without_logs(store, store.database.write(work))
 
 
 def forget_conversation(store: Store, ident: str) -> Forgotten:
@@ -62,11 +65,32 @@ def forget_conversation(store: Store, ident: str) -> Forgotten:
     That is what it shows, what was taken back, and replies that broke off. Words that others use too stay with those.
     """
 
-    def work(connection: Connection) -> Forgotten:
+    def work(connection: Connection) -> _Forgetting:
         mine = _parts_with(store, connection, ident)
         return _Forgetting(store, connection).run(_said_in(store, connection, mine), mine)
 
+    return _without_logs(store, store.database.write(work))
+
+
+def forget_titles(store: Store, words: str) -> int:
+    """Take away titles that hold some words, in whatever case; how many conversations had one."""
+
+    def work(connection: Connection) -> int:
+        titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
+            sessions.c.tenant == store.tenant, sessions.c.title.is_not(None)
+        )
+        found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
+        for part in _parts([row.id for row in found]):
+            connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
+        return len({row.conversation for row in found})
+
     return store.database.write(work)
+
+
+def _without_logs(store: Store, done: _Forgetting) -> Forgotten:
+    """Take what was forgotten out of the logs as well; what was done."""
+    forget_in_logs(store, done.parts, done.changed)
+    return done.figures
 
 
 def _parts_with(store: Store, connection: Connection, ident: str) -> list[Row[Any]]:
@@ -115,8 +139,13 @@ class _Forgetting:
     def __init__(self, store: Store, connection: Connection) -> None:
         self.store = store
         self.connection = connection
+        self.parts: set[str] = set()
+        """Sessions that are forgotten themselves."""
+        self.changed: set[str] = set()
+        """Others that have lost a title, or the report of a compaction."""
+        self.figures = Forgotten(0, 0)
 
-    def run(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> Forgotten:
+    def run(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> Self:
         """Forget messages; where they are those of a conversation, whose parts are given, spare others' words."""
         spare_shared = bool(mine)
         asked = len(chosen)
@@ -144,13 +173,16 @@ class _Forgetting:
                 self._part_from_content(row)
         for part in _parts([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
+        self._drop_titles(whole | beside, mine)
         self._entomb(whole | beside, remember=True)
         self._void(views, items)
         for part in _parts(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.store.tenant, list(part))
         drop_additions(self.store, self.connection)
-        return Forgotten(len(rows), len(views), asked - len(chosen))
+        self.parts = {row.id for row in mine}
+        self.figures = Forgotten(len(rows), len(views), asked - len(chosen))
+        return self
 
     def _shown_by_others(self, mine: Sequence[Row[Any]]) -> list[Segment]:
         """The stretches of branches that other conversations of the same tree show."""
@@ -238,6 +270,20 @@ class _Forgetting:
             values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of(tenant, message)}
             self.connection.execute(update(content).where(content.c.seq == row.seq).values(values))
 
+    def _drop_titles(self, digests: set[bytes], mine: Sequence[Row[Any]]) -> None:
+        """Take away the titles of a conversation, and all that were taken from words that are forgotten now."""
+        tenant = self.store.tenant
+        messages = (value_of(row.bytes, row.codec) for row in self._live(digests))
+        taken = {title_base(title) for one in messages if (title := clean_title(title_from([one]))) is not None}
+        titled = select(sessions.c.id, sessions.c.title).where(
+            sessions.c.tenant == tenant, sessions.c.title.is_not(None)
+        )
+        rows = self.connection.execute(titled).all() if taken else []
+        gone = {row.id for row in rows if title_base(row.title) in taken} | {row.id for row in mine}
+        for part in _parts(sorted(gone)):
+            self.connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
+        self.changed |= gone
+
     def _part_from_content(self, row: Row[Any]) -> None:
         """Give a node a tombstone of its own, and leave the words to those who share them."""
         for held in self._live([bytes(row.digest)]):
@@ -276,6 +322,10 @@ class _Forgetting:
         prompts = {bytes(digest) for digest in self.connection.execute(rewritten).scalars()}
         values = {"state": "void", "system_suffix": None, "preamble": None}
         self.connection.execute(update(view).where(view.c.id.in_(views)).values(values))
+        # A report may quote what a summary lacked, or the topic that somebody named.
+        mentioned = compaction.c.view_id.in_(views)
+        self.changed |= set(self.connection.execute(select(compaction.c.session).where(mentioned)).scalars()) - {None}
+        self.connection.execute(update(compaction).where(mentioned).values(report=None))
         self._drop_prompts(prompts)
         alone = {bytes(item.digest) for item in items if not self._is_used(bytes(item.digest))}
         self._entomb(alone, remember=False)

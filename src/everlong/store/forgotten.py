@@ -7,11 +7,12 @@ however it is sent again. This module makes and reads tombstones; deciding what 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of
+from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, title_from
 from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
 from everlong.store.schema import tombstone
 
@@ -56,15 +57,30 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": part.get("tool_use_id"), "content": PLACEHOLDER}
 
 
-def forgotten_rows(connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> list[Row]:
-    """Rows for contents where some of a tenant's words are forgotten."""
-    asked = sorted({block for _, blocks in blobs for block in blocks})
+def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]) -> set[bytes]:
+    """Return those of some blocks that a tenant has forgotten."""
+    asked = sorted(set(blocks))
     gone: set[bytes] = set()
     for start in range(0, len(asked), 500):
         found = select(tombstone.c.block).where(
             tombstone.c.tenant == tenant, tombstone.c.block.in_(asked[start : start + 500])
         )
         gone.update(bytes(block) for block in connection.execute(found).scalars())
+    return gone
+
+
+def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Message]) -> str | None:
+    """Return the title that the first messages of a conversation give it; None where its words are forgotten."""
+    for message in reversed(messages):
+        if (title := title_from([message])) is not None:
+            gone = forgotten_among(connection, tenant, HashChain(tenant).trace([message]).blocks)
+            return None if gone else title
+    return None
+
+
+def forgotten_rows(connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> list[Row]:
+    """Rows for contents where some of a tenant's words are forgotten."""
+    gone = forgotten_among(connection, tenant, {block for _, blocks in blobs for block in blocks})
     rows: list[Row] = []
     for made, blocks in blobs:
         if gone.isdisjoint(blocks):

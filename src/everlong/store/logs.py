@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Connection
+
 from everlong.config.atomic import write_whole
-from everlong.store.conversations import Conversation, Line
-from everlong.store.transcripts.write import exported
+from everlong.config.paths import data_home
+from everlong.errors import StoreError
+from everlong.store.forgotten import forgotten_among
 
 if TYPE_CHECKING:
+    from everlong.store.conversations import Conversation
     from everlong.store.store import Store
 
 
 def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
     """Return what the log of a whole conversation says."""
+    from everlong.store.conversations import Line  # noqa: PLC0415 - it needs forgetting, which needs this module
+    from everlong.store.transcripts.write import exported  # noqa: PLC0415 - as above
+
     lines = [line for line in store.conversations.entries(found.id) if isinstance(line, Line)]
     return {
         "session_id": found.id,
@@ -43,7 +51,7 @@ def session_log(store: Store, ident: str) -> dict[str, Any]:
 def write_session_log(store: Store, ident: str, folder: Path) -> Path:
     """Write ``session_<id>.json`` into a folder, as a whole or not at all; readable by its owner only."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"session_{ident}.json"
+    path = _log_path(folder, ident)
     log = session_log(store, ident)
     text = json.dumps(log, ensure_ascii=False, indent=2)
     try:
@@ -52,3 +60,42 @@ def write_session_log(store: Store, ident: str, folder: Path) -> Path:
         text = json.dumps(log, indent=2)
     write_whole(path, text + "\n")
     return path
+
+
+def forget_in_logs(
+    store: Store, gone: Collection[str] = (), changed: Collection[str] = (), folder: Path | None = None
+) -> None:
+    """Take forgotten words out of the logs; one that cannot be written anew is removed.
+
+    Args:
+        store: what has forgotten them.
+        gone: sessions whose logs are removed.
+        changed: sessions whose logs are written anew; those of others are where they repeat forgotten messages.
+        folder: where the logs are; where agents write them, if not given.
+    """
+    folder = data_home() / "logs" if folder is None else folder
+    for ident in gone:
+        _log_path(folder, ident).unlink(missing_ok=True)
+    stale = {path for ident in changed if (path := _log_path(folder, ident)).exists()}
+    with store.database.read() as connection:
+        stale |= {path for path in folder.glob("session_*.json") if _holds_forgotten(store, connection, path)}
+    for path in stale:
+        try:
+            write_session_log(store, path.stem.removeprefix("session_"), folder)
+        except (OSError, StoreError):
+            path.unlink(missing_ok=True)
+
+
+def _log_path(folder: Path, ident: str) -> Path:
+    return folder / f"session_{ident}.json"
+
+
+def _holds_forgotten(store: Store, connection: Connection, path: Path) -> bool:
+    """Return whether a log repeats words that are forgotten; False where it is none of ours."""
+    try:
+        told = json.loads(path.read_bytes())["messages"]
+        messages = [{name: value for name, value in one.items() if name != "timestamp"} for one in told]
+        blocks = store.chain.trace(messages).blocks
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return bool(forgotten_among(connection, store.tenant, blocks))

@@ -6,6 +6,8 @@ is run again, which is safe because everything that the store writes is idempote
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, create_engine, event, text
@@ -13,6 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import SchemaMismatch, StoreBusy, StoreError, StoreFull, StoreUnavailable
+from everlong.store.tally import Counts
 
 SCHEMA_LOCK = 0x45_56_45_52  # "EVER": the advisory lock under which the schema changes
 
@@ -65,6 +68,24 @@ class PostgreSQL:
         """Do nothing: a server is backed up with its own tools, such as pg_dump."""
         del engine, label
 
+    def counts(self, connection: Connection) -> None:
+        """Count nothing: a server takes care that it loses none of its end."""
+        del connection
+
+    def committed(self, counts: Counts | None) -> None:
+        """Note nothing."""
+        del counts
+
+    def check_end(self, engine: Engine) -> str:
+        """Find nothing missing."""
+        del engine
+        return ""
+
+    def problems(self, connection: Connection) -> Iterator[str]:
+        """Yield nothing: a server checks its files with tools of its own."""
+        del connection
+        return iter(())
+
     def is_empty(self, connection: Connection) -> bool:
         """Whether none of our tables is there; others' tables beside ours do no harm."""
         from everlong.store.schema import metadata  # noqa: PLC0415 - only when a schema is made
@@ -102,6 +123,11 @@ class PostgreSQL:
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement; SQLAlchemy notices where the connection is lost."""
         return connection.exec_driver_sql(statement, parameters)
+
+    def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
+        """Change nothing: transactions of a server begin at once."""
+        del connection, wait
+        return nullcontext()
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
         """Take an advisory lock, by the first bytes of the name."""

@@ -10,6 +10,8 @@ import filecmp
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
+from everlong.store.tally import Counts, Tally
 
 CACHE_KIB = 32_000
 """Pages kept in memory; the indexes over hashes are hit at random places."""
@@ -44,12 +47,14 @@ class SQLite:
         self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
         self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
         self.where = str(self.path)
+        self.tally = Tally(self.path)
 
     def engine(self) -> Engine:
         """Create the file, readable by its owner only, if it is not there; the log files take over its mode."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.path.exists():
+                self.tally.begin_anew()
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             if self.path.is_dir():
                 raise StoreUnavailable(f"{self.where} is a folder; a store is a file: name another in store.path")
@@ -119,6 +124,38 @@ class SQLite:
                 return str(other)
         return str(path)
 
+    def counts(self, connection: Connection) -> Counts | None:
+        """Return how much was ever written, as a transaction sees it; None before there are tables."""
+        try:
+            rows = _run(connection, "SELECT name, seq FROM sqlite_sequence WHERE name IN ('node', 'turn')").fetchall()
+        except DBAPIError:
+            return None
+        found = dict(rows)
+        return Counts(int(found.get("node", 0)), int(found.get("turn", 0)))
+
+    def committed(self, counts: Counts | None) -> None:
+        """Note how much is written now."""
+        if counts is not None:
+            self.tally.note(counts)
+
+    def check_end(self, engine: Engine) -> str:
+        """Return what is missing at the end of the file, in words; nothing where nothing is."""
+        before = self.tally.noted()
+        with engine.connect() as connection:
+            connection.execution_options(everlong_read=True)
+            with connection.begin():
+                found = self.counts(connection) or Counts(0, 0)
+        loss = self.tally.check(before, found)
+        return "" if loss is None else loss.told(self.where, self.tally.path)
+
+    def problems(self, connection: Connection) -> Iterator[str]:
+        """Yield what SQLite itself finds wrong with the file, and what was ever missing at its end."""
+        for (said,) in _run(connection, "PRAGMA integrity_check(1000)"):
+            if said != "ok":
+                yield from (f"SQLite's own check: {line}" for line in str(said).splitlines())
+        for loss in self.tally.losses():
+            yield loss.told(self.where, self.tally.path)
+
     def is_empty(self, connection: Connection) -> bool:
         """Whether the file has no table at all."""
         return connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").first() is None
@@ -168,6 +205,18 @@ class SQLite:
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement of a writing transaction on the driver itself."""
         return _run(connection, statement, parameters)
+
+    @contextmanager
+    def waiting(self, connection: Connection, wait: float | None) -> Iterator[None]:
+        """Wait only so many seconds for other writers."""
+        if wait is None:
+            yield
+            return
+        _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
+        try:
+            yield
+        finally:
+            _run(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
         """Do nothing: a writing transaction is alone."""

@@ -28,7 +28,8 @@ from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
 from everlong.store.database import Database, open_database
-from everlong.store.forget import Forgotten, forget, forget_conversation
+from everlong.store.forget import Forgotten, forget, forget_conversation, forget_titles
+from everlong.store.forgotten import title_of_opening
 from everlong.store.history import MANUAL, Compaction, Occasion, history
 from everlong.store.outputs import Outputs
 from everlong.store.pages import ReadPage, page_of
@@ -268,6 +269,15 @@ class Store:
     def forget(self, nodes: Sequence[bytes]) -> Forgotten:
         """Forget messages for good, wherever the same words stand; sent again, they are not stored again."""
         return forget(self, nodes)
+
+    def forget_titles(self, words: str) -> int:
+        """Take away titles that hold some words, in whatever case; how many conversations had one."""
+        return forget_titles(self, words)
+
+    def title_for(self, messages: Sequence[Message]) -> str | None:
+        """Return the title that the first messages of a conversation give it; None where its words are forgotten."""
+        with self.database.read() as connection:
+            return title_of_opening(connection, self.tenant, [self.cleaned(message) for message in messages])
 
     def forget_session(self, ident: str) -> Forgotten:
         """Forget the conversation that a session is part of, except what others show; words that others use stay."""

@@ -1,5 +1,7 @@
 """Checking a store: every hash is derived anew, every reference followed, and each problem told in a sentence.
 
+The database's own check comes first, and so does whether the end of the file is still there.
+
 Reads only. Works through the tables in order of their keys, so that it takes little memory however large the store is.
 """
 
@@ -9,7 +11,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, and_, exists, func, or_, select
+from sqlalchemy import Connection, Row, Select, Table, and_, exists, func, or_, select
+from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
@@ -57,26 +60,37 @@ class Verified(NamedTuple):
 def verify(store: Store, progress: Callable[[int, int], None] | None = None) -> Verified:
     """Check all that a tenant has; ``progress`` is told how many messages of how many are done."""
     problems: list[str] = []
+    remarks: list[str] = []
 
-    def note(found: Iterator[str]) -> None:
-        for problem in found:
-            if len(problems) < MOST:
-                problems.append(problem)
+    def note(found: Iterator[str], into: list[str] = problems) -> None:
+        try:
+            for one in islice(found, MOST - len(into)):
+                into.append(one)  # noqa: PERF402 - what was found before the reading breaks off counts
+        except Exception as error:
+            if isinstance(error, DBAPIError) and not isinstance(store.database.backend.translated(error), StoreDamaged):
+                raise
+            problems.append(f"a table cannot be read to its end: {error}")
 
     with store.database.read() as connection:
         tenant = store.tenant
-        sizes = [
-            connection.execute(select(func.count()).select_from(table).where(table.c.tenant == tenant)).scalar_one()
-            for table in (node, content, branch, view)
-        ]
+        sizes = [_size(connection, table, tenant) for table in (node, content, branch, view)]
+        note(store.database.backend.problems(connection))
         note(_contents(connection, tenant))
         note(_nodes(connection, tenant, sizes[0], progress))
         note(_branches(connection, tenant))
         note(_views(connection, tenant))
         note(_references(connection, tenant))
         note(_conversations(connection, tenant))
-        remarks = list(islice(_joined(connection, tenant), MOST))
+        note(_joined(connection, tenant), remarks)
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
+
+
+def _size(connection: Connection, table: Table, tenant: str) -> int:
+    try:
+        counted = select(func.count()).select_from(table).where(table.c.tenant == tenant)
+        return connection.execute(counted).scalar_one()
+    except DatabaseError:  # told where it is read through
+        return 0
 
 
 def _contents(connection: Connection, tenant: str) -> Iterator[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from everlong.errors import QueryError
 from everlong.store.search.patterns import required_literals
-from everlong.store.search.query import MAX_TERMS, read_query
+from everlong.store.search.query import MAX_COMPOUND, MAX_TERMS, read_query
 
 
 def test_words_of_a_question_count_by_what_they_tell() -> None:
@@ -86,3 +89,30 @@ def test_a_match_contains_the_literals_of_its_pattern(pattern: str, data: st.Dat
     pattern = pattern.replace("(jk)", "(jkl)?")
     match = data.draw(st.from_regex(re.compile(pattern), fullmatch=True))
     assert all(literal in match for literal in required_literals(pattern))
+
+
+ENDLESS = ["a" * 30_000, "漢字" * 15_000, "_" * 30_000, "a_" * 15_000, "aB" * 15_000, "a." * 15_000, '"a' * 15_000]
+
+READ = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+from everlong.store.search.query import read_query
+for line in sys.stdin.read().splitlines():
+    read_query(line)
+print("read")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the time of a process cannot be limited there")
+def test_words_without_an_end_are_read_at_once() -> None:
+    """Each took ten seconds and more: the square of its length."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-c", READ]
+    ran = subprocess.run(command, input="\n".join(ENDLESS), capture_output=True, text=True, check=False, env=env)
+    assert (ran.returncode, ran.stdout) == (0, "read\n")
+
+
+def test_a_path_that_is_too_long_counts_by_its_beginning() -> None:
+    query = read_query("src/everlong/" + "deep/" * 100)
+    assert query.literals[0].startswith("src/everlong/deep")
+    assert len(query.literals[0]) <= MAX_COMPOUND

@@ -13,8 +13,9 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from everlong.agent.tools.context import ToolContext
+from everlong.context.rules import standing_rules
 from everlong.errors import NotStored, ToolError
-from everlong.model import calls_of
+from everlong.model import Message, calls_of
 from everlong.store import Store
 from everlong.store.lookup import find_message, latest_request, message_after
 from everlong.store.pages import ReadPage
@@ -91,14 +92,36 @@ def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A0
     """Read a whole message of an earlier part of a conversation by the id that recall or search_sessions gave.
 
     Args:
-        id: The id of the message.
+        id: The id of the message, or of a standing rule ("rule-…").
         page: Which page of a long message.
     """
+    if id.strip().lower().startswith("rule-"):
+        return _rule(context, id.strip().lower())
     found = find_message(context.store, id)
     read = context.store.read(found.node, page - 1, context.page_chars)
     heading = f"[{_place(found.role, found.at, found.session, found.turn)}{_pages(read, page)}]"
     kept = [f'[the whole output: read_output(id="{one}", page=1)]' for one in context.store.outputs.of(found.node)]
     return "\n".join([heading, read.text, *kept])
+
+
+def _rule(context: ToolContext, wanted: str) -> str:
+    """The words of a standing rule that stands by its id only, from the message in which the user laid it down."""
+    for message in _said_before(context):
+        found = next((rule for rule in standing_rules([message]).lines if rule.id == wanted), None)
+        if found is not None:
+            return f"[a standing rule of the user]\n{found.text}"
+    raise ToolError(f"there is no rule {wanted} in this conversation")
+
+
+def _said_before(context: ToolContext) -> Iterator[Message]:
+    """The stored messages of a conversation, session by session from the newest back."""
+    if context.upto is not None:
+        yield from (entry.message for entry in reversed(context.store.entries(context.upto)))
+        return
+    session: str | None = context.session_id
+    while session:
+        yield from (entry.message for entry in reversed(context.store.sessions.entries(session)))
+        session = context.store.sessions.get(session).parent
 
 
 def read_output(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A002 - as above

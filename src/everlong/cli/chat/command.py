@@ -99,5 +99,6 @@ def command_registry() -> Registry:
     from everlong.cli.chat.changing import CHANGING  # noqa: PLC0415 - as above
     from everlong.cli.chat.commands import Registry  # noqa: PLC0415 - as above
     from everlong.cli.chat.looking import LOOKING  # noqa: PLC0415 - as above
+    from everlong.cli.chat.rules import RULES  # noqa: PLC0415 - as above
 
-    return Registry([*LOOKING, *CHANGING])
+    return Registry([*LOOKING, *CHANGING, *RULES])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from everlong.cli.chat.commands import ChatError, Command, Desk
 
 if TYPE_CHECKING:
+    from everlong.context import ContextEngine
     from everlong.store import Compaction
 
 __all__ = ["LOOKING"]
@@ -44,7 +45,21 @@ def context(desk: Desk, words: str) -> None:
     desk.show.line(
         f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
     )
+    desk.show.line(_status(agent.engine), "dim")
     _grounds(desk)
+
+
+def _status(engine: ContextEngine) -> str:
+    """Return the engine's name and the figures that it tells of itself."""
+    status = engine.get_status()
+    told = (f"{name.replace('_', ' ')} {_figure(value)}" for name, value in status.items() if name != "engine")
+    return f"engine {status.get('engine', engine.name)}: {', '.join(told)}"
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return " ".join(str(value).split())[:_FIGURES]
+    return f"{value:,}"
 
 
 def _grounds(desk: Desk) -> None:
@@ -58,6 +73,10 @@ def _grounds(desk: Desk) -> None:
         desk.show.line(told, "dim")
     for told in [*(one.explain() for one in engine.held_back), *(one.explain() for one in engine.left_alone)]:
         desk.show.line(told, "yellow")
+
+
+_MOST_FAULTS = 3
+"""So many faults of a summary are listed with it; all of them are in the compaction's own report."""
 
 
 def history(desk: Desk, words: str) -> None:
@@ -79,6 +98,11 @@ def history(desk: Desk, words: str) -> None:
             f"{number}  {when:%Y-%m-%d %H:%M:%S}  {one.reason}: {before:,} → {after:,} tokens, "
             f"{one.messages_before} → {one.messages_after} messages, by {one.summarizer or one.engine}{quality}"
         )
+        told = one.report or {}
+        if told.get("strategy"):
+            desk.show.line(f"   {told['strategy']}", "yellow")
+        for fault in ((told.get("quality") or {}).get("faults") or [])[:_MOST_FAULTS]:
+            desk.show.line(f"   {fault}", "dim")
 
 
 def _one_compaction(desk: Desk, one: Compaction) -> None:

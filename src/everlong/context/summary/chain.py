@@ -44,6 +44,7 @@ class SummarizerChain:
         self._resting: dict[int, float] = {}
         self._reasons: dict[int, str] = {}
         self._winner: Summarizer | None = None
+        self._order = list(range(len(self._members)))
 
     @property
     def name(self) -> str:
@@ -69,11 +70,12 @@ class SummarizerChain:
                 self._reasons[place] = f"{type(error).__name__}: {error}"
                 complaints.append(f"{member.name}: {self._reasons[place]}")
                 continue
-            score = yardstick.score(draft.document.render())
+            written = draft.document.render()
+            score, problems = yardstick.score(written), draft.problems + yardstick.draft_faults(written)
             # The text itself goes on, so that whoever asked the chain sees what was wrong with it.
-            if best is None or score - 0.1 * len(draft.problems) > best[0]:
-                best = (score - 0.1 * len(draft.problems), text, member)
-            if self._choose == "first_good" and not draft.problems:
+            if best is None or score - 0.1 * len(problems) > best[0]:
+                best = (score - 0.1 * len(problems), text, member)
+            if self._choose == "first_good" and not problems:
                 best = (score, text, member)
                 break
         if best is None:
@@ -91,14 +93,28 @@ class SummarizerChain:
     def left_alone(self) -> list[LeftAlone]:
         """The members that failed and are not asked now."""
         now = self._clock()
+        within = [one for member in self._members if isinstance(member, SummarizerChain) for one in member.left_alone]
         return [
             LeftAlone(self._members[place].name, self._reasons[place], until - now, self._cooldown)
             for place, until in self._resting.items()
             if until > now
-        ]
+        ] + within
+
+    def ask_last(self) -> str | None:
+        """Ask whoever wrote the last summary after all others from now on; return who is asked first then.
+
+        None where nobody wrote one, or there is nobody else.
+        """
+        if self._winner is None or len(self._members) < 2:
+            return None
+        place = next(place for place, member in enumerate(self._members) if member is self._winner)
+        # Who rests is known by place, so the order is kept apart from the places.
+        self._order = [*(other for other in self._order if other != place), place]
+        self._winner = None
+        return self._members[self._order[0]].name
 
     def _awake(self) -> list[int]:
         """The members to ask: those that did not fail lately, or all where every one did."""
         now = self._clock()
-        awake = [place for place in range(len(self._members)) if self._resting.get(place, now) <= now]
-        return awake or list(range(len(self._members)))
+        awake = [place for place in self._order if self._resting.get(place, now) <= now]
+        return awake or self._order

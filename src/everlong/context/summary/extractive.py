@@ -16,7 +16,7 @@ from everlong.context.summary.language import Phrases, newest_label, phrases_for
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
 from everlong.context.summary.newest import newest_line, whole_newest_line
-from everlong.context.summary.outline import MUST, Around, Candidate, build_outline, grouped
+from everlong.context.summary.outline import MUST, Around, Candidate, Outline, build_outline, grouped
 from everlong.context.summary.select import select
 from everlong.context.summary.settle import Said, settle
 from everlong.context.summary.text import clip, one_line
@@ -25,6 +25,7 @@ from everlong.model import text_of
 _CHARACTERS_PER_TOKEN = 4
 _ROOMY = 0.02
 """The share of the turns that a summary can hold, from which on nearly every line is worth a look."""
+_CONSTRAINTS = "Constraints & Preferences"
 _NOTHING = "## Critical Context\n- …"
 
 
@@ -58,6 +59,7 @@ class ExtractiveSummarizer:
         following = [message for message in request.after if message["role"] == "user"]
         following += [] if request.latest_user is None else [request.latest_user]
         settle(outline, facts, previous, Said(opening, request.turns, following))
+        _leave_out_rules(outline, request.rules)
         outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
@@ -73,6 +75,24 @@ class ExtractiveSummarizer:
         size = sum(len(text_of(turn)) for turn in request.turns)
         roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY
         return (self._many if roomy else self._few).read_all(request.turns, fingerprints)
+
+
+def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
+    """Take the user's rules out of an outline: they stand in a block of their own."""
+    said = [_letters(rule) for rule in rules]
+
+    def is_rule(text: str) -> bool:
+        words = _letters(text)
+        return bool(words) and any(words in rule for rule in said)
+
+    outline.candidates = [one for one in outline.candidates if one.section != _CONSTRAINTS or not is_rule(one.text)]
+    for task in outline.tasks:
+        task.clauses = tuple(clause for clause in task.clauses if not is_rule(clause.text))
+
+
+def _letters(text: str) -> str:
+    """The letters and digits of a text, by which it is known however it is cut and quoted."""
+    return "".join(character for character in text.casefold() if character.isalnum())
 
 
 def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:

@@ -18,7 +18,7 @@ from everlong.context.summary.wording import cut_at_clause
 
 SECTION = "Pending User Asks"
 _LENGTH = 240
-_WHOLE_LENGTH = 2_000
+_WHOLE_LENGTH = 6_000
 _MOST_OF_BUDGET = 0.4
 """What of a summary's budget the newest request may take where it is quoted whole."""
 _WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import regex
@@ -30,6 +31,10 @@ MAX_REQUIRED = 16
 
 _QUOTED = re.compile('["“”„«»]([^"“”„«»]+)["“”„«»]')
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
+MAX_COMPOUND = 200
+"""Of a longer path or identifier (encoded data, mostly) the beginning counts."""
+
+_UNSPACED = re.compile(r"[\w./\\:@#-]+")
 _COMPOUND = re.compile(r"\w+(?:[-_./\\:@#]+\w+)+|\w*[a-z0-9][A-Z]\w*")
 _WHEN = re.compile(
     r"\b(when|(?:what|which) (?:day|date|month|year|week|weekend|season|time)|what is the date|how long ago)\b"
@@ -131,7 +136,7 @@ def _read_words(text: str) -> Query:
     if not terms and not starts and not phrases:  # only function words, punctuation or symbols: taken as they stand
         needle = normal(text)
         return Query(text, "auto", required=(needle,) if needle else ())
-    compounds = _COMPOUND.findall(text)[:MAX_REQUIRED]
+    compounds = _compounds(text)
     lowered = folded(text)
     return Query(
         text,
@@ -145,6 +150,13 @@ def _read_words(text: str) -> Query:
         asks_when=bool(_WHEN.search(lowered)),
         asks_number=bool(_NUMBER.search(lowered)),
     )
+
+
+def _compounds(text: str) -> list[str]:
+    """Return the paths and identifiers in a text, the first of very many."""
+    # In short pieces, because the pattern takes the square of a word's length.
+    pieces = (piece[:MAX_COMPOUND] for piece in _UNSPACED.findall(text))
+    return list(islice((name for piece in pieces for name in _COMPOUND.findall(piece)), MAX_REQUIRED))
 
 
 def _row_of(name: str) -> tuple[str, ...]:

@@ -1,0 +1,489 @@
+"""The frontier: where the work stands, exactly, so that whoever goes on after a compaction goes on from there.
+
+The newest request, the plan with its states, the files in hand, what was just done and how it came out, calls that have
+no result yet or that a person stopped, what runs in the background, the branch, and the errors that are open, word for
+word. Read from the messages and from what the summary before them says of it; no model is asked. It stands in the
+summary's own sections, in lines that are known again by how they begin, and is written anew at every compaction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from everlong.context.failures import OpenError, open_errors
+from everlong.context.plans import PlanItem, checklist, read_plan, render_item
+from everlong.context.steps import Change, Step, read_steps
+from everlong.context.summary.document import SECTIONS, SummaryDocument
+from everlong.context.summary.language import CHINESE, Phrases
+from everlong.context.summary.text import clip, one_line
+from everlong.model import Message, newest_request, read_message, text_of
+
+__all__ = [
+    "FileInHand",
+    "Frontier",
+    "Running",
+    "inherited_frontier",
+    "is_frontier_item",
+    "place_frontier",
+    "read_frontier",
+    "without_frontier",
+]
+
+_MOST_FILES = 12
+_MOST_READ = 4
+_MOST_STEPS = 300
+"""So many of the newest steps are looked at for errors, files and processes; the plan is looked for in all of them."""
+_SHARE = 0.4
+"""What of a summary's budget the frontier may take; the plan and the errors give way last."""
+_LEAST_LINE = 120
+
+_STARTED = re.compile(
+    r"(?:running|started) in (?:the )?background[^\n]{0,12}? \(?(?:ID|id|PID|pid):? ?(?P<id>[\w-]{2,40})"
+    r"|Process running with session ID (?P<session>[\w-]+)|^\[\d+\] (?P<pid>\d{2,8})$"
+    r"|\b(?:bash_id|shell_id|task_id)[\"':= ]+(?P<shell>[\w-]{4,40})",
+    re.MULTILINE,
+)
+_ENDED = re.compile(
+    r"<status>(?:completed|failed|killed|stopped)</status>|(?:has )?exited|killed|terminated|stopped", re.IGNORECASE
+)
+_STOPPING_TOOL = re.compile(r"kill|stop|terminate", re.IGNORECASE)
+_PORT = re.compile(
+    r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d{2,5})\b"
+    r"|\b(?:listening|running|serving)\b[^\n]{0,30}\bport:? (\d{2,5})",
+    re.IGNORECASE,
+)
+_BRANCH = re.compile(
+    r"^On branch (\S+)|^Switched to (?:a new )?branch '([^']+)'"
+    r"|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]",
+    re.MULTILINE,
+)
+_CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
+
+
+class FileInHand(NamedTuple):
+    """A file that is being worked on."""
+
+    path: str
+    how: str
+    """``created``, ``edited`` or ``read``."""
+    place: str = ""
+
+
+class Running(NamedTuple):
+    """A process that runs in the background."""
+
+    id: str
+    command: str = ""
+    ports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Where the work stands."""
+
+    request: str = ""
+    """The newest request, in the person's words."""
+    request_at: int | None = None
+    plan: tuple[PlanItem, ...] = ()
+    last: str = ""
+    """The call that was carried out last."""
+    outcome: str = ""
+    """How it came out, in one line of its result."""
+    files: tuple[FileInHand, ...] = ()
+    pending: tuple[str, ...] = ()
+    """Calls that have no result yet."""
+    stopped: tuple[str, ...] = ()
+    """Calls that a person refused or broke off since their newest request: decided, but not done."""
+    errors: tuple[OpenError, ...] = ()
+    running: tuple[Running, ...] = ()
+    branch: str = ""
+    commit: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """True where there is nothing to say besides the request."""
+        return not self.items()
+
+    def items(self, phrases: Phrases | None = None) -> dict[str, list[str]]:
+        """Return the frontier as items of a summary, by section."""
+        labels = _CHINESE if phrases is CHINESE else _ENGLISH
+        progress: list[str] = []
+        if self.plan:
+            done = sum(item.state == "completed" for item in self.plan)
+            head = f"- {labels.plan} ({done} {labels.of} {len(self.plan)}):"
+            progress.append("\n".join([head, *(f"  - {render_item(item)}" for item in self.plan)]))
+        if self.files:
+            progress.append(f"- {labels.files}: {', '.join(map(_shown, self.files))}")
+        progress += [f"- {labels.pending}: `{title}`" for title in self.pending]
+        progress += [f"- {labels.running}: {_shown_process(process)}" for process in self.running]
+        if self.last:
+            progress.append(f"- {labels.last}: `{self.last}`{f' → {self.outcome}' if self.outcome else ''}")
+        if self.branch:
+            progress.append(f"- {labels.branch}: {self.branch}{f' @ {self.commit}' if self.commit else ''}")
+        blocked = [
+            "\n".join([f"- {labels.error} `{error.source}`:", *(f"  {line}" for line in error.lines)])
+            for error in self.errors
+        ]
+        steps = [f"- {labels.stopped}: `{title}`" for title in self.stopped]
+        filled = {"In Progress": progress, "Blocked": blocked, "Next Steps": steps}
+        return {section: items for section, items in filled.items() if items}
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """How the frontier's lines begin."""
+
+    plan: str
+    of: str
+    files: str
+    pending: str
+    running: str
+    last: str
+    branch: str
+    error: str
+    stopped: str
+
+
+_ENGLISH = _Labels(
+    plan="Plan",
+    of="of",
+    files="Files in hand",
+    pending="No result yet",
+    running="Running",
+    last="Just done",
+    branch="Branch",
+    error="Open error of",
+    stopped="Not done, the user stopped it",
+)
+_CHINESE = _Labels(
+    plan="计划",
+    of="/",
+    files="手头文件",
+    pending="尚无结果",
+    running="正在运行",
+    last="刚完成",
+    branch="分支",
+    error="未解决的错误",
+    stopped="未执行（用户中止）",
+)
+_ALL = (_ENGLISH, _CHINESE)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_frontier(messages: Sequence[Message], carried: Frontier | None = None, request: str = "") -> Frontier:
+    """Return where the work stands after these messages.
+
+    ``carried`` is the frontier that an earlier summary states, for what happened before them; ``request`` is the
+    newest request where it is known and does not stand among them.
+    """
+    before = carried or Frontier()
+    steps = read_steps(messages)
+    recent = steps[-_MOST_STEPS:]
+    tasks = _tasks(messages)
+    place = newest_request(messages)
+    plan = read_plan(messages, steps, before.plan)
+    is_new_task = bool(tasks.ends)
+    if is_new_task or tasks.is_ended:
+        plan = [] if all(item.state in ("completed", "cancelled") for item in plan) else plan
+    current = [step for step in recent if step.at >= tasks.start]
+    done = next((step for step in reversed(recent) if step.result is not None and not step.was_stopped), None)
+    branch, commit = _branch(recent, before)
+    answered = [step for step in recent if step.result is not None]
+    waiting = [step for step in recent[-8:] if step.result is None and (not answered or step.at >= answered[-1].at)]
+    ends_with_call = bool(messages) and messages[-1].get("role") in ("assistant", "tool")
+    return Frontier(
+        request=request or (one_line(read_message(messages[place]).typed) if place is not None else before.request),
+        request_at=place,
+        plan=tuple(plan),
+        last=done.title if done and done.at >= tasks.start else ("" if is_new_task or done else before.last),
+        outcome=done.outcome if done and done.at >= tasks.start else ("" if is_new_task or done else before.outcome),
+        files=() if tasks.is_ended else _files(current, () if is_new_task else before.files),
+        pending=tuple(step.title for step in waiting) if ends_with_call else (),
+        stopped=tuple(
+            dict.fromkeys(step.title for step in current if step.was_stopped and not _was_done(step, current))
+        ),
+        errors=open_errors(recent, tasks.ends, before.errors),
+        running=_running(recent, before.running),
+        branch=branch,
+        commit=commit,
+    )
+
+
+class _Tasks(NamedTuple):
+    """How a conversation falls into tasks."""
+
+    start: int
+    """Where the task in hand begins."""
+    ends: list[int]
+    """Where a person asked for the next thing after the agent had ended the one before."""
+    is_ended: bool
+    """True where the agent has ended the task in hand, and nobody has asked for more."""
+
+
+def _tasks(messages: Sequence[Message]) -> _Tasks:
+    start, ends, was_ended = 0, list[int](), False
+    for index, message in enumerate(messages):
+        role = message.get("role")
+        if role == "assistant":
+            was_ended = not message.get("tool_calls") and bool(text_of(message).strip())
+        elif role == "tool":
+            was_ended = False
+        elif role == "user":
+            said = read_message(message).typed  # a client's own message asks the agent to go on
+            if said and was_ended and not _CONTINUING.match(said):
+                ends.append(index)
+                start = index
+            was_ended = False
+    return _Tasks(start, ends, was_ended)
+
+
+def _files(steps: Sequence[Step], carried: Sequence[FileInHand]) -> tuple[FileInHand, ...]:
+    """The files in hand: those that were changed and still are, else those that are being read; newest last."""
+    found: dict[str, FileInHand] = {file.path: file for file in carried}
+    for step in steps:
+        if step.was_stopped or (step.verdict == "failed" and not step.command):
+            continue
+        for change in step.changes:
+            _apply(found, change)
+    changed = [file for file in found.values() if file.how != "read"]
+    return tuple(changed[-_MOST_FILES:] or list(found.values())[-_MOST_READ:])
+
+
+def _apply(found: dict[str, FileInHand], change: Change) -> None:
+    if change.kind == "dropped":
+        for path in [path for path in found if path == change.path or path.startswith(change.path.rstrip("/") + "/")]:
+            del found[path]
+        return
+    known = found.get(change.path)
+    if change.path.startswith(("/tmp/", "/dev/", "/var/folders/")):  # noqa: S108 - nothing is made there
+        return
+    if change.kind == "read":
+        if known is None:
+            found[change.path] = FileInHand(change.path, "read", change.place)
+        elif known.how == "read":
+            found.pop(change.path)
+            found[change.path] = FileInHand(change.path, "read", change.place or known.place)
+        return
+    found.pop(change.path, None)
+    how = "created" if known is not None and known.how == "created" else change.kind
+    found[change.path] = FileInHand(change.path, how, change.place or (known.place if known else ""))
+
+
+def _was_done(stopped: Step, steps: Sequence[Step]) -> bool:
+    """Whether what a person stopped was done after all later on."""
+    return any(step.at > stopped.at and step.title == stopped.title and step.verdict == "succeeded" for step in steps)
+
+
+def _running(steps: Sequence[Step], carried: Sequence[Running]) -> tuple[Running, ...]:
+    found: dict[str, Running] = {process.id: process for process in carried}
+    for step in steps:
+        result = (step.result or "")[:4_000]
+        names = [value for value in step.arguments.values() if isinstance(value, str | int) and str(value) in found]
+        if names and step.ran is None:
+            process = str(names[0])
+            if (_STOPPING_TOOL.search(step.call.name) and step.verdict != "failed") or _ENDED.search(result[:400]):
+                found.pop(process, None)
+            else:
+                found[process] = found[process]._replace(ports=_ports(result, found[process].ports))
+            continue
+        if step.ran is not None and re.search(r"\bp?kill\b", step.command):
+            for process in [name for name in found if re.search(rf"\b{re.escape(name)}\b", step.command)]:
+                del found[process]
+        started = _STARTED.search(result) if step.command else None
+        if started is not None:
+            process = next(value for value in started.groupdict().values() if value)
+            found[process] = Running(process, step.title, _ports(result))
+    return tuple(found.values())
+
+
+def _ports(text: str, known: Iterable[str] = ()) -> tuple[str, ...]:
+    found = (match[1] or match[2] for match in _PORT.finditer(text))
+    return tuple(dict.fromkeys([*known, *found]))[:4]
+
+
+def _branch(steps: Sequence[Step], before: Frontier) -> tuple[str, str]:
+    branch, commit = before.branch, before.commit
+    for step in steps:
+        if "git" in step.command and step.result:
+            for found in _BRANCH.finditer(step.result[:2_000]):
+                branch = found[1] or found[2] or found["on"] or branch
+                commit = found["commit"] or commit
+    return branch, commit
+
+
+# -- in a summary ------------------------------------------------------------------------------------------------------
+
+
+def inherited_frontier(previous: str | None) -> Frontier | None:
+    """Return the frontier that an earlier summary states; None where it states none."""
+    if not previous:
+        return None
+    document = SummaryDocument.parse(previous)
+    found = _Inherited()
+    for section in ("In Progress", "Blocked", "Next Steps"):
+        for item in document.items[section]:
+            found.take(item)
+    return found.frontier if found.is_any else None
+
+
+def without_frontier(previous: str) -> str:
+    """Return an earlier summary without the frontier's lines, which are written anew at every compaction."""
+    document = SummaryDocument.parse(previous)
+    return SummaryDocument(
+        {section: [item for item in document.items[section] if not is_frontier_item(item)] for section in SECTIONS}
+    ).render()
+
+
+def place_frontier(
+    summary: str, frontier: Frontier, budget: int, count: Callable[[str], int], phrases: Phrases | None = None
+) -> str:
+    """Return a summary with the frontier at the head of its sections; the summary's other items give way to it."""
+    items = frontier.items(phrases)
+    if not items:
+        return summary
+    document = SummaryDocument.parse(summary)
+    for section, ours in items.items():
+        others = [
+            item for item in document.items[section] if not is_frontier_item(item) and not _repeats(item, frontier)
+        ]
+        document.items[section] = [*ours, *others]
+    if "Blocked" not in items:
+        document.items["Blocked"] = [item for item in document.items["Blocked"] if not is_frontier_item(item)]
+    return document.fit(budget, count, lambda item: is_frontier_item(item) or _is_newest(item)) or summary
+
+
+def fit_frontier(
+    frontier: Frontier, budget: int, count: Callable[[str], int], phrases: Phrases | None = None
+) -> Frontier:
+    """Return the frontier within its share of a summary's budget: lines shortened, then lesser parts left out."""
+    allowed = int(budget * _SHARE)
+
+    def fits(candidate: Frontier) -> bool:
+        items = candidate.items(phrases)
+        return count("\n".join(item for section in items.values() for item in section)) <= allowed
+
+    if fits(frontier):
+        return frontier
+    tried = replace(
+        frontier,
+        outcome=clip(frontier.outcome, _LEAST_LINE),
+        last=clip(frontier.last, _LEAST_LINE),
+        files=tuple(file._replace(place="") for file in frontier.files),
+        errors=tuple(
+            error._replace(source=clip(error.source, _LEAST_LINE), lines=error.lines[:2]) for error in frontier.errors
+        ),
+    )
+    for reduced in _reductions(tried):
+        if fits(reduced):
+            return reduced
+    return Frontier(frontier.request, frontier.request_at)
+
+
+def _reductions(frontier: Frontier) -> Iterable[Frontier]:
+    yield frontier
+    frontier = replace(frontier, branch="", commit="", stopped=())
+    yield frontier
+    frontier = replace(frontier, errors=frontier.errors[-2:], files=frontier.files[-6:])
+    yield frontier
+    frontier = replace(frontier, last="", outcome="", errors=frontier.errors[-1:], files=frontier.files[-3:])
+    yield frontier
+    open_items = tuple(item for item in frontier.plan if item.state in ("in_progress", "pending"))
+    frontier = replace(frontier, plan=open_items)
+    yield frontier
+    yield replace(frontier, plan=open_items[:3], files=frontier.files[-1:])
+    yield replace(frontier, plan=(), files=())
+    yield replace(frontier, plan=(), files=(), running=(), pending=())
+
+
+def _shown(file: FileInHand) -> str:
+    where = f", at “{file.place}”" if file.place and not file.place.startswith("line") else f", {file.place}"
+    return f"`{file.path}` ({file.how}{where if file.place else ''})"
+
+
+def _shown_process(process: Running) -> str:
+    ports = f", port {', '.join(process.ports)}" if process.ports else ""
+    return f"{process.id}{f' (`{process.command}`)' if process.command else ''}{ports}"
+
+
+_STARTS = tuple(
+    f"- {label}"
+    for labels in _ALL
+    for label in (
+        f"{labels.plan} (",
+        f"{labels.files}: ",
+        f"{labels.pending}: `",
+        f"{labels.running}: ",
+        f"{labels.last}: `",
+        f"{labels.branch}: ",
+        f"{labels.error} `",
+        f"{labels.stopped}: `",
+    )
+)
+_FILE = re.compile(
+    r"`(?P<path>[^`]+)` \((?P<how>created|edited|read)(?:, (?:at “(?P<place>[^”]*)”|(?P<lines>lines? [^)]*)))?\)"
+)
+_PROCESS = re.compile(r"(?P<id>\S+?)(?: \(`(?P<command>[^`]*)`\))?(?:, port (?P<ports>[\d, ]+))?$")
+
+
+def is_frontier_item(item: str) -> bool:
+    """Return whether an item of a summary is one of the frontier's, known by how it begins."""
+    return item.startswith(_STARTS)
+
+
+def _is_newest(item: str) -> bool:
+    from everlong.context.summary.language import newest_label  # noqa: PLC0415 - beside its one use
+
+    return bool(newest_label(item))
+
+
+def _repeats(item: str, frontier: Frontier) -> bool:
+    """Whether an item of a summary says no more than an error or a call that the frontier names."""
+    plain = one_line(item.lstrip("-*• "))
+    told = [one_line(f"{error.source} {error.text}") for error in frontier.errors]
+    return bool(plain) and any(plain in text for text in told)
+
+
+@dataclass
+class _Inherited:
+    """A frontier while an earlier summary is read."""
+
+    frontier: Frontier = field(default_factory=Frontier)
+    is_any: bool = False
+
+    def take(self, item: str) -> None:
+        for labels in _ALL:
+            if self._taken(item.removeprefix("- "), labels):
+                self.is_any = True
+                return
+
+    def _taken(self, item: str, labels: _Labels) -> bool:
+        first, _, rest = item.partition("\n")
+        now = self.frontier
+        if first.startswith(f"{labels.plan} ("):
+            self.frontier = replace(now, plan=tuple(checklist(rest)))
+        elif first.startswith(f"{labels.files}: "):
+            files = (FileInHand(m["path"], m["how"], m["place"] or m["lines"] or "") for m in _FILE.finditer(first))
+            self.frontier = replace(now, files=tuple(files))
+        elif first.startswith(f"{labels.running}: ") and (process := _PROCESS.match(first.partition(": ")[2])):
+            ports = tuple(filter(None, (process["ports"] or "").split(", ")))
+            self.frontier = replace(
+                now, running=(*now.running, Running(process["id"], process["command"] or "", ports))
+            )
+        elif first.startswith(f"{labels.error} `"):
+            lines = tuple(line.removeprefix("  ") for line in rest.split("\n") if line.strip())
+            error = OpenError(first.partition("`")[2].rpartition("`")[0], lines)
+            self.frontier = replace(now, errors=(*now.errors, error))
+        elif first.startswith(f"{labels.branch}: "):
+            branch, _, commit = first.partition(": ")[2].partition(" @ ")
+            self.frontier = replace(now, branch=branch, commit=commit)
+        elif first.startswith(f"{labels.last}: `"):
+            last, _, outcome = first.partition(": `")[2].partition("`")
+            self.frontier = replace(now, last=last, outcome=outcome.removeprefix("") and outcome.partition("→ ")[2])
+        else:
+            return first.startswith((f"{labels.pending}: `", f"{labels.stopped}: `"))
+        return True

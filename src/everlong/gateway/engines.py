@@ -1,0 +1,304 @@
+"""Context engines of plugins in a gateway: one for each conversation, from its first request until it expires.
+
+An engine hears what an agent's engine hears: the session's start, every request and answer, the session that goes on
+after a compaction, and its end once nothing was said for `gateway.idle_minutes`. It stands behind the same guard. Its
+tools are offered to the model and answered here; the client hears nothing of them. Everything blocks, and is called
+from worker threads; calls for one conversation come one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everlong.agent.engines import guarded_engine
+from everlong.agent.tools.tool import Tool
+from everlong.context import ContextCompressor, ContextEngine
+from everlong.errors import ConfigError, EverlongError, NotStored, PluginError, StoreError
+from everlong.gateway.plugins import PLATFORM, GatewayPlugins
+from everlong.gateway.recalling import HiddenTool
+from everlong.plugins.adapters.host_state import Host
+from everlong.plugins.adapters.host_state import home as plugin_home
+from everlong.plugins.engines import is_engine, made_engine
+from everlong.plugins.guard import GuardedEngine
+from everlong.plugins.manager import BUILT_IN, Plugins
+from everlong.store.compact import see
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+    from everlong.gateway.lines import Line
+    from everlong.model import Message
+    from everlong.store import Branch, Store
+
+__all__ = ["Engines", "HostedEngine"]
+
+_log = logging.getLogger("everlong.gateway")
+
+_MOST_ENGINES = 256
+"""So many engines are alive at a time; of more, the one that was silent longest is ended early. Each has a thread."""
+
+
+class _Key(NamedTuple):
+    tenant: str
+    conversation: str
+
+
+class HostedEngine:
+    """The engine of one conversation."""
+
+    def __init__(self, engine: GuardedEngine, store: Store, conversation: str, warn: Callable[[str], None]) -> None:
+        self.engine = engine
+        self.conversation = conversation
+        """The id of its first session."""
+        self.session = ""
+        """The session that it goes on in."""
+        self.branch: Branch | None = None
+        self.used_at = 0.0
+        self.is_young = True
+        """Whether it has heard of no more than one answer."""
+        self._answers = 0
+        self.tools = _tools_of(engine, warn)
+        """What it offers to the model, from the beginning to the end: a prompt that changes is not cached."""
+        self._store = store
+        self._model = ("", 0)
+        self._lock = threading.RLock()
+
+    # -- a session's life ----------------------------------------------------------------------------------------------
+
+    def goes_on(self, session: str, branch: Branch, model: str, window: int, provider: str) -> None:
+        """Say where the conversation is now: its session, its place in the store, the model that it is with."""
+        self.branch = branch
+        if (session, model, window) == (self.session, *self._model):
+            return  # without waiting for a compaction that is under way
+        with self._lock:
+            if self._model != (model, window):
+                self._model = (model, window)
+                self.engine.update_model(model, window, provider=provider)
+            if session == self.session:
+                return
+            parent, self.session = self.session, session
+            facts: dict[str, Any] = {}
+            if parent:
+                facts = {"parent_session_id": parent, "reason": "compression"}
+                facts |= {"old_session_id": parent, "boundary_reason": "compression"}  # what other hosts call the same
+            self.engine.on_session_start(
+                session,
+                **facts,
+                platform=PLATFORM,
+                model=model,
+                context_length=window,
+                conversation_id=self.conversation,
+                hermes_home=str(plugin_home()),
+            )
+
+    def end(self) -> None:
+        """Say that nothing more comes; the engine is of no use afterwards."""
+        with self._lock:
+            messages: list[Message] = []
+            try:
+                if self.branch is not None:
+                    messages = see(self._store, self.branch).messages
+            except StoreError as error:
+                _log.warning("a context engine is not told how its conversation ended: %s", type(error).__name__)
+            self.engine.on_session_end(self.session, messages)
+            self.engine.close()
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def is_due_before(self, messages: Sequence[Message], tokens: int) -> bool:
+        """Ask whether a request about to be sent should be compacted first."""
+        with self._lock:
+            given = list(messages)
+            is_due = self.engine.should_compress_preflight(given)  # some engines take in the conversation here
+            return (is_due or self.engine.should_compress(tokens)) and self.engine.has_content_to_compress(given)
+
+    def is_due_after(self, usage: Mapping[str, Any]) -> bool:
+        """Tell what an answer used, and ask whether the conversation should be compacted now."""
+        with self._lock:
+            self._answers += 1
+            self.is_young = self._answers < 2
+            self.engine.update_from_response(dict(usage))
+            if not self.engine.should_compress() or self.branch is None:
+                return False
+            return self.engine.has_content_to_compress(see(self._store, self.branch).messages)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return what the engine answers to a call of one of its tools."""
+        with self._lock:
+            messages = see(self._store, self.branch).messages if self.branch is not None else []
+            return self.engine.handle_tool_call(name, dict(arguments), messages=messages)
+
+    def __enter__(self) -> GuardedEngine:
+        """In a ``with`` block nobody else asks the engine."""
+        self._lock.acquire()
+        return self.engine
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class Engines:
+    """The engines of a gateway's conversations.
+
+    Args:
+        settings: the program's settings.
+        plugins: the plugins that bring the engine.
+        clock: seconds on a clock that only goes forward.
+    """
+
+    def __init__(
+        self, settings: Settings, plugins: GatewayPlugins, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = settings.context.engine
+        self.is_on = self.name != BUILT_IN and settings.gateway.mode == "active"
+        """Whether the user chose an engine that is not built in."""
+        self._settings = settings
+        self._plugins = plugins
+        self._clock = clock
+        self._alive: OrderedDict[_Key, HostedEngine | None] = OrderedDict()
+        self._lock = threading.Lock()
+        self._making = threading.Lock()
+
+    def of(self, store: Store, line: Line, model: str, window: int, provider: str) -> HostedEngine | None:
+        """Return the engine of a conversation; None for a title or a probe, and where the engine cannot be had.
+
+        One that was not there begins; one that is told of another session goes on in it.
+        """
+        if line.session is None:
+            return None
+        session = store.sessions.get(line.session)
+        if session.kind == "side":
+            return None
+        key = _Key(store.tenant, session.conversation)
+        with self._lock:
+            found, is_known = self._alive.get(key), key in self._alive
+        if not is_known:
+            with self._making:
+                found = self._moved(key, store) or self._begun(key, store, window, model)
+        if found is None:
+            return None
+        found.used_at = self._clock()
+        with self._lock:
+            if key in self._alive:
+                self._alive.move_to_end(key)
+        found.goes_on(line.session, line.branch, model, window, provider)
+        return found
+
+    def expire(self) -> int:
+        """End the engines of conversations in which nothing was said for too long; how many those were."""
+        oldest = self._clock() - 60.0 * self._settings.gateway.idle_minutes
+        with self._lock:
+            idle = [key for key, one in self._alive.items() if one is not None and one.used_at <= oldest]
+            gone = [self._alive.pop(key) for key in idle]
+        return _ended(gone)
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            gone = list(self._alive.values())
+            self._alive.clear()
+        _ended(gone)
+
+    def _moved(self, key: _Key, store: Store) -> HostedEngine | None:
+        """Return the engine of a conversation that the store has since joined with this one.
+
+        Where a second request comes before the first reply is stored, the store may have opened a session for each.
+        """
+        with self._lock:
+            mine = [(at, one) for at, one in self._alive.items() if one is not None and at.tenant == key.tenant]
+        gone = [(at, one) for at, one in mine if one.is_young and not _is_there(store, one.session)]
+        if len(gone) != 1:
+            return None
+        ((before, hosted),) = gone
+        with self._lock:
+            self._alive.pop(before, None)
+            self._alive[key] = hosted
+        hosted.conversation, hosted.session = key.conversation, ""
+        return hosted
+
+    # -- making --------------------------------------------------------------------------------------------------------
+
+    def _begun(self, key: _Key, store: Store, window: int, model: str) -> HostedEngine | None:
+        with self._lock:
+            if key in self._alive:
+                return self._alive[key]
+        engine = self._made(key.tenant, window, model)
+        hosted = None if engine is None else HostedEngine(engine, store, key.conversation, self._plugins.warn)
+        if hosted is not None:
+            hosted.used_at = self._clock()
+        with self._lock:
+            self._alive[key] = hosted
+            excess = len(self._alive) - _MOST_ENGINES
+            gone = [self._alive.popitem(last=False)[1] for _ in range(max(0, excess))]
+        _ended(gone)
+        return hosted
+
+    def _made(self, tenant: str, window: int, model: str) -> GuardedEngine | None:
+        settings = self._plugins.settings
+
+        def built_in() -> ContextCompressor:
+            return ContextCompressor(window, settings=settings.compression, model=model)
+
+        return guarded_engine(
+            partial(self._fresh, tenant, window),
+            built_in,
+            window,
+            seconds=settings.context.engine_seconds,
+            warn=self._plugins.warn,
+            host=Host(settings),
+            wanted=self.name,
+        )
+
+    def _fresh(self, tenant: str, window: int) -> ContextEngine | None:
+        """Return an engine that no other conversation has, of whatever the plugin offers."""
+        plugins = self._plugins.of(tenant).plugins
+        offer = plugins.registered.engine
+        if offer is not None and is_engine(offer.offered):  # one object: a plugin that registers anew makes another
+            plugins = Plugins(self._plugins.settings, warn=self._plugins.warn)
+            plugins.load()
+        engine = plugins.engine(window)
+        with self._lock:
+            in_use = [one.engine for one in self._alive.values() if one is not None]
+        if engine is None or not any(one.inner is engine for one in in_use):
+            return engine
+        try:
+            return made_engine(type(engine), window, self.name)
+        except PluginError as error:
+            self._plugins.warn(f"context.engine is {self.name!r}, and each conversation needs one of its own: {error}")
+            return None
+
+
+def _is_there(store: Store, session: str) -> bool:
+    try:
+        store.sessions.get(session)
+    except NotStored:
+        return False
+    return True
+
+
+def _ended(gone: Sequence[HostedEngine | None]) -> int:
+    ended = [one for one in gone if one is not None]
+    for one in ended:
+        try:
+            one.end()
+        except EverlongError as error:
+            _log.warning("a context engine could not be ended: %s", type(error).__name__)
+    return len(ended)
+
+
+def _tools_of(engine: ContextEngine, warn: Callable[[str], None]) -> tuple[HiddenTool, ...]:
+    """Return the tools that an engine offers; one that cannot be offered is left out, with a warning."""
+    found: dict[str, HiddenTool] = {}
+    for schema in engine.get_tool_schemas():
+        try:
+            tool = Tool.from_schema(schema, engine.handle_tool_call)
+        except ConfigError as error:
+            warn(f"a tool of the engine {engine.name!r} is left out: {error}")
+            continue
+        found.setdefault(tool.name, HiddenTool(tool.name, tool.description, tool.parameters))
+    return tuple(found.values())

@@ -1,0 +1,145 @@
+"""Asking a model for a plugin: under the user's settings, answered in the shape that OpenAI's client gives.
+
+What the call costs is counted and it can be stopped wherever the host that runs the plugin says how. Knows settings
+and providers; does not know what is asked, nor why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from everlong.errors import ConfigError, PluginError, RequestRefused
+from everlong.plugins.adapters.host_state import Host, current_host
+from everlong.plugins.running import time_of_others
+
+if TYPE_CHECKING:
+    from everlong.model import Message
+    from everlong.providers.base import CallOptions, Reply
+    from everlong.providers.connection import Connection
+
+__all__ = ["Wish", "as_completion", "ask_model", "model_for"]
+
+_FINISH = {"tool_calls": "tool_calls", "length": "length", "window": "length", "refusal": "content_filter"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which model a plugin wants; nothing where it is to be the one that the user chose for such help."""
+
+    model: str = ""
+    provider: str = ""
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+    timeout: float | None = None
+
+
+def ask_model(
+    messages: Sequence[Message],
+    wish: Wish | None = None,
+    *,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Reply:
+    """The answer of the model that the user chose for such help, or of another one that the plugin names."""
+    host = current_host()
+    connection = model_for(host, wish or Wish())
+    call: CallOptions = {"max_tokens": max_tokens}
+    if tools:
+        call["tools"] = list(tools)
+    wishes = dict(options or {})
+    if temperature is not None:
+        wishes["temperature"] = temperature
+    with time_of_others():
+        try:
+            return _asked(host, connection, messages, call, wishes)
+        except RequestRefused as refused:
+            if "temperature" not in str(refused).lower() or "temperature" not in wishes:
+                raise
+            del wishes["temperature"]  # some models take only their own
+            return _asked(host, connection, messages, call, wishes)
+
+
+def _asked(
+    host: Host, connection: Connection, messages: Sequence[Message], call: CallOptions, wishes: Mapping[str, Any]
+) -> Reply:
+    call = {**call, "options": dict(wishes) or None}
+    if host.ask is not None:
+        return host.ask(connection, messages, call)
+    return connection.complete(messages, **call)
+
+
+def model_for(host: Host, wish: Wish) -> Connection:
+    """The model to ask: what is wished for by name, else what ``auxiliary.compression`` says, else the main one."""
+    from everlong.providers.auxiliary import auxiliary_connection  # noqa: PLC0415 - providers only where one is asked
+    from everlong.providers.connection import connect  # noqa: PLC0415
+
+    if wish in host.connections:
+        return host.connections[wish]
+    settings, main = host.settings, host.main() or _of_settings(host)
+    made: Connection | None
+    if wish.model or wish.base_url:
+        name = _name(wish.model, wish.provider, main)
+        where, key = wish.base_url or None, wish.api_key or None
+        made = connect(name, settings, base_url=where, api_key=key, timeout=wish.timeout or 600.0)
+    else:
+        made = auxiliary_connection(settings, main) or main
+    if made is None:
+        raise PluginError(
+            "a plugin asked for a model, and none is set up; name one with "
+            "`everlong config set auxiliary.compression.model PROVIDER:MODEL`, or set agent.model"
+        )
+    if made is not host.main():  # the main one may change, and is not ours to keep
+        host.connections[wish] = made
+    return made
+
+
+def _of_settings(host: Host) -> Connection | None:
+    from everlong.providers.connection import connect  # noqa: PLC0415 - as above
+
+    chosen = host.settings.agent.model
+    return connect(chosen, host.settings) if chosen else None
+
+
+def _name(model: str, provider: str, main: Connection | None) -> str:
+    """A full name; a model without a provider is the main one's, where it says nothing else."""
+    from everlong.providers.names import parse_model_name  # noqa: PLC0415 - as above
+
+    if provider and provider not in {"auto", "main", "custom"}:
+        return f"{provider}:{model}"
+    try:
+        return str(parse_model_name(model))
+    except ConfigError:
+        return model if main is None else f"{main.endpoint.name}:{model}"
+
+
+def as_completion(reply: Reply) -> SimpleNamespace:
+    """A reply in the shape of OpenAI's chat completions: ``.choices[0].message.content``, ``.usage``."""
+    calls = [
+        SimpleNamespace(id=call.id, type="function", function=SimpleNamespace(name=call.name, arguments=call.arguments))
+        for call in reply.calls
+    ]
+    message = SimpleNamespace(role="assistant", content=reply.text, tool_calls=calls or None, reasoning_content=None)
+    usage = reply.usage
+    return SimpleNamespace(
+        id=reply.id or "",
+        object="chat.completion",
+        model=reply.model,
+        choices=[SimpleNamespace(index=0, message=message, finish_reason=_FINISH.get(reply.stop, "stop"))],
+        usage=SimpleNamespace(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.output_tokens,
+            total_tokens=usage.total_tokens,
+        ),
+    )
+
+
+def undisturbed(active: bool = True) -> AbstractContextManager[None]:
+    """A ``with`` block that changes nothing; another host protects calls from interrupts with one."""
+    del active
+    return nullcontext()

@@ -1,0 +1,121 @@
+"""How much was ever written to a store in a file, kept beside it: so that a lost end is noticed.
+
+What SQLite has committed lies in its write-ahead log until a later moment. Where that file is deleted, or its copy is
+left behind, the database is whole and older than it was, and nothing in it says so. The numbers here only grow. They
+are written after each commit without waiting for the disk, so they never say more than was committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Counts", "Loss", "Tally"]
+
+_HEAD = re.compile(rb"everlong (\d{20}) (\d{20})\n")
+_HEAD_BYTES = 51
+
+
+class Counts(NamedTuple):
+    """Numbers of the newest message and of the newest turn."""
+
+    messages: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A store that was found to hold less than had been written to it."""
+
+    at: float
+    """When it was noticed, in seconds since 1970."""
+    messages: int
+    """Messages that are missing."""
+    turns: int
+
+    def told(self, where: str, path: Path) -> str:
+        """Return the loss in words."""
+        day = datetime.fromtimestamp(self.at, tz=UTC).isoformat(timespec="seconds")
+        return (
+            f"{where} lacks the newest {self.messages:,} messages and {self.turns:,} turns that were written to it "
+            f"(noticed {day}): its -wal file was deleted, or an older copy took its place; if you put that there "
+            f"yourself, delete {path}"
+        )
+
+
+class Tally:
+    """The numbers of one file."""
+
+    def __init__(self, store: Path) -> None:
+        self.path = store.with_name(f"{store.name}-tally")
+        self._lock = threading.Lock()
+        self._known = Counts(0, 0)
+
+    def note(self, counts: Counts) -> None:
+        """Say that so much is committed; a number that is known to be higher stays."""
+        with self._lock:
+            if counts.messages <= self._known.messages and counts.turns <= self._known.turns:
+                return
+            with suppress(OSError):  # without it nothing is lost but the notice
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+                try:
+                    before = _counts_in(os.read(handle, _HEAD_BYTES)) or Counts(0, 0)
+                    self._known = Counts(max(before.messages, counts.messages), max(before.turns, counts.turns))
+                    os.lseek(handle, 0, os.SEEK_SET)
+                    os.write(handle, _head(self._known))
+                finally:
+                    os.close(handle)
+
+    def noted(self) -> Counts:
+        """Return how much was committed, as far as it is known."""
+        with suppress(OSError):
+            return _counts_in(self.path.read_bytes()) or Counts(0, 0)
+        return Counts(0, 0)
+
+    def losses(self) -> list[Loss]:
+        """Return what was noticed to be missing, oldest first."""
+        found: list[Loss] = []
+        with suppress(OSError):
+            for line in self.path.read_bytes().splitlines()[1:]:
+                with suppress(ValueError, TypeError):
+                    found.append(Loss(**json.loads(line)))
+        return found
+
+    def check(self, before: Counts, found: Counts) -> Loss | None:
+        """Compare what had been noted with what a store holds; note and return what is missing, once."""
+        missing = Counts(max(0, before.messages - found.messages), max(0, before.turns - found.turns))
+        if not any(missing):
+            return None
+        loss = Loss(time.time(), *missing)
+        with self._lock, suppress(OSError):
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                os.write(handle, _head(found))  # from here on it is counted anew
+                os.lseek(handle, 0, os.SEEK_END)
+                os.write(handle, json.dumps(asdict(loss)).encode() + b"\n")
+            finally:
+                os.close(handle)
+            self._known = found
+        return loss
+
+    def begin_anew(self) -> None:
+        """Forget everything: there is a new store."""
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+def _head(counts: Counts) -> bytes:
+    return f"everlong {counts.messages:020d} {counts.turns:020d}\n".encode()
+
+
+def _counts_in(data: bytes) -> Counts | None:
+    found = _HEAD.match(data)
+    return None if found is None else Counts(int(found[1]), int(found[2]))

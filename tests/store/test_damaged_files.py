@@ -1,0 +1,127 @@
+"""A file that is damaged, or has lost its end, is never called well."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from everlong.errors import StoreDamaged
+from everlong.model import Message
+from everlong.store import Store
+
+pytestmark = pytest.mark.spec("12.7")
+
+PAGE = 4096
+
+
+def talk(number: int) -> list[Message]:
+    return [
+        {"role": "user", "content": f"Question {number}: " + "and so on " * 30},
+        {"role": "assistant", "content": f"Answer {number}: " + "so it is " * 30},
+    ]
+
+
+def filled(path: Path, count: int = 60) -> Path:
+    with Store.open(path) as store:
+        with store.batch():
+            for number in range(count):
+                at = store.record(talk(number), conversation=f"made-up {number}")
+                store.turns.begin(at)
+        while store.searcher.index_pending(100):
+            pass
+    return path
+
+
+def is_well(path: Path) -> bool:
+    """What `verify` says, or that the file cannot even be opened."""
+    try:
+        with Store.open(path) as store:
+            return not store.verify().problems
+    except StoreDamaged:
+        return False
+
+
+def sqlite_says(path: Path) -> str:
+    try:
+        with closing(sqlite3.connect(path)) as raw:
+            return str(raw.execute("PRAGMA integrity_check").fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+def test_what_the_database_itself_finds_damaged_is_told(tmp_path: Path) -> None:
+    whole = filled(tmp_path / "whole.db")
+    assert is_well(whole)
+    pages = whole.stat().st_size // PAGE
+    chance, missed, damaged = random.Random(4711), [], 0
+    for page in sorted(chance.sample(range(1, pages), min(40, pages - 1))):
+        copy = tmp_path / f"page{page}.db"
+        shutil.copy(whole, copy)
+        with copy.open("r+b") as file:
+            file.seek(page * PAGE)
+            file.write(chance.randbytes(PAGE))
+        if sqlite_says(copy) != "ok":
+            damaged += 1
+            missed += [page] if is_well(copy) else []
+    assert damaged > 20
+    assert missed == []
+
+
+KILLED = """
+import os, signal, sys
+from everlong.store import Store
+store = Store.open(sys.argv[1])
+for number in range(int(sys.argv[2])):
+    at = store.record([{"role": "user", "content": f"Question {number}"}], conversation=f"{os.getpid()} {number}")
+    store.turns.begin(at)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def write_and_die(path: Path, count: int) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(path), str(count)], check=False, env=env)
+    assert ended.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+def test_a_log_that_was_deleted_is_noticed_and_not_forgotten_again(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 9)
+    write_and_die(path, 30)
+    with Store.open(path) as store:
+        assert store.verify().problems == []  # all that was acknowledged is there
+    write_and_die(path, 44)
+    Path(f"{path}-wal").unlink()
+    with Store.open(path) as store:
+        (problem,) = store.verify().problems
+        assert "lacks the newest 44 messages and 44 turns" in problem
+        for number in range(100):
+            store.record(talk(number), conversation=f"later {number}")
+    with Store.open(path) as store:
+        assert store.verify().problems == [problem]
+    Path(f"{path}-tally").unlink()
+    assert is_well(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+def test_a_log_that_held_everything_is_noticed_too(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    write_and_die(path, 5)
+    Path(f"{path}-wal").unlink()
+    assert path.stat().st_size < 10 * PAGE
+    assert not is_well(path)
+
+
+def test_a_new_store_in_the_place_of_an_old_one_is_well(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 9)
+    path.unlink()
+    assert is_well(filled(path, 3))

@@ -1,0 +1,111 @@
+"""Forgotten words leave no trace beside the content: no title, no log, no report of a compaction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from everlong.config.paths import data_home
+from everlong.context.report import Boundaries, CompactionReport, SummarizerInput
+from everlong.model import Message, title_from
+from everlong.store import Store
+from everlong.store.logs import write_session_log
+from everlong.store.stateless import Asked, Sender
+from tests.store.engines import ScriptedEngine, summarizing
+
+pytestmark = pytest.mark.spec("12.8")
+
+ASKED: Message = {"role": "user", "content": "My vault opens with pelican-4711, remember"}
+TALK: list[Message] = [
+    ASKED,
+    {"role": "assistant", "content": "Noted."},
+    {"role": "user", "content": "And now?"},
+    {"role": "assistant", "content": "Nothing is left to do."},
+]
+
+
+def logged(store: Store, *idents: str) -> dict[str, Path]:
+    return {ident: write_session_log(store, ident, data_home() / "logs") for ident in idents}
+
+
+def begun(store: Store, talk: list[Message] = TALK) -> str:
+    """A conversation as a host begins it, in two parts."""
+    at = store.record(talk, conversation=str(talk[0]["content"]))
+    return store.sessions.attach(store.sessions.start(title=title_from(talk[:1])).id, at).id
+
+
+def first_of(store: Store, ident: str) -> bytes:
+    """The id of the first message of a conversation."""
+    node = store.entries(store.branch(store.sessions.get(ident).branch or 0))[0].id
+    assert node is not None
+    return node
+
+
+def test_titles_and_logs_go_with_a_conversation(store: Store) -> None:
+    ident = begun(store)
+    child = store.sessions.roll_over(ident, store.branch(store.sessions.get(ident).branch or 0))
+    logs = logged(store, ident, child.id)
+    assert all("pelican" in path.read_text() for path in logs.values())
+    assert "pelican" in str(store.sessions.get(child.id).title)
+    store.conversations.forget(ident)
+    assert [store.sessions.get(one).title for one in (ident, child.id)] == [None, None]
+    assert not any(path.exists() for path in logs.values())
+
+
+def test_a_title_and_a_log_lose_a_message_that_is_forgotten_and_keep_the_rest(store: Store) -> None:
+    ident, other = begun(store), begun(store, [{"role": "user", "content": "Another matter"}, TALK[1]])
+    child = store.sessions.roll_over(ident, store.branch(store.sessions.get(ident).branch or 0))
+    logs = logged(store, ident, other, child.id)
+    before = logs[other].read_bytes()
+    store.forget([first_of(store, ident)])
+    assert [store.sessions.get(one).title for one in (ident, child.id)] == [None, None]
+    assert store.sessions.get(other).title == "Another matter"
+    assert not any("pelican" in path.read_text() for path in logs.values())
+    told = json.loads(logs[ident].read_text())["messages"]
+    assert [one["content"] for one in told][1:] == [one["content"] for one in TALK][1:]
+    assert logs[other].read_bytes() == before
+
+
+def test_words_that_come_again_make_no_title_again(store: Store) -> None:
+    store.forget([first_of(store, begun(store))])
+    assert store.title_for([ASKED]) is None
+    asked = Asked([ASKED], store.chain.trace([ASKED]), Sender("gateway", "another"))
+    assert store.sessions.get(store.stateless.place(asked).session).title is None
+    assert store.title_for([{"role": "user", "content": "Something else"}]) == "Something else"
+
+
+def test_a_report_that_may_quote_them_goes_with_the_view(store: Store) -> None:
+    ident = begun(store)
+    engine = ScriptedEngine(summarizing(0, 3))
+    given = SummarizerInput(4, 40, previous_summary=False, budget_tokens=10, focus_topic="the pelican")
+    engine.last_report = CompactionReport(  # type: ignore[attr-defined]
+        outcome="summarized",
+        tokens_before=40,
+        tokens_after=10,
+        reported_tokens=None,
+        messages_before=4,
+        messages_after=2,
+        results_cleared=0,
+        results_shortened=0,
+        latest_user_repeated=False,
+        boundaries=Boundaries(0, 3, (0, 3)),
+        counter="made-up",
+        summarizer_input=given,
+    )
+    store.compact(store.branch(store.sessions.get(ident).branch or 0), engine)
+    (compaction,) = store.compactions()
+    assert "pelican" in str(compaction.report)
+    store.forget([first_of(store, ident)])
+    (compaction,) = store.compactions()
+    assert compaction.report is None
+
+
+def test_titles_that_people_gave_go_with_a_text(store: Store) -> None:
+    kept = begun(store, [{"role": "user", "content": "Another matter"}, TALK[1]])
+    ident = begun(store)
+    store.conversations.rename(ident, "All about Pelicans")
+    assert store.forget_titles("pelican") == 1
+    assert store.sessions.get(ident).title is None
+    assert store.sessions.get(kept).title == "Another matter"
