@@ -25,7 +25,7 @@ from everlong.context.summary.wording import cut_at_clause, is_code, without_emp
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 600
 _USERS_TOKENS = 4_000
-_TALK_SHARE, _WORK_SHARE = 0.65, 0.2
+_TALK_SHARE, _WORK_SHARE = 0.85, 0.2
 """What the chronicle may take of a budget: of a talk it is nearly all there is to say, of work with tools a part."""
 _OUTCOME_SHARE = 0.5
 _BEYOND = 0.15
