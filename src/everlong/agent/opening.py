@@ -32,7 +32,8 @@ from everlong.agent.tools.toolbox import Toolbox
 from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
-from everlong.config.paths import data_home
+from everlong.config.paths import INSTRUCTION_FILES, data_home
+from everlong.config.trust import is_folder_trusted
 from everlong.errors import ConfigError, StoreError
 from everlong.memory import MemoryManager
 from everlong.plugins.guard import compressors_in
@@ -75,6 +76,8 @@ class AgentOptions:
     title: str | None = None
     engines: Mapping[str, EngineMaker] | None = None
     """Context engines by name, besides the built-in one."""
+    trusts_root: bool | None = None
+    """Whether the folder's own instructions count; by default where the user has trusted it."""
     log_folder: Path | None = field(default_factory=lambda: data_home() / "logs")
     """Where the JSON log of each session goes; None for nowhere."""
 
@@ -137,6 +140,7 @@ class _Opening:
         self.listen = heard_by(self.plugins.registered.hooks, listen)
         self.memory = self._memory() if settings.memory.enabled else None
         self._first_id = ""
+        self._has_told_trust = False
         self.side_calls = SideCalls(store, self._session_id, self.warn)
         self.meter = SummaryMeter(listen)
 
@@ -224,8 +228,25 @@ class _Opening:
         if self.options.system_prompt is not None:
             return self.options.system_prompt
         memory = self.memory.prompt_block() if self.memory is not None else ""
-        tokens = self.settings.agent.instructions_tokens
-        return system_prompt(self.options.root.resolve(), instructions_tokens=tokens, memory=memory)
+        root = self.options.root.resolve()
+        tokens = self.settings.agent.instructions_tokens if self._is_trusted(root) else 0
+        return system_prompt(root, instructions_tokens=tokens, memory=memory)
+
+    def _is_trusted(self, root: Path) -> bool:
+        """Whether the instructions of the folder count; where they would and do not, that is said."""
+        if self.options.trusts_root is not None:
+            return self.options.trusts_root
+        if is_folder_trusted(root):
+            return True
+        left_out = [name for name in INSTRUCTION_FILES if (root / name).is_file()]
+        if left_out and not self._has_told_trust:
+            self._has_told_trust = True
+            names, verb = " and ".join(left_out), "is" if len(left_out) == 1 else "are"
+            self.warn(
+                f"{names} {verb} left out, because {root} is not trusted; look at it and trust it with: "
+                f"everlong trust add {root}"
+            )
+        return False
 
     def _conversation(self, ident: str | None = None) -> Conversation:
         """A conversation in which nothing was said yet."""

@@ -15,6 +15,7 @@ __all__ = [
     "EXTRAS",
     "check_config",
     "check_engine",
+    "check_folder",
     "check_packages",
     "check_plugins",
     "check_python",
@@ -88,6 +89,28 @@ def check_config(_: Situation) -> Iterator[Finding]:
     changed = sum(origin.kind != "default" for origin in loaded.origins.values())
     names = " and ".join(map(str, files)) or f"no file ({user_config_path()} is not there)"
     yield ok("config", f"{names}; settings that are not the default: {changed}")
+
+
+def check_folder(_: Situation) -> Iterator[Finding]:
+    """Whether what this folder brings along counts."""
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - as above
+    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
+
+    folder = folders_at()[0]
+    try:
+        notices = load_settings().notices
+    except ConfigError:  # a finding of its own
+        notices = ()
+    for notice in notices:
+        yield warn("folder", notice, "look at the file; everlong trust list shows what you have trusted")
+    if is_folder_trusted():
+        yield ok("folder", f"{folder} is trusted: its instructions count, and the settings that a folder may make")
+    elif folder_wishes(folder).instructions:
+        advice = "everlong trust add shows what it wants and trusts it"
+        yield warn("folder", f"{folder} is not trusted: its instructions do not count", advice)
+    elif not notices:
+        yield ok("folder", f"{folder} brings nothing along that would need trust")
 
 
 def check_engine(situation: Situation) -> Iterator[Finding]:
