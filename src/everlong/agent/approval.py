@@ -70,7 +70,7 @@ class Approvals:
 
     def rule(self, tool: Tool, args: dict[str, Any], context: ToolContext) -> Ruling:
         """As `allows`, with the reason of a no; raises a `ToolError` where the call could not be done anyway."""
-        if tool.effect == "reads":
+        if tool.effect == "reads" or (tool.is_free is not None and tool.is_free(args, context)):
             return Ruling(is_allowed=True)
         key = tool.approval_key(args)
         if key in self.remembered:

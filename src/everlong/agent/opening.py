@@ -27,6 +27,7 @@ from everlong.agent.sidecalls import SideCalls
 from everlong.agent.summarizing import SummaryMeter
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import Toolbox
 from everlong.agent.tools.toolset import ToolSet
@@ -42,6 +43,7 @@ from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
 from everlong.store.naming import new_session_id
+from everlong.store.sqlite import SQLite
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -184,6 +186,8 @@ class _Opening:
             ident,
             timeout_seconds=settings.agent.command_seconds,
             output_chars=settings.agent.tool_output_chars,
+            confinement=self._confinement(),
+            pass_env=settings.agent.tools.pass_env,
         )
         compactor = Compactor(
             conversation, engine, self.listen, memory=self.memory, ask=self._memory_asked, log_folder=options.log_folder
@@ -211,6 +215,11 @@ class _Opening:
         made.use_model(self.connection)
         made.begin(is_resumed=resumed is not None)
         return made
+
+    def _confinement(self) -> Confinement:
+        agent, backend = self.settings.agent, self.store.database.backend
+        kept = [Path(f"{backend.path}{end}") for end in ("", "-wal", "-shm")] if isinstance(backend, SQLite) else []
+        return Confinement(agent.sandbox, tuple(kept), asks=agent.ask_in_sandbox)
 
     def _in_this_folder(self, resumed: Conversation) -> Conversation:
         """See that a conversation which began in another folder is sent with the instructions of this one."""

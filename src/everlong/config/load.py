@@ -24,7 +24,7 @@ from everlong.errors import ConfigError
 __all__ = ["LoadedSettings", "Origin", "load_settings"]
 
 PREFIX = "EVERLONG_"
-RESERVED = frozenset({"EVERLONG_HOME", "EVERLONG_SESSION_SOURCE", "EVERLONG_DEBUG"})
+RESERVED = frozenset({"EVERLONG_HOME", "EVERLONG_SESSION_SOURCE", "EVERLONG_DEBUG", "EVERLONG_COMMAND"})
 """Variables of this prefix that steer the program and are no settings."""
 
 DEPTH = 3

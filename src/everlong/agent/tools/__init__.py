@@ -40,12 +40,15 @@ def builtin_tools() -> list[Tool]:
         _writing(editing.edit_file, editing.preview_edit),
         tool(finding.list_files, describe=_named("list_files", "path", "pattern")),
         tool(finding.search_files, describe=_named("search_files", "pattern", "path", "glob")),
-        tool(
-            shell.run_command,
-            effect="runs",
-            describe=shell.describe_command,
-            approval_key=lambda args: args["command"].strip(),
-            preview=shell.preview_command,
+        replace(
+            tool(
+                shell.run_command,
+                effect="runs",
+                describe=shell.describe_command,
+                approval_key=shell.key_command,
+                preview=shell.preview_command,
+            ),
+            is_free=shell.is_confined,
         ),
         tool(planning.update_todo, describe=todo.describe_todo),
         tool(history.recall, describe=_named("recall", "query")),

@@ -55,6 +55,8 @@ class Tool:
     describer: Callable[[Arguments], str] | None = None
     keyer: Callable[[Arguments], str] | None = None
     previewer: Callable[[Arguments, ToolContext], str] | None = None
+    is_free: Callable[[Arguments, ToolContext], bool] | None = None
+    """Whether a call may go ahead unasked, though the tool changes something."""
     pinner: Callable[[Arguments, ToolContext], Arguments] | None = None
     """Puts what names stand for now in their place, so that what is approved is what is done."""
 
