@@ -263,9 +263,7 @@ def test_a_plugins_own_section_may_hold_anything(load: Load, user_file: Path) ->
     assert "plugins" not in loaded.origins
 
 
-def test_a_plugin_value_that_replaces_a_section_leaves_no_stale_origin(
-    load: Load, user_file: Path
-) -> None:
+def test_a_plugin_value_that_replaces_a_section_leaves_no_stale_origin(load: Load, user_file: Path) -> None:
     user_file.write_text("plugins: {a: {x: 1}, b: 2}\n")
     loaded = load({"plugins.a": 3, "plugins.b": {"y": 4}})
     assert loaded.settings.plugins.sections == {"a": 3, "b": {"y": 4}}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from everlong.agent.approval import Approvals, refuse_everything
-from everlong.agent.tools import Workspace, process, sandbox
+from everlong.agent.tools import Workspace, process
 from everlong.agent.tools.environment import command_environment
 from everlong.agent.tools.sandbox import Confinement, Sandbox, find_sandbox
 from everlong.store import Store
@@ -76,7 +76,7 @@ def is_running(pid: int) -> bool:
 
 
 LEAVING = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); open('pid', 'w').write(str(os.getpid()))"
-DAEMON = f"{sys.executable} -c \"{LEAVING}; time.sleep(600)\" > /dev/null 2>&1; sleep 600"
+DAEMON = f'{sys.executable} -c "{LEAVING}; time.sleep(600)" > /dev/null 2>&1; sleep 600'
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show the environment of processes")
@@ -179,7 +179,7 @@ def test_there_is_no_network_unless_it_was_asked_for(inside: Desk, listener: Lis
     assert "with the network" in inside.asked[-1].detail
 
 
-def test_sockets_of_programs_outside_cannot_be_reached(inside: Desk, tmp_path: Path) -> None:
+def test_sockets_of_programs_outside_cannot_be_reached(inside: Desk) -> None:
     path = Path("/tmp") / f"everlong-{os.getpid()}.sock"  # noqa: S108 - where such sockets are
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -206,7 +206,7 @@ def test_at_a_timeout_everything_inside_ends_also_what_hides_its_traces(inside: 
     assert "[stopped with all that it had started: it timed out after 3 seconds" in said
     mark = str(inside.root)
     for _ in range(500):
-        left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        left = subprocess.run(["/bin/ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         if not any(mark in line and "bwrap" in line for line in left.splitlines()):
             return
         time.sleep(0.01)
@@ -260,7 +260,7 @@ def test_a_sandbox_that_does_not_start_is_none(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho no permissions >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(sandbox.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     find_sandbox.cache_clear()
     assert find_sandbox() == (None, "bubblewrap does not work here (no permissions)")
 

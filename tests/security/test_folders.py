@@ -33,7 +33,9 @@ auxiliary: {{compression: {{base_url: "{url}/v1", model: m}}}}
 """
 
 
-@pytest.mark.parametrize("command", [(), ("run", "Hello."), ("doctor", "--call"), ("chat", "-m", "openai:m", "-p", "Hi.")])
+@pytest.mark.parametrize(
+    "command", [(), ("run", "Hello."), ("doctor", "--call"), ("chat", "-m", "openai:m", "-p", "Hi.")]
+)
 @pytest.mark.parametrize("is_trusted", [False, True])
 def test_starting_in_a_clone_sends_nothing_to_its_author(
     everlong: Program, clone: Path, listener: Listener, command: tuple[str, ...], is_trusted: bool
@@ -57,9 +59,8 @@ def test_conversations_do_not_move_into_the_clone(everlong: Program, serve: Serv
     assert list(home.glob("*.db"))
 
 
-def test_settings_of_a_folder_count_once_it_is_trusted_and_ask_again_when_they_change(
-    clone: Path, home: Path
-) -> None:
+@pytest.mark.usefixtures("home")
+def test_settings_of_a_folder_count_once_it_is_trusted_and_ask_again_when_they_change(clone: Path) -> None:
     write(clone, "compression: {protect_last_n: 7}\nagent: {model: 'x:m', instructions_tokens: 9}\n")
     before = load_settings(cwd=clone)
     assert before.settings.compression.protect_last_n == 20
@@ -89,16 +90,16 @@ def test_nothing_that_says_where_data_credentials_or_money_go_is_on_the_list() -
     }
 
 
-def test_a_broken_or_enormous_file_of_a_clone_stops_nobody(clone: Path, home: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_broken_or_enormous_file_of_a_clone_stops_nobody(clone: Path) -> None:
     for text in ("- [", "nonsense: 1\n", "a: &a [*a]\n", "x" * 2_000_000, "compression: {threshold: 99}\n"):
         write(clone, text)
         assert load_settings(cwd=clone).notices
         folder_wishes(clone)
 
 
-def test_a_settings_file_that_is_a_link_out_of_the_folder_is_not_read(
-    clone: Path, home: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_settings_file_that_is_a_link_out_of_the_folder_is_not_read(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.yaml").write_text("compression: {protect_last_n: 7}\n")
     (clone / ".everlong" / "config.yaml").symlink_to(tmp_path / "secret.yaml")
     trust(clone)
@@ -137,7 +138,8 @@ def test_instructions_reach_the_model_only_from_a_folder_that_is_trusted(
     assert "pelican" not in server.model.asked[-1].system
 
 
-def test_a_repository_inside_of_a_trusted_folder_is_a_folder_of_its_own(clone: Path, home: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_repository_inside_of_a_trusted_folder_is_a_folder_of_its_own(clone: Path) -> None:
     trust(clone)
     (clone / "src").mkdir()
     (clone / "vendor" / ".git").mkdir(parents=True)
@@ -165,7 +167,7 @@ def test_trust_is_listed_added_with_what_is_wanted_shown_and_removed(everlong: P
     assert everlong("trust", "remove").returncode == 1
 
 
-def test_what_a_person_sets_for_a_folder_counts_as_trust(everlong: Program, clone: Path) -> None:
+def test_what_a_person_sets_for_a_folder_counts_as_trust(everlong: Program) -> None:
     assert everlong("config", "set", "--project", "compression.protect_last_n", "7").returncode == 0
     assert json.loads(everlong("config", "show", "--json").stdout)["compression"]["protect_last_n"] == 7
     assert everlong("config", "set", "--project", "compression.protect_last_n", "8").returncode == 0
@@ -194,7 +196,7 @@ def test_a_trust_file_that_is_damaged_trusts_nothing(clone: Path, home: Path) ->
     for text in ("", "[]", "{", json.dumps({str(clone): True}), json.dumps({str(clone): {"trusted": "yes"}})):
         (home / "trusted-folders.json").write_text(text)
         assert load_settings(cwd=clone).settings.compression.protect_last_n == 20
-    with pytest.raises(ConfigError):
-        (home / "trusted-folders.json").unlink()
-        (home / "trusted-folders.json").mkdir()
+    (home / "trusted-folders.json").unlink()
+    (home / "trusted-folders.json").mkdir()
+    with pytest.raises(ConfigError, match=r"trusted-folders\.json cannot be written"):
         trust(clone)

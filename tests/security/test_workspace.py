@@ -1,4 +1,4 @@
-"""File tools act inside the workspace by descriptor: neither a link nor a race leads out, and yes means the real file."""
+"""File tools act inside the workspace by descriptor: no link and no race leads out, and yes means the real file."""
 
 from __future__ import annotations
 

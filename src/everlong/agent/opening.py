@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.agent import Agent
-from everlong.agent.approval import Approvals, Approver, refuse_everything
+from everlong.agent.approval import ApprovalRequest, Approvals, Approver, refuse_everything
 from everlong.agent.asking import Asker
 from everlong.agent.compaction import Compactor
 from everlong.agent.conversation import Conversation
@@ -33,7 +33,7 @@ from everlong.agent.tools.toolbox import Toolbox
 from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
-from everlong.config.paths import INSTRUCTION_FILES, data_home
+from everlong.config.paths import INSTRUCTION_FILES, data_home, workspace_folder
 from everlong.config.trust import is_folder_trusted
 from everlong.errors import ConfigError, StoreError
 from everlong.memory import MemoryManager
@@ -122,6 +122,13 @@ def _connected(settings: Settings, model: str | Connection | None) -> Connection
     return connect(model, settings) if isinstance(model, str) else model
 
 
+def _approve_notes(approvals: Approvals, changes: Sequence[str]) -> bool:
+    """Whether the user lets a model keep what it found worth keeping before a compaction."""
+    count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
+    request = ApprovalRequest("memory", "writes", count, "\n".join(changes), "all that is kept at compactions")
+    return approvals.decide("memory at compactions", request).is_allowed
+
+
 class _Opening:
     """The parts of one agent while they are put together."""
 
@@ -151,7 +158,8 @@ class _Opening:
 
     def _memory(self) -> MemoryManager:
         offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
-        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered)
+        project = workspace_folder(self.options.root)
+        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered, project=project)
 
     def _session_id(self) -> str:
         assert self._agent is not None  # noqa: S101 - set before anybody is asked anything
@@ -165,7 +173,7 @@ class _Opening:
             resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
-            self.memory.start(ident, platform=options.platform or "cli")
+            self.memory.start(ident, platform=options.platform or "cli", folder=str(options.root.resolve()))
         window = self.connection.info.context_length
         engine = resolve_engine(
             settings,
@@ -194,11 +202,13 @@ class _Opening:
         )
         compactor.is_enabled = settings.compression.enabled
         compactor.spent = self.side_calls.spent
+        approvals = Approvals(options.approver)
+        compactor.approve_notes = partial(_approve_notes, approvals)
         made = Agent(
             self._asker(self.connection),
             conversation,
             compactor,
-            ToolSet(toolbox, context, Approvals(options.approver)),
+            ToolSet(toolbox, context, approvals),
             limits=options.limits or Limits.from_settings(settings.agent),
             listen=self.listen,
         )
@@ -282,11 +292,16 @@ class _Opening:
         tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
         tools += self._engine_tools(engine, {tool.name for tool in tools})
         if self.memory is not None:
-            tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
+            tools += self._memory_tools(self.memory)
         if self.options.tools is None:
             offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
             tools += without_clashes(offered, tools, self.warn)
         return Toolbox(tools)
+
+    def _memory_tools(self, memory: MemoryManager) -> list[Tool]:
+        """The tools of memory; those that change it are asked about, as what they write is read in later sessions."""
+        made = [Tool.from_schema(one, memory.handle_tool_call) for one in memory.tool_schemas()]
+        return [one if memory.only_reads(one.name) else replace(one, effect="writes") for one in made]
 
     def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
         """The tools that an engine offers; one that cannot be offered is left out, with a warning."""

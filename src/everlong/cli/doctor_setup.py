@@ -19,6 +19,7 @@ __all__ = [
     "check_packages",
     "check_plugins",
     "check_python",
+    "check_sandbox",
     "check_terminal",
 ]
 
@@ -111,6 +112,24 @@ def check_folder(_: Situation) -> Iterator[Finding]:
         yield warn("folder", f"{folder} is not trusted: its instructions do not count", advice)
     elif not notices:
         yield ok("folder", f"{folder} brings nothing along that would need trust")
+
+
+def check_sandbox(situation: Situation) -> Iterator[Finding]:
+    """What confines the commands of the agent."""
+    from everlong.agent.tools.sandbox import Confinement, find_sandbox  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    mode = situation.settings.agent.sandbox
+    confinement = Confinement(mode)
+    if mode == "off":
+        advice = "everlong config set agent.sandbox auto"
+        yield warn("sandbox", "agent.sandbox is off: commands can do whatever you can", advice)
+    elif confinement.sandbox is not None:
+        yield ok("sandbox", f"agent.sandbox is {mode}; commands run {confinement.describe()}")
+    elif confinement.is_missing:
+        yield fail("sandbox", f"agent.sandbox is on, and {find_sandbox()[1]}: no command can run", "install bubblewrap")
+    else:
+        advice = "install bubblewrap, or run where it is allowed; until then look closely at what you approve"
+        yield warn("sandbox", f"commands run {confinement.describe()}", advice)
 
 
 def check_engine(situation: Situation) -> Iterator[Finding]:

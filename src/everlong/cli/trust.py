@@ -73,7 +73,7 @@ def remove(path: Path) -> None:
     from everlong.errors import ConfigError  # noqa: PLC0415 - as above
 
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
-    if not any([forget_folder(folder) for folder in folders]):
+    if not sum(forget_folder(folder) for folder in folders):
         raise ConfigError(f"nothing was said about {path.absolute()}; everlong trust list shows what was")
     click.echo(f"everlong: {folders[-1]} is not trusted any more", err=True)
 
@@ -124,7 +124,9 @@ def _ask(wishes: FolderWishes) -> bool | None:
         if said in {"y", "yes"}:
             return True
         if said in {"n", "no"}:
-            click.echo("everlong: what it brings along is left out; change your mind with: everlong trust add", err=True)
+            click.echo(
+                "everlong: what it brings along is left out; change your mind with: everlong trust add", err=True
+            )
             return False
 
 

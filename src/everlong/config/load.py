@@ -102,7 +102,7 @@ def _file_layer(path: Path, kind: Literal["project", "user"]) -> _Layer:
 
 
 def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
-    """What a project's file may say: nothing where the folder is not trusted as it is now, else what folders may set."""
+    """What a project's file may say: nothing where the folder is not trusted as it is, else what folders may set."""
     folder = path.parent.parent
     try:
         text = read_folder_settings(path)
@@ -123,7 +123,7 @@ def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
             _put(values, key, _value_at(layer.values, key), "")
         else:
             refused.append(shown(key).strip('"'))
-    notices = ()
+    notices: tuple[str, ...] = ()
     if refused:
         notices = (
             f"{path} sets {', '.join(refused[:8])}{' …' if len(refused) > 8 else ''}, which no folder may: where data, "

@@ -153,7 +153,6 @@ class PluginFinder(MetaPathFinder):
             spec.cached = None
         return spec
 
-
     def _is_unseen(self, spec: ModuleSpec) -> bool:
         """Whether a module lies where nobody looks who trusts a plugin."""
         places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())

@@ -1,8 +1,8 @@
 """The system's sandbox for commands: bubblewrap on Linux, ``sandbox-exec`` on macOS.
 
 Inside, the workspace can be written and everything else only read; the user's secrets and Everlong's own files cannot
-be seen, and there is no network unless it was asked for and allowed. This module finds the system's tool and says how it is
-to be called; it neither runs commands nor asks anybody.
+be seen, and there is no network unless it was asked for and allowed. This module finds the system's tool and says how
+it is to be called; it neither runs commands nor asks anybody.
 """
 
 from __future__ import annotations
@@ -29,7 +29,16 @@ _SECRET_PLACES = (
     *(".ssh", ".gnupg", ".password-store", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".git-credentials"),
     *(".config/git/credentials", ".config/gh", ".config/hub", ".config/glab-cli", ".config/everlong"),
     *(".aws", ".azure", ".config/gcloud", ".config/doctl", ".oci", ".kube", ".docker", ".config/containers"),
-    *(".boto", ".s3cfg", ".config/rclone", ".terraform.d", ".terraformrc", ".vault-token", ".config/op", ".config/sops"),
+    *(
+        ".boto",
+        ".s3cfg",
+        ".config/rclone",
+        ".terraform.d",
+        ".terraformrc",
+        ".vault-token",
+        ".config/op",
+        ".config/sops",
+    ),
     *(".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
     *(".local/share/keyrings", ".local/share/kwalletd", ".config/Bitwarden", "Library/Keychains", "Library/Cookies"),
     *(".local/share/everlong", "Library/Application Support/everlong", ".claude", ".codex", ".gemini"),

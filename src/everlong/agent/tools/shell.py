@@ -113,7 +113,7 @@ def describe_command(args: dict[str, Any]) -> str:
 
 def key_command(args: dict[str, Any]) -> str:
     """What a yes for the session is good for: the very same command, with or without the network."""
-    return args["command"].strip() + ("\0network" if args.get("network") else "")  # which no command can end with
+    return str(args["command"]).strip() + ("\0network" if args.get("network") else "")  # which no command can end with
 
 
 def is_confined(args: dict[str, Any], context: ToolContext) -> bool:

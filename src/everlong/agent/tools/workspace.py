@@ -198,11 +198,7 @@ class Workspace:
         except OSError as error:
             raise ToolError(self._reason(name, resolved, error)) from error
         try:
-            mode = os.fstat(handle).st_mode
-            if stat.S_ISDIR(mode):
-                raise ToolError(f"{name} is a folder; list_files shows what is in it")
-            if not stat.S_ISREG(mode):
-                raise ToolError(f"{name} is {_kind(mode)}, not a regular file; it is left alone")
+            _check_regular(os.fstat(handle).st_mode, name)
         except BaseException:  # whatever it was, the file does not stay open
             os.close(handle)
             raise
@@ -238,6 +234,13 @@ class Workspace:
             f"{text!r} is outside of what the file tools may touch{leads}; allowed: {folders}. "
             "The user can allow more with --allow DIR."
         )
+
+
+def _check_regular(mode: int, name: str) -> None:
+    if stat.S_ISDIR(mode):
+        raise ToolError(f"{name} is a folder; list_files shows what is in it")
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{name} is {_kind(mode)}, not a regular file; it is left alone")
 
 
 def _is_link(folder: OpenFolder, name: str) -> bool:
