@@ -118,7 +118,7 @@ STEPS = (
     Step("Go on with Wednesday.", r"That was wednesday\."),
     Step("Thursday, please.", r"That was thursday\."),
     Step("Write Thursday's arrivals to report.md", r"allow\?"),
-    Step("y", r"The report is written", is_line=False),
+    Step("y", r"The report is written"),
     Step("Friday?", r"That was friday\."),
     Step("And Saturday?", r"That was saturday\."),
     Step("/compress the pilot boat", r"compacted \(manual\)"),

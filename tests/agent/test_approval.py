@@ -46,7 +46,7 @@ def test_a_request_shows_the_whole_diff_or_the_whole_command(desk: Desk) -> None
     written, run = desk.asked
     assert written.detail == "--- src/a.txt now\n+++ src/a.txt then\n@@ -0,0 +1,2 @@\n+one\n+two"
     assert written.remembered_as == "all changes to src/a.txt"
-    assert run.detail == f"echo a &&\n  echo b\n(in {desk.root})"
+    assert run.detail.startswith(f"echo a &&\n  echo b\n(in {desk.root}, without a sandbox ")
     assert (run.summary, run.remembered_as) == ("run_command echo a && echo b", "this very command")
 
 

@@ -51,7 +51,7 @@ class House:
 
     def agent(self, name: str, **options: Any) -> Agent:
         settings = settings_for(self._server.window, MODELS[API])
-        given = AgentOptions(root=self.project(name), approver=approve_everything, **options)
+        given = AgentOptions(root=self.project(name), approver=approve_everything, trusts_root=True, **options)
         connection = connected(self._server, API, settings)
         agent = open_agent(settings, connection, given, store=self.store, listen=self.heard.append)
         self._open.append(agent)

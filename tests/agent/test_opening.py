@@ -49,11 +49,11 @@ def test_the_prompt_is_the_same_bytes_for_the_same_day_and_folder(tmp_path: Path
 def test_the_prompt_of_a_session_stays_when_files_change(serve: Serve, opened: Opened, root: Path) -> None:
     server = serve("Fine.")
     (root / "AGENTS.md").write_text("Use tabs.")
-    agent = opened(server)
+    agent = opened(server, trusts_root=True)
     agent.run("One.")
     (root / "AGENTS.md").write_text("Use spaces.")
     agent.run("Two.")
-    again = opened(server, resume=agent.conversation.session_id)
+    again = opened(server, trusts_root=True, resume=agent.conversation.session_id)
     again.run("Three.")
     assert len({ask.system for ask in server.model.asked}) == 1
     assert "Use tabs." in server.model.asked[-1].system

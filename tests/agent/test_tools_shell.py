@@ -64,7 +64,9 @@ def test_escape_sequences_and_bytes_that_are_no_text_do_not_reach_the_model(desk
 def test_a_command_over_its_time_is_stopped_with_all_that_it_started(desk: Desk) -> None:
     command = "sleep 600 & echo $!; trap '' TERM; (trap '' TERM; sleep 600) & echo $!; while true; do sleep 1; done"
     *pids, ending = desk.failed("run_command", command=command, timeout=1).splitlines()
-    assert ending.startswith("[stopped with all that it had started: it timed out after 1 seconds.")
+    assert ending.startswith(
+        "[stopped with all that it had started, as far as can be seen: it timed out after 1 seconds."
+    )
     wait_for(lambda: not any(is_running(int(pid)) for pid in pids))
 
 
@@ -81,7 +83,7 @@ def test_an_interrupt_stops_a_command_and_shows_what_it_had_printed(desk: Desk) 
     thread.join()
     assert result.outcome == "interrupted"
     pid, ending = result.message["content"].splitlines()
-    assert ending == "[interrupted by the user, and stopped with all that it had started]"
+    assert ending == "[interrupted by the user, and stopped with all that it had started, as far as can be seen]"
     assert not is_running(int(pid))
 
 
@@ -121,7 +123,9 @@ def test_a_command_that_prints_for_ever_is_bounded_and_stopped(desk: Desk, monke
     assert len(result.whole) < 51_000
     assert "bytes were not kept …]" in result.whole
     assert len(result.message["content"]) <= desk.context.output_chars
-    assert result.message["content"].endswith("[interrupted by the user, and stopped with all that it had started]")
+    assert result.message["content"].endswith(
+        "[interrupted by the user, and stopped with all that it had started, as far as can be seen]"
+    )
 
 
 def test_beginning_and_end_of_a_long_output_are_kept_exactly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
-"""Approvals: one key decides, and what a person types is not taken for a decision."""
+"""Approvals: a word and Enter decide, and what a person types is not taken for a decision."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, idle
@@ -26,27 +28,45 @@ def test_y_writes_once_a_always_and_n_not_at_all(serve: Serve, chat: Open, root:
     assert "? write_file yes.txt" in seen
     assert "+one" in seen
     assert not (root / "yes.txt").exists()
-    found.press("y")
+    found.press("y", "Enter")
     found.wait("● write_file yes.txt")
     idle(found)
     assert (root / "yes.txt").read_text() == "one\n"
 
     found.enter("no.txt one")
     found.wait(ASKED)
-    found.press("n")
+    found.press("n", "Enter")
     found.wait("⊘ write_file no.txt", "It said:")
     idle(found)
     assert not (root / "no.txt").exists()
 
     found.enter("always.txt one")
     found.wait(ASKED)
-    found.press("A")
+    found.press("A", "Enter")
     found.wait("● write_file always.txt  [3] done")
     idle(found)
     found.enter("always.txt two")
     found.wait("● write_file always.txt  [4] done")
     idle(found)
     assert (root / "always.txt").read_text() == "two\n"
+
+
+@pytest.mark.spec("12.3")
+@pytest.mark.parametrize("words", ["actually, no", "yesterday", "any"])
+def test_a_word_is_read_as_a_word(serve: Serve, chat: Open, root: Path, words: str) -> None:
+    found = chat(serve(writer))
+    found.enter("first.txt one")
+    found.wait(ASKED)
+    found.enter(words)
+    found.wait("that is no answer")
+    assert not (root / "first.txt").exists()
+    found.press("C-u")
+    found.enter("No")
+    found.wait("⊘ write_file first.txt")
+    idle(found)
+    found.enter("first.txt two")
+    found.wait("+two")
+    assert not (root / "first.txt").exists()  # nothing was granted for ever
 
 
 def test_what_is_being_typed_is_no_answer(serve: Serve, chat: Open, root: Path) -> None:
@@ -62,10 +82,10 @@ def test_what_is_being_typed_is_no_answer(serve: Serve, chat: Open, root: Path) 
     found.enter("where.txt two")
     found.wait(ASKED)
     assert not (root / "first.txt").exists()
-    found.press("n")
+    found.press("n", "Enter")
     found.wait("⊘ write_file first.txt", "» anywhere.txt two", "? write_file anywhere.txt")
     found.wait(ASKED)
-    found.press("y")
+    found.press("y", "Enter")
     found.wait("● write_file anywhere.txt")
     idle(found)
     assert (root / "anywhere.txt").read_text() == "two\n"

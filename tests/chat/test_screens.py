@@ -82,7 +82,7 @@ def test_a_chat_looks_as_it_did(serve: Serve, chat: Open, columns: int, rows: in
     idle(found)
     found.enter("Please write that down.")
     found.wait("allow?")
-    found.press("y")
+    found.press("y", "Enter")
     found.wait("Written.")
     idle(found)
     found.enter("/tools 1")

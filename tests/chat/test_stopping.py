@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everlong.testing import Answer, Ask, Call, Fault
-from tests.chat.conftest import Gate, Open, idle, long_talk, talking_to
+from tests.chat.conftest import Gate, Open, configure, idle, long_talk, talking_to
 from tests.testing_server.conftest import Serve
 
 FAR_OUT = "Far out.\n\nAnd on, and on, and on, for as long as one listens, which is not very long."
@@ -32,7 +32,8 @@ def script(ask: Ask) -> Answer:
     return Answer(FAR_OUT)
 
 
-def test_ctrl_c_stops_what_is_under_way(serve: Serve, chat: Open, root: Path) -> None:
+def test_ctrl_c_stops_what_is_under_way(serve: Serve, chat: Open, home: Path, root: Path) -> None:
+    configure(home, agent={"sandbox": "off"})  # inside, a process has another number
     server = serve(script)
     server.closing = gate = Gate()
     found = chat(server)
@@ -61,7 +62,7 @@ def test_ctrl_c_stops_what_is_under_way(serve: Serve, chat: Open, root: Path) ->
 
     found.enter("$ echo $$ > running; sleep 3600")  # while a command runs
     found.wait("allow?")
-    found.press("y")
+    found.press("y", "Enter")
     found.until((root / "running").exists, "the command")
     found.press("C-c")
     idle(found)

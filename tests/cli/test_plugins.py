@@ -221,4 +221,6 @@ def test_a_trusted_plugin_of_a_project_can_be_chosen_by_its_project(run: Run, ho
     trust(folder)
     Path(".everlong/config.yaml").write_text("context: {engine: theirs}\n")
     assert home.is_dir()
+    assert "* compressor" in run("plugins", "list").out
+    assert run("trust", "add").code == 0
     assert "* theirs" in run("plugins", "list").out

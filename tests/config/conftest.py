@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from everlong.config import LoadedSettings, load_settings
+from everlong.config.trust import folder_wishes, remember_folder
 
 Load = Callable[..., LoadedSettings]
 
@@ -40,6 +41,12 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def project_file(project: Path) -> Path:
     return project / ".everlong" / "config.yaml"
+
+
+def write_trusted(path: Path, text: str) -> None:
+    """Write a project's file, and trust the folder with it."""
+    path.write_text(text)
+    remember_folder(folder_wishes(path.parent.parent), is_trusted=True)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from everlong.cli.config import config_group
 from everlong.config import catalog
 from everlong.errors import ConfigError
+from tests.config.conftest import write_trusted
 
 
 @pytest.fixture(autouse=True)
@@ -78,8 +79,9 @@ def test_set_for_the_project_makes_its_file_here_or_uses_the_one_above(
     run("set", "--project", "context.engine", "lcm")
     (inside / "src").mkdir()
     monkeypatch.chdir(inside / "src")
-    run("set", "--project", "memory.provider", "notes")
-    assert project_file.read_text() == "context:\n  engine: lcm\nmemory:\n  provider: notes\n"
+    run("set", "--project", "memory.budget_tokens", "700")
+    assert project_file.read_text() == "context:\n  engine: lcm\nmemory:\n  budget_tokens: 700\n"
+    assert json.loads(run("show", "--json").stdout)["memory"]["budget_tokens"] == 700
 
 
 def test_set_says_when_something_overrides_the_new_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +90,7 @@ def test_set_says_when_something_overrides_the_new_value(monkeypatch: pytest.Mon
 
 
 def test_set_works_while_another_source_is_broken_and_says_so(project_file: Path) -> None:
-    project_file.write_text("nonsense: 1\n")
+    write_trusted(project_file, "nonsense: 1\n")
     done = run("set", "context.engine", "lcm")
     assert done.exit_code == 0
     assert "no effect yet" in done.stderr

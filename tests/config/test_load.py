@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from everlong.config import LoadedSettings, Origin, Settings, catalog, load_settings
 from everlong.errors import ConfigError
+from tests.config.conftest import write_trusted
 
 Load = Callable[..., LoadedSettings]
 THRESHOLD = "EVERLONG_COMPRESSION__THRESHOLD"
@@ -40,7 +41,8 @@ def test_the_highest_source_that_has_a_value_wins(
     load: Load, user_file: Path, project_file: Path, given_values: dict[str, int]
 ) -> None:
     for name, path in (("user", user_file), ("project", project_file)):
-        path.write_text(f"compression: {{protect_last_n: {given_values[name]}}}" if name in given_values else "")
+        text = f"compression: {{protect_last_n: {given_values[name]}}}" if name in given_values else ""
+        (Path.write_text if name == "user" else write_trusted)(path, text)
     env = {"EVERLONG_COMPRESSION__PROTECT_LAST_N": str(given_values["env"])} if "env" in given_values else {}
     flags = {"compression.protect_last_n": given_values["flag"]} if "flag" in given_values else {}
     loaded = load(flags, **env)
@@ -51,17 +53,17 @@ def test_the_highest_source_that_has_a_value_wins(
 
 def test_sources_are_merged_key_by_key(load: Load, user_file: Path, project_file: Path) -> None:
     user_file.write_text("compression:\n  threshold: 0.6\n  protect_last_n: 5\n")
-    project_file.write_text("compression:\n  protect_last_n: 9\nauxiliary:\n  compression:\n    model: small\n")
-    loaded = load(EVERLONG_AUXILIARY__COMPRESSION__PROVIDER="main")
+    write_trusted(project_file, "compression:\n  protect_last_n: 9\ncontext:\n  engine: lcm\n")
+    loaded = load(EVERLONG_CONTEXT__ENGINE_SECONDS="7")
     assert loaded.settings.compression.threshold == 0.6
     assert loaded.settings.compression.protect_last_n == 9
-    assert loaded.settings.auxiliary.compression.model == "small"
-    assert loaded.settings.auxiliary.compression.provider == "main"
+    assert loaded.settings.context.engine == "lcm"
+    assert loaded.settings.context.engine_seconds == 7
 
 
 def test_each_value_knows_where_it_came_from(load: Load, user_file: Path, project_file: Path) -> None:
     user_file.write_text("# mine\ncompression:\n  threshold: 0.6\n")
-    project_file.write_text("context: {engine: lcm}\n")
+    write_trusted(project_file, "context: {engine: lcm}\n")
     origins = load({"memory.provider": "notes"}, EVERLONG_PROMPT_CACHING__CACHE_TTL="1h").origins
     assert str(origins["compression.threshold"]) == f"{user_file}:3"
     assert str(origins["context.engine"]) == f"{project_file}:1"
@@ -167,7 +169,7 @@ def test_an_unknown_variable_comes_with_the_name_that_was_meant(load: Load, vari
 @pytest.mark.spec("3.2")
 def test_all_problems_of_all_sources_are_told_at_once(load: Load, user_file: Path, project_file: Path) -> None:
     user_file.write_text("compression: {threshold: 2, protect_last_n: 0}\n")
-    project_file.write_text("contxt: {}\n")
+    write_trusted(project_file, "contxt: {}\n")
     message = str(refusal(load, {"compression.enabled": 7}, **{THRESHOLD: "9"}))
     assert message.startswith("the configuration has 5 problems:\n")
     for part in ("enabled (flag)", f"env {THRESHOLD}", "contxt", "threshold", "protect_last_n"):
@@ -261,12 +263,9 @@ def test_a_plugins_own_section_may_hold_anything(load: Load, user_file: Path) ->
     assert "plugins" not in loaded.origins
 
 
-def test_a_plugin_value_that_replaces_a_section_leaves_no_stale_origin(
-    load: Load, user_file: Path, project_file: Path
-) -> None:
+def test_a_plugin_value_that_replaces_a_section_leaves_no_stale_origin(load: Load, user_file: Path) -> None:
     user_file.write_text("plugins: {a: {x: 1}, b: 2}\n")
-    project_file.write_text("plugins: {a: 3, b: {y: 4}}\n")
-    loaded = load()
+    loaded = load({"plugins.a": 3, "plugins.b": {"y": 4}})
     assert loaded.settings.plugins.sections == {"a": 3, "b": {"y": 4}}
     ours = {"plugins.enabled", "plugins.paths"}
     assert {key for key in loaded.origins if key.startswith("plugins")} - ours == {"plugins.a", "plugins.b.y"}
@@ -286,7 +285,7 @@ def test_the_users_file_is_not_read_a_second_time_as_a_project_file(project: Pat
 def test_by_default_the_process_environment_and_folder_are_used(
     project: Path, project_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project_file.write_text("context: {engine: lcm}\n")
+    write_trusted(project_file, "context: {engine: lcm}\n")
     monkeypatch.chdir(project)
     monkeypatch.setitem(os.environ, THRESHOLD, "0.9")
     loaded = load_settings()

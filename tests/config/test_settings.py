@@ -45,6 +45,9 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "tool_output_chars": 12_000,
             "instructions_tokens": 4_000,
             "idle_compaction": False,
+            "sandbox": "auto",
+            "ask_in_sandbox": True,
+            "tools": {"pass_env": []},
         },
         "auxiliary": {
             "compression": {
@@ -66,6 +69,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "memory": {
             "enabled": True,
             "provider": None,
+            "scope": "project",
             "budget_tokens": 1_200,
             "timeout_seconds": 10,
             "flush": True,

@@ -89,15 +89,19 @@ def test_an_unreadable_configuration_is_told(run: Run, tmp_path: Path, monkeypat
     assert 'is "many", but must be a whole number from 0 to 65,535' in ran.err
 
 
-def test_a_projects_file_does_not_say_where_keys_go(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_projects_file_does_not_say_where_keys_go(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "found"
     (folder / ".everlong").mkdir(parents=True)
     (folder / ".everlong" / "config.yaml").write_text("gateway: {upstream: 'http://elsewhere.example'}")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.chdir(folder)
-    ran = run("serve", "--port", "0")
-    assert ran.code == 1
-    assert "gateway.upstream is set by the project's file" in ran.err
+    assert serve_module.gateway_settings({}).gateway.upstream is None
+    assert "are not trusted and are left out" in capsys.readouterr().err
+    assert run("trust", "add").code == 0
+    assert serve_module.gateway_settings({}).gateway.upstream is None
+    assert "sets gateway.upstream, which no folder may" in capsys.readouterr().err
 
 
 def test_without_its_package_it_says_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

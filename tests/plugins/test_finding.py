@@ -50,17 +50,10 @@ def test_every_place_is_looked_at_in_the_order_of_resolution(home: Path, root: P
 
 
 @pytest.mark.spec("2.2")
-def test_paths_that_a_project_names_came_with_the_project(
-    home: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_are_meant_from_the_users_own_folder(home: Path, root: Path) -> None:
     engine_in(root / "tools" / "theirs")
     engine_in(home / "extra" / "mine")
-    (root / ".everlong").mkdir()
-    (root / ".everlong" / "config.yaml").write_text("plugins: {paths: [tools]}\n")
-    assert found(root, plugins={"paths": ["tools"]})["theirs"].needs_trust
-    monkeypatch.chdir(root)  # whose settings are in force, wherever the agent works
-    there = found(home, plugins={"paths": ["tools"]})["theirs"]
-    assert (there.needs_trust, there.folder) == (True, root / "tools" / "theirs")
+    assert "theirs" not in found(root, plugins={"paths": ["tools"]})
     mine = found(root, plugins={"paths": ["extra"]})["mine"]
     assert not mine.needs_trust
     assert mine.folder == home / "extra" / "mine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import stat
 from pathlib import Path
 
@@ -61,14 +62,45 @@ def test_using_a_plugin_does_not_change_it(theirs: Path, root: Path) -> None:
     assert sorted(one.name for one in theirs.iterdir()) == ["__init__.py", "plugin.yaml"]
 
 
-def test_compiled_files_and_git_do_not_count_and_all_else_does(theirs: Path) -> None:
+def test_git_does_not_count_and_all_else_does(theirs: Path) -> None:
     before = content_hash(theirs)
-    for name in ("__pycache__/x.cpython-311.pyc", ".git/index"):
-        (theirs / name).parent.mkdir()
-        (theirs / name).write_bytes(b"x")
+    (theirs / ".git").mkdir()
+    (theirs / ".git" / "index").write_bytes(b"x")
     assert content_hash(theirs) == before
-    (theirs / "__pycache__" / "x.py").write_text("")
+    (theirs / "__pycache__").mkdir()
+    (theirs / "__pycache__" / "x.cpython-311.pyc").write_bytes(b"x")
     assert content_hash(theirs) != before
+
+
+@pytest.mark.spec("12.1")
+def test_compiled_code_that_was_not_trusted_is_not_run(theirs: Path, root: Path, tmp_path: Path) -> None:
+    (theirs / "__init__.py").write_text(f"from .__pycache__ import helper\n{(theirs / '__init__.py').read_text()}")
+    cache, ran = theirs / "__pycache__", tmp_path / "ran"
+    cache.mkdir()
+
+    def compile_helper(code: str) -> None:
+        source = tmp_path / "helper.py"
+        source.write_text(code)
+        py_compile.compile(str(source), str(cache / "helper.pyc"))
+
+    compile_helper("pass")
+    trust(theirs)
+    compile_helper(f"open({str(ran)!r}, 'w')")
+    assert "is not trusted, or has changed" in chosen(root, "theirs")[1][0]
+    assert not ran.exists()
+
+
+@pytest.mark.spec("12.1")
+def test_nothing_is_imported_from_where_nobody_looked(theirs: Path, root: Path) -> None:
+    hidden = theirs / ".git"
+    code = (theirs / "__init__.py").read_text()
+    (theirs / "__init__.py").write_text(f"import sys\nsys.path.insert(0, {str(hidden)!r})\nimport hidden\n{code}")
+    trust(theirs)
+    hidden.mkdir()
+    (hidden / "hidden.py").write_text("raise SystemExit('it was imported')")
+    assert is_trusted(theirs)
+    (said,) = chosen(root, "theirs")[1]
+    assert "No module named 'hidden'" in said
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs symbolic links")

@@ -126,7 +126,7 @@ class Agent(PluggedLoop):
         if self.conversation.branch is not None:
             self._left(reason)
             if self.memory is not None:
-                self.memory.end(messages, self.compactor.ask)
+                self.memory.end(messages, self.compactor.ask, self.compactor.approve_notes)
         self.conversation.end(reason)
         self.compactor.write_log(session_id if self.conversation.branch is not None else "")
 

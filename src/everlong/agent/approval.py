@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
-from everlong.agent.text import visible
+from everlong.agent.text import unmistakable
 
 if TYPE_CHECKING:
     from everlong.agent.tools.context import ToolContext
@@ -26,6 +27,9 @@ NO_TERMINAL = "there is no terminal to ask; run with --yes"
 CLOSED = "the terminal was closed before there was an answer"
 SHOWN_LINES = 60
 """Lines of a diff that are shown at once; the rest is shown when asked for."""
+
+SETTLING_SECONDS = 0.3
+"""So long after something is shown nothing that is typed is taken for an answer: it was meant for something else."""
 
 SAID_NO = "the user said no; do not try the same in another way, but ask what to do instead"
 
@@ -70,7 +74,7 @@ class Approvals:
 
     def rule(self, tool: Tool, args: dict[str, Any], context: ToolContext) -> Ruling:
         """As `allows`, with the reason of a no; raises a `ToolError` where the call could not be done anyway."""
-        if tool.effect == "reads":
+        if tool.effect == "reads" or (tool.is_free is not None and tool.is_free(args, context)):
             return Ruling(is_allowed=True)
         key = tool.approval_key(args)
         if key in self.remembered:
@@ -78,6 +82,12 @@ class Approvals:
         request = ApprovalRequest(
             tool.name, tool.effect, tool.describe(args), tool.preview(args, context), _covers(tool, args)
         )
+        return self.decide(key, request)
+
+    def decide(self, key: str, request: ApprovalRequest) -> Ruling:
+        """Put something to the approver, unless it was approved for the session under this key."""
+        if key in self.remembered:
+            return Ruling(is_allowed=True)
         try:
             decision = self.approver(request)
         except ApprovalRefused as refusal:
@@ -114,10 +124,12 @@ def refuse_everything(reason: str = "nothing may be changed in this session") ->
 def ask_on_terminal(request: ApprovalRequest) -> Decision:
     """Ask on the terminal that the program was started from, also where its input is a pipe; without one, refuse."""
     with _terminal() as (reader, writer):
-        lines = visible(request.detail).splitlines()
-        writer.write(f"\n{visible(request.summary)}\n\n{_first_lines(lines)}\n")
+        lines = unmistakable(request.detail).splitlines()
+        writer.write(f"\n{unmistakable(request.summary)}\n\n{_first_lines(lines)}\n")
+        writer.flush()
         more = ", [v]iew all" if len(lines) > SHOWN_LINES else ""
-        session = f", [s] yes to {visible(request.remembered_as)} in this session" if request.remembered_as else ""
+        session = f", [s] yes to {unmistakable(request.remembered_as)} in this session" if request.remembered_as else ""
+        forget_typed(reader)
         while True:
             writer.write(f"Allow it? [y]es once{session}{more}, [n]o: ")
             writer.flush()
@@ -135,6 +147,16 @@ def ask_on_terminal(request: ApprovalRequest) -> Decision:
                 writer.write("\n".join([*(f"    {line}" for line in lines), ""]))
 
 
+def forget_typed(reader: IO[str]) -> None:
+    """Throw away what was typed before the question, and in the first moments: nobody can have read it by then."""
+    time.sleep(SETTLING_SECONDS)
+    if sys.platform != "win32":
+        import termios  # noqa: PLC0415 - there is none on Windows
+
+        with suppress(termios.error):  # no terminal: then nobody types
+            termios.tcflush(reader.fileno(), termios.TCIFLUSH)
+
+
 def _first_lines(lines: list[str]) -> str:
     left = len(lines) - SHOWN_LINES
     shown = [f"    {line}" for line in lines[:SHOWN_LINES]]
@@ -143,7 +165,7 @@ def _first_lines(lines: list[str]) -> str:
 
 @contextmanager
 def _terminal() -> Iterator[tuple[IO[str], IO[str]]]:
-    """The controlling terminal, for reading and writing; what was typed before it asks is not an answer."""
+    """The controlling terminal, for reading and writing."""
     with ExitStack() as stack:
         try:
             if sys.platform == "win32":
@@ -153,9 +175,6 @@ def _terminal() -> Iterator[tuple[IO[str], IO[str]]]:
                 handle = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
                 reader = stack.enter_context(os.fdopen(handle, encoding="utf-8", errors="replace"))
                 writer = stack.enter_context(os.fdopen(os.dup(handle), "w", encoding="utf-8", errors="replace"))
-                import termios  # noqa: PLC0415 - there is none on Windows
-
-                termios.tcflush(handle, termios.TCIFLUSH)
         except OSError as error:
             raise ApprovalRefused(NO_TERMINAL) from error
         yield reader, writer

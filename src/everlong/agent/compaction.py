@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.agent.conversation import Conversation
     from everlong.context import ContextEngine
     from everlong.memory import MemoryManager
-    from everlong.memory.flush import Ask
+    from everlong.memory.flush import Approve, Ask
     from everlong.model import Message
     from everlong.store import Compacted
 
@@ -54,6 +54,8 @@ class Compactor:
         self.conversation = conversation
         self.engine = engine
         self.memory = memory
+        self.approve_notes: Approve | None = None
+        """Asked before notes are kept that a model wants to keep; set by `open_agent`."""
         self.count = 0
         """Compactions that shortened the conversation."""
         self.is_enabled = True
@@ -213,7 +215,7 @@ class Compactor:
         """Have memories flushed and hear what should be kept; whatever goes wrong there cannot stop a compaction."""
         if self.memory is None:
             return None
-        self.memory.flush(self.conversation.messages, self.ask, min_turns=0)
+        self.memory.flush(self.conversation.messages, self.ask, min_turns=0, approve=self.approve_notes)
         return self.memory.before_compaction(self.conversation.messages)
 
     def _went_on(self, parent: str) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.agent import Agent
-from everlong.agent.approval import Approvals, Approver, refuse_everything
+from everlong.agent.approval import ApprovalRequest, Approvals, Approver, refuse_everything
 from everlong.agent.asking import Asker
 from everlong.agent.compaction import Compactor
 from everlong.agent.conversation import Conversation
@@ -27,12 +27,14 @@ from everlong.agent.sidecalls import SideCalls
 from everlong.agent.summarizing import SummaryMeter
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import Toolbox
 from everlong.agent.tools.toolset import ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
-from everlong.config.paths import data_home
+from everlong.config.paths import INSTRUCTION_FILES, data_home, workspace_folder
+from everlong.config.trust import is_folder_trusted
 from everlong.errors import ConfigError, StoreError
 from everlong.memory import MemoryManager
 from everlong.plugins.guard import compressors_in
@@ -41,6 +43,7 @@ from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
 from everlong.store.naming import new_session_id
+from everlong.store.sqlite import SQLite
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -75,6 +78,8 @@ class AgentOptions:
     title: str | None = None
     engines: Mapping[str, EngineMaker] | None = None
     """Context engines by name, besides the built-in one."""
+    trusts_root: bool | None = None
+    """Whether the folder's own instructions count; by default where the user has trusted it."""
     log_folder: Path | None = field(default_factory=lambda: data_home() / "logs")
     """Where the JSON log of each session goes; None for nowhere."""
 
@@ -117,6 +122,13 @@ def _connected(settings: Settings, model: str | Connection | None) -> Connection
     return connect(model, settings) if isinstance(model, str) else model
 
 
+def _approve_notes(approvals: Approvals, changes: Sequence[str]) -> bool:
+    """Whether the user lets a model keep what it found worth keeping before a compaction."""
+    count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
+    request = ApprovalRequest("memory", "writes", count, "\n".join(changes), "all that is kept at compactions")
+    return approvals.decide("memory at compactions", request).is_allowed
+
+
 class _Opening:
     """The parts of one agent while they are put together."""
 
@@ -137,6 +149,7 @@ class _Opening:
         self.listen = heard_by(self.plugins.registered.hooks, listen)
         self.memory = self._memory() if settings.memory.enabled else None
         self._first_id = ""
+        self._has_told_trust = False
         self.side_calls = SideCalls(store, self._session_id, self.warn)
         self.meter = SummaryMeter(listen)
 
@@ -145,7 +158,8 @@ class _Opening:
 
     def _memory(self) -> MemoryManager:
         offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
-        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered)
+        project = workspace_folder(self.options.root)
+        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered, project=project)
 
     def _session_id(self) -> str:
         assert self._agent is not None  # noqa: S101 - set before anybody is asked anything
@@ -159,7 +173,7 @@ class _Opening:
             resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
-            self.memory.start(ident, platform=options.platform or "cli")
+            self.memory.start(ident, platform=options.platform or "cli", folder=str(options.root.resolve()))
         window = self.connection.info.context_length
         engine = resolve_engine(
             settings,
@@ -180,17 +194,21 @@ class _Opening:
             ident,
             timeout_seconds=settings.agent.command_seconds,
             output_chars=settings.agent.tool_output_chars,
+            confinement=self._confinement(),
+            pass_env=settings.agent.tools.pass_env,
         )
         compactor = Compactor(
             conversation, engine, self.listen, memory=self.memory, ask=self._memory_asked, log_folder=options.log_folder
         )
         compactor.is_enabled = settings.compression.enabled
         compactor.spent = self.side_calls.spent
+        approvals = Approvals(options.approver)
+        compactor.approve_notes = partial(_approve_notes, approvals)
         made = Agent(
             self._asker(self.connection),
             conversation,
             compactor,
-            ToolSet(toolbox, context, Approvals(options.approver)),
+            ToolSet(toolbox, context, approvals),
             limits=options.limits or Limits.from_settings(settings.agent),
             listen=self.listen,
         )
@@ -208,6 +226,11 @@ class _Opening:
         made.begin(is_resumed=resumed is not None)
         return made
 
+    def _confinement(self) -> Confinement:
+        agent, backend = self.settings.agent, self.store.database.backend
+        kept = [Path(f"{backend.path}{end}") for end in ("", "-wal", "-shm")] if isinstance(backend, SQLite) else []
+        return Confinement(agent.sandbox, tuple(kept), asks=agent.ask_in_sandbox)
+
     def _in_this_folder(self, resumed: Conversation) -> Conversation:
         """See that a conversation which began in another folder is sent with the instructions of this one."""
         folder = str(self.options.root.resolve())
@@ -224,8 +247,25 @@ class _Opening:
         if self.options.system_prompt is not None:
             return self.options.system_prompt
         memory = self.memory.prompt_block() if self.memory is not None else ""
-        tokens = self.settings.agent.instructions_tokens
-        return system_prompt(self.options.root.resolve(), instructions_tokens=tokens, memory=memory)
+        root = self.options.root.resolve()
+        tokens = self.settings.agent.instructions_tokens if self._is_trusted(root) else 0
+        return system_prompt(root, instructions_tokens=tokens, memory=memory)
+
+    def _is_trusted(self, root: Path) -> bool:
+        """Whether the instructions of the folder count; where they would and do not, that is said."""
+        if self.options.trusts_root is not None:
+            return self.options.trusts_root
+        if is_folder_trusted(root):
+            return True
+        left_out = [name for name in INSTRUCTION_FILES if (root / name).is_file()]
+        if left_out and not self._has_told_trust:
+            self._has_told_trust = True
+            names, verb = " and ".join(left_out), "is" if len(left_out) == 1 else "are"
+            self.warn(
+                f"{names} {verb} left out, because {root} is not trusted; look at it and trust it with: "
+                f"everlong trust add {root}"
+            )
+        return False
 
     def _conversation(self, ident: str | None = None) -> Conversation:
         """A conversation in which nothing was said yet."""
@@ -252,11 +292,16 @@ class _Opening:
         tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
         tools += self._engine_tools(engine, {tool.name for tool in tools})
         if self.memory is not None:
-            tools += [Tool.from_schema(one, self.memory.handle_tool_call) for one in self.memory.tool_schemas()]
+            tools += self._memory_tools(self.memory)
         if self.options.tools is None:
             offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
             tools += without_clashes(offered, tools, self.warn)
         return Toolbox(tools)
+
+    def _memory_tools(self, memory: MemoryManager) -> list[Tool]:
+        """The tools of memory; those that change it are asked about, as what they write is read in later sessions."""
+        made = [Tool.from_schema(one, memory.handle_tool_call) for one in memory.tool_schemas()]
+        return [one if memory.only_reads(one.name) else replace(one, effect="writes") for one in made]
 
     def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
         """The tools that an engine offers; one that cannot be offered is left out, with a warning."""

@@ -5,18 +5,18 @@ Made once, when a conversation begins, and stored with it: the same bytes are se
 
 from __future__ import annotations
 
+import os
 import platform
-import stat
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
+from everlong.agent.tools.workspace import Workspace
+from everlong.config.paths import INSTRUCTION_FILES
+from everlong.errors import ToolError
 from everlong.tokens import counter_for
 
 __all__ = ["INSTRUCTION_FILES", "project_instructions", "system_prompt"]
-
-INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
-"""Files of the working directory that go into the system prompt, as far as they are there."""
 
 _READ_CHARS_PER_TOKEN = 16
 """More characters than this per token of the budget are not even read."""
@@ -54,7 +54,10 @@ def system_prompt(
 
 
 def project_instructions(root: Path, budget_tokens: int) -> str:
-    """What AGENTS.md and CLAUDE.md say, within a budget; a file that says the same as another is told once."""
+    """What AGENTS.md and CLAUDE.md say, within a budget; a file that says the same as another is told once.
+
+    Whether the folder is trusted, the caller knows. A file that is a link out of the folder says nothing.
+    """
     if budget_tokens <= 0:
         return ""
     told: list[str] = []
@@ -72,14 +75,12 @@ def project_instructions(root: Path, budget_tokens: int) -> str:
 
 
 def _files(root: Path, most: int) -> Iterator[tuple[str, str]]:
+    workspace = Workspace(root)
     for name in INSTRUCTION_FILES:
-        path = root / name
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                continue
-            with path.open(encoding="utf-8", errors="replace") as file:
+            with os.fdopen(workspace.open(workspace.resolve(name)), encoding="utf-8", errors="replace") as file:
                 yield name, file.read(most).replace("\0", "").strip()
-        except OSError:  # not there, or not ours to read
+        except (ToolError, OSError):  # not there, not ours to read, or not in the folder
             continue
 
 

@@ -13,8 +13,15 @@ _ESCAPES = re.compile(
 )
 """What terminals obey rather than show: colours, titles, moves of the cursor."""
 
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 """Control characters, and those that change the order in which others are seen or cannot be seen themselves."""
+
+_MISTAKEN = re.compile("[\xa0\u1680\u2000-\u200d\u202f\u205f\u2800\u3000\ufe0e\ufe0f]")
+"""Spaces that are none to a shell, and joiners that stand in emoji and scripts, but hide in a command."""
 
 
 def sendable(text: str) -> str:
@@ -30,8 +37,18 @@ def plain(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The text as it may be shown to a person who decides on it: nothing in it can hide or change what they see."""
-    return _OBEYED.sub(lambda sign: f"\\x{ord(sign[0]):02x}" if sign[0] < "\x80" else f"\\u{ord(sign[0]):04x}", text)
+    """The text as it may be shown to a person: nothing in it can hide, or change what they see."""
+    return _OBEYED.sub(_spelled, text)
+
+
+def unmistakable(text: str) -> str:
+    """The text as it is shown to a person who decides on it: what looks like nothing or like a space is spelled out."""
+    return _MISTAKEN.sub(_spelled, visible(text))
+
+
+def _spelled(sign: re.Match[str]) -> str:
+    code = ord(sign[0])
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def one_line(text: str, most: int = 200) -> str:

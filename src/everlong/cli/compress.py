@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.files import read_input, write_output
+from everlong.cli.trust import tell_notices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +123,9 @@ def _engines(
     from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
     from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
 
-    settings = load_settings(overrides).settings
+    loaded = load_settings(overrides)
+    tell_notices(loaded)
+    settings = loaded.settings
     writer = None if summarizer is None else _summarizer(summarizer, settings)
     window = context_length or DEFAULT_CONTEXT_LENGTH
 

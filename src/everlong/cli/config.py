@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from everlong.cli.trust import tell_notices
 
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
@@ -31,6 +34,7 @@ def show(origin: bool, as_json: bool) -> None:
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
 
     loaded = load_settings()
+    tell_notices(loaded)
     if as_json:
         values = loaded.settings.model_dump()
         if origin:
@@ -48,17 +52,21 @@ def show(origin: bool, as_json: bool) -> None:
 @click.argument("value")
 @click.option("--project", is_flag=True, help="Write the project's file instead of the user's.")
 def set_(key: str, value: str, project: bool) -> None:
-    """Set KEY (such as compression.threshold) to VALUE in a configuration file; comments in it are kept."""
-    from everlong.config import (  # noqa: PLC0415 - keeps `everlong --help` quick
-        new_project_config_path,
-        project_config_path,
-        set_value,
-        user_config_path,
-    )
+    """Set KEY (such as compression.threshold) to VALUE in a configuration file; comments in it are kept.
 
-    path = (project_config_path() or new_project_config_path()) if project else user_config_path()
-    understood = set_value(path, key, value)
+    With --project you trust the folder with what you write, unless its file said something else that you have not
+    trusted yet.
+    """
+    from everlong.config import set_value, user_config_path  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    if project:
+        path, understood, note = set_in_project(key, value)
+    else:
+        path, note = user_config_path(), ""
+        understood = set_value(path, key, value)
     click.echo(f"{key} is now {json.dumps(understood, ensure_ascii=False, default=str)} in {path}", err=True)
+    if note:
+        click.echo(f"note: {note}", err=True)
     _warn_if_overridden(key, str(path))
 
 
@@ -83,6 +91,39 @@ def path_(as_json: bool) -> None:
         return
     for name, file in files.items():
         click.echo(f"{name + ':':<9}{file['path']}{'' if file['exists'] else '  (does not exist)'}")
+
+
+def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
+    """Set a key in the project's file, and trust the folder with it; the file, the value, and what the user must know.
+
+    Raises:
+        ConfigError: no folder may set the key, or the value is not allowed.
+    """
+    from everlong.config import catalog, new_project_config_path, project_config_path, set_value  # noqa: PLC0415
+    from everlong.config.trust import (  # noqa: PLC0415 - keeps `everlong --help` quick
+        folder_records,
+        folder_wishes,
+        is_decided,
+        may_set,
+        remember_folder,
+    )
+    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
+
+    if not may_set(key) and (key in catalog() or "." in key):
+        raise ConfigError(
+            f"{key} cannot be set for a folder: where data, credentials and money go is said in your own file only; "
+            f"leave --project out, or set one of {', '.join(one for one in catalog() if may_set(one))}",
+            key,
+        )
+    path = project_config_path() or new_project_config_path()
+    folder = path.parent.parent
+    before, record = folder_wishes(folder), folder_records().get(folder.resolve())
+    is_own = not path.exists() or (record is not None and record.is_trusted and is_decided(before))
+    understood = set_value(path, key, value)
+    if not is_own:
+        return path, understood, f"the file says more that you have not trusted; see: everlong trust add {folder}"
+    remember_folder(folder_wishes(folder), is_trusted=True)
+    return path, understood, ""
 
 
 def _warn_if_overridden(key: str, path: str) -> None:

@@ -58,7 +58,8 @@ def _checks() -> Iterator[Check]:
     from everlong.cli import doctor_setup as setup  # noqa: PLC0415 - as above
     from everlong.cli import doctor_store as store  # noqa: PLC0415 - as above
 
-    yield from (setup.check_python, setup.check_packages, setup.check_config, setup.check_terminal)
+    yield from (setup.check_python, setup.check_packages, setup.check_config, setup.check_folder)
+    yield from (setup.check_sandbox, setup.check_terminal)
     yield from (model.check_keys, model.check_model, model.check_call, model.check_clock)
     yield from (model.check_summaries, model.check_local)
     yield from (store.check_store, store.check_disk, store.check_logs, store.check_memory, setup.check_engine)

@@ -15,9 +15,11 @@ __all__ = [
     "EXTRAS",
     "check_config",
     "check_engine",
+    "check_folder",
     "check_packages",
     "check_plugins",
     "check_python",
+    "check_sandbox",
     "check_terminal",
 ]
 
@@ -88,6 +90,46 @@ def check_config(_: Situation) -> Iterator[Finding]:
     changed = sum(origin.kind != "default" for origin in loaded.origins.values())
     names = " and ".join(map(str, files)) or f"no file ({user_config_path()} is not there)"
     yield ok("config", f"{names}; settings that are not the default: {changed}")
+
+
+def check_folder(_: Situation) -> Iterator[Finding]:
+    """Whether what this folder brings along counts."""
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - as above
+    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
+
+    folder = folders_at()[0]
+    try:
+        notices = load_settings().notices
+    except ConfigError:  # a finding of its own
+        notices = ()
+    for notice in notices:
+        yield warn("folder", notice, "look at the file; everlong trust list shows what you have trusted")
+    if is_folder_trusted():
+        yield ok("folder", f"{folder} is trusted: its instructions count, and the settings that a folder may make")
+    elif folder_wishes(folder).instructions:
+        advice = "everlong trust add shows what it wants and trusts it"
+        yield warn("folder", f"{folder} is not trusted: its instructions do not count", advice)
+    elif not notices:
+        yield ok("folder", f"{folder} brings nothing along that would need trust")
+
+
+def check_sandbox(situation: Situation) -> Iterator[Finding]:
+    """What confines the commands of the agent."""
+    from everlong.agent.tools.sandbox import Confinement, find_sandbox  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    mode = situation.settings.agent.sandbox
+    confinement = Confinement(mode)
+    if mode == "off":
+        advice = "everlong config set agent.sandbox auto"
+        yield warn("sandbox", "agent.sandbox is off: commands can do whatever you can", advice)
+    elif confinement.sandbox is not None:
+        yield ok("sandbox", f"agent.sandbox is {mode}; commands run {confinement.describe()}")
+    elif confinement.is_missing:
+        yield fail("sandbox", f"agent.sandbox is on, and {find_sandbox()[1]}: no command can run", "install bubblewrap")
+    else:
+        advice = "install bubblewrap, or run where it is allowed; until then look closely at what you approve"
+        yield warn("sandbox", f"commands run {confinement.describe()}", advice)
 
 
 def check_engine(situation: Situation) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from everlong.cli.run import run_command
 from everlong.cli.serve import serve_command
 from everlong.cli.sessions import sessions_group
 from everlong.cli.setup import setup_command
+from everlong.cli.trust import trust_group
 from everlong.cli.usage import usage_command
 from everlong.cli.wrap import wrap_command
 from everlong.errors import EverlongError
@@ -54,6 +55,7 @@ cli.add_command(run_command)
 cli.add_command(serve_command)
 cli.add_command(sessions_group)
 cli.add_command(setup_command)
+cli.add_command(trust_group)
 cli.add_command(usage_command)
 cli.add_command(wrap_command)
 

@@ -8,13 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from everlong.config import (
-    load_settings,
-    new_project_config_path,
-    project_config_path,
-    set_value,
-    user_config_path,
-)
+from everlong.cli.config import set_in_project
+from everlong.config import load_settings, set_value, user_config_path
 from everlong.errors import ConfigError, PluginError
 from everlong.plugins.manager import BUILT_IN, Plugins
 from everlong.plugins.places import Found
@@ -120,14 +115,20 @@ def meant(plugins: Plugins, name: str) -> Found:
 
 def use_engine(plugins: Plugins, found: Found, name: str, *, project: bool = False) -> Iterator[str]:
     """Write a plugin as the context engine to a configuration file; what was done, line by line."""
-    path = (project_config_path() or new_project_config_path()) if project else user_config_path()
+    own = user_config_path()
     engine = _engine_name(found, name)
     enabled = plugins.settings.plugins.enabled
     if found.kind == "general" and not any(found.answers_to(one) for one in enabled):
-        set_value(path, "plugins.enabled", str([*enabled, found.name]))
-        yield f"plugins.enabled now lists {found.name} in {path}"
-    set_value(path, "context.engine", engine)
+        set_value(own, "plugins.enabled", str([*enabled, found.name]))  # which no folder may do
+        yield f"plugins.enabled now lists {found.name} in {own}"
+    if project:
+        path, _, note = set_in_project("context.engine", engine)
+    else:
+        path, note = own, ""
+        set_value(path, "context.engine", engine)
     yield f"context.engine is now {engine} in {path}"
+    if note:
+        yield f"note: {note}"
     yield from _overridden(path)
     if not _may_be_loaded(found):
         yield f"note: it came with this project and is not trusted yet; see: everlong plugins trust {found.folder}"

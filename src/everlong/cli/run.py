@@ -12,6 +12,7 @@ import click
 
 from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
 from everlong.cli.sessions_common import opened, store_option, to_go_on_with
+from everlong.cli.trust import settle_trust, tell_notices, trust_option
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentOptions
@@ -48,6 +49,7 @@ _MOST_IMAGE_BYTES = 20_000_000
     multiple=True,
     help="A picture to show to the model; may be given again.",
 )
+@trust_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="The most answers of the model.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens, read and written.")
 @click.option("--max-cost", type=click.FloatRange(min=0), help="The most US dollars.")
@@ -62,7 +64,11 @@ def run_command(prompt: str | None, **given: Any) -> None:
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
 
     said = _prompt(prompt, given["images"])
-    settings = load_settings(_flags(given)).settings
+    is_watched = sys.stdin.isatty() and sys.stderr.isatty() and not given["as_json"]
+    settle_trust(given["cwd"], trusts=given["trust"], asks=is_watched)
+    loaded = load_settings(_flags(given))
+    tell_notices(loaded)
+    settings = loaded.settings
     with opened(new=True) as store, local_model(given, settings) as local:
         agent = _agent(settings, store, given, local)
         try:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.sessions_common import store_option, store_settings
+from everlong.cli.trust import tell_notices
 
 if TYPE_CHECKING:
-    from everlong.config import LoadedSettings, Settings
+    from everlong.config import Settings
     from everlong.store.database import Database
 
 __all__ = ["check_installed", "gateway_settings", "opened_database", "serve_command"]
@@ -76,24 +77,12 @@ def check_installed() -> None:
 
 
 def gateway_settings(overrides: dict[str, Any]) -> Settings:
-    """The settings, where no project's file says where requests go: with them go the client's keys."""
+    """The settings; no folder's file says where requests go, because with them go the client's keys."""
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
 
     loaded = load_settings(overrides)
-    _check_origins(loaded)
+    tell_notices(loaded)
     return loaded.settings
-
-
-def _check_origins(loaded: LoadedSettings) -> None:
-    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    for key, origin in loaded.origins.items():
-        if key.startswith("gateway.") and origin.kind == "project":
-            raise ConfigError(
-                f"{key} is set by the project's file ({origin}), but the gateway handles your keys and is set up in "
-                "your own file only; move it there (everlong config path), or run this in another folder",
-                key=key,
-            )
 
 
 def opened_database() -> Any:

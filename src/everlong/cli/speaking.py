@@ -1,6 +1,7 @@
 """What an agent does, shown to a person as it happens, or to a program as JSON lines.
 
-On a terminal words appear as they come; in a pipe only the final answer is data. Everything else goes to stderr.
+On a terminal words appear as they come, and what a terminal would obey is spelled out; in a pipe only the final answer
+is data, as it came. Everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class PlainSpeaker:
     """Prints answers on stdout and what happens on the way on stderr."""
 
     def __init__(self, *, streams: bool | None = None) -> None:
-        self._streams = sys.stdout.isatty() if streams is None else streams
+        self._is_terminal = sys.stdout.isatty()
+        self._streams = self._is_terminal if streams is None else streams
         self._is_midline = False
 
     def __call__(self, event: AgentEvent) -> None:
@@ -55,13 +57,17 @@ class PlainSpeaker:
 
     def _word(self, text: str) -> None:
         if self._streams and text:
-            click.echo(text, nl=False)
+            from everlong.agent.text import visible  # noqa: PLC0415 - as above
+
+            click.echo(visible(text) if self._is_terminal else text, nl=False)
             self._is_midline = not text.endswith("\n")
 
     def _finished(self, event: TurnFinished) -> None:
+        from everlong.agent.text import visible  # noqa: PLC0415 - as above
+
         self._end_line()
         if not self._streams and event.text:
-            click.echo(event.text)
+            click.echo(visible(event.text) if self._is_terminal else event.text)
         if event.stop != "end":
             said = {
                 "limit": f"stopped at a limit: {event.detail}",
@@ -79,8 +85,10 @@ class PlainSpeaker:
         )
 
     def _note(self, text: str) -> None:
+        from everlong.agent.text import visible  # noqa: PLC0415 - keeps `everlong --help` quick
+
         self._end_line()
-        click.echo(f"everlong: {text}", err=True)
+        click.echo(f"everlong: {visible(text)}", err=True)
 
     def _end_line(self) -> None:
         if self._is_midline:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from everlong.config.fields import Flag, Name, Price, Section, Whole, setting
+from typing import Literal
 
-__all__ = ["AgentSettings"]
+from everlong.config.fields import Flag, Name, Names, Price, Section, Whole, setting
+
+__all__ = ["AgentSettings", "AgentToolsSettings"]
+
+
+class AgentToolsSettings(Section):
+    """What the agent's tools are given."""
+
+    pass_env: Names = setting(
+        [],
+        "a list of names, in which * stands for any letters",
+        "Further environment variables that commands see; keys, tokens and passwords do not pass otherwise.",
+    )
 
 
 class AgentSettings(Section):
@@ -54,3 +66,14 @@ class AgentSettings(Section):
         allowed="true or false",
         description="Whether a conversation near its threshold is compacted in a pause, while the cache is warm.",
     )
+    sandbox: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "auto, on or off",
+        "Whether commands run in the system's sandbox: where there is one, always (else they are refused), or never.",
+    )
+    ask_in_sandbox: Flag = setting(
+        default=True,
+        allowed="true or false",
+        description="Whether commands in the sandbox are asked about too; those that want the network always are.",
+    )
+    tools: AgentToolsSettings = AgentToolsSettings()

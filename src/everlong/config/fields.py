@@ -45,11 +45,20 @@ def _database_url(value: str) -> str:
     return value
 
 
+def _listed(value: object) -> object:
+    # One name needs no brackets, and an environment variable has no other form for several: "a, b".
+    if isinstance(value, str):
+        inner = value.strip().removeprefix("[").removesuffix("]")
+        return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]
+    return value
+
+
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
 Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000_000)]
 Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
 Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
 Name: TypeAlias = Annotated[str, AfterValidator(_name)]
+Names: TypeAlias = Annotated[list[Name], BeforeValidator(_listed)]
 WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
 DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
 Threshold: TypeAlias = Annotated[

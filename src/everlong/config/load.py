@@ -1,7 +1,8 @@
 """The effective settings: flag over environment over project file over user file over default.
 
 Everything is checked, also what another source overrides, and all problems are told at once. For each key it is
-known where its value came from. This module does not know what any setting means.
+known where its value came from. A project's file counts only where its folder is trusted, and only for what a folder
+may set; what is left out is told in a notice. This module does not know what any setting means.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from everlong.config.check import Problem, problems_in, raise_problems, shown, unknown_setting
-from everlong.config.document import parse_value, read_document
+from everlong.config.document import Document, parse_document, parse_value, read_document
 from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, nearest, sections
 from everlong.config.paths import project_config_path, user_config_path
 from everlong.config.settings import Settings
+from everlong.config.trust import folder_records, is_settings_text_trusted, may_set, read_folder_settings
+from everlong.errors import ConfigError
 
 __all__ = ["LoadedSettings", "Origin", "load_settings"]
 
 PREFIX = "EVERLONG_"
-RESERVED = frozenset({"EVERLONG_HOME", "EVERLONG_SESSION_SOURCE", "EVERLONG_DEBUG"})
+RESERVED = frozenset({"EVERLONG_HOME", "EVERLONG_SESSION_SOURCE", "EVERLONG_DEBUG", "EVERLONG_COMMAND"})
 """Variables of this prefix that steer the program and are no settings."""
 
 DEPTH = 3
@@ -50,6 +53,8 @@ class LoadedSettings:
 
     settings: Settings
     origins: dict[str, Origin]
+    notices: tuple[str, ...] = ()
+    """What of the project's file was left out, and why; one sentence each."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class _Layer:
     values: dict[str, Any]
     origins: dict[str, Origin]
     problems: list[Problem]
+    notices: tuple[str, ...] = ()
 
 
 def load_settings(
@@ -73,7 +79,7 @@ def load_settings(
     project = project_config_path(cwd)
     layers = [_file_layer(user, "user")]
     if project is not None and project.resolve() != user.resolve():
-        layers.append(_file_layer(project, "project"))
+        layers.append(_project_layer(project, env))
     layers.append(_env_layer(env))
     layers.append(_flag_layer(overrides or {}))
     raise_problems(problem for layer in reversed(layers) for problem in layer.problems)
@@ -86,13 +92,54 @@ def load_settings(
     settings = Settings.model_validate(values)
     # A mapping may have replaced a value of the same name or the other way round: only what is left has an origin.
     left = _keys(settings.model_dump())
-    return LoadedSettings(settings, {key: origins.get(key, Origin("default")) for key in left})
+    notices = tuple(notice for layer in layers for notice in layer.notices)
+    return LoadedSettings(settings, {key: origins.get(key, Origin("default")) for key in left}, notices)
 
 
 def _file_layer(path: Path, kind: Literal["project", "user"]) -> _Layer:
     document = read_document(path)
-    if document is None:
+    return _Layer({}, {}, []) if document is None else _document_layer(path, kind, document)
+
+
+def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
+    """What a project's file may say: nothing where the folder is not trusted as it is, else what folders may set."""
+    folder = path.parent.parent
+    try:
+        text = read_folder_settings(path)
+    except ConfigError as error:
+        return _Layer({}, {}, [], (f"the settings of this folder are left out: {error}",))
+    if text is None:
         return _Layer({}, {}, [])
+    if not is_settings_text_trusted(folder, text, env):
+        record = folder_records(env).get(folder.resolve())
+        why = "have changed since you trusted it" if record is not None and record.is_trusted else "are not trusted"
+        notice = f"the settings of this folder ({path}) {why} and are left out; look at them and trust them with: "
+        return _Layer({}, {}, [], (f"{notice}everlong trust add {folder}",))
+    layer = _document_layer(path, "project", parse_document(text, str(path)))
+    values: dict[str, Any] = {}
+    refused = []
+    for key in _keys(layer.values) if not layer.problems else ():
+        if may_set(key):
+            _put(values, key, _value_at(layer.values, key), "")
+        else:
+            refused.append(shown(key).strip('"'))
+    notices: tuple[str, ...] = ()
+    if refused:
+        notices = (
+            f"{path} sets {', '.join(refused[:8])}{' …' if len(refused) > 8 else ''}, which no folder may: where data, "
+            "credentials and money go is said in your own file only (everlong config set); it is left out",
+        )
+    origins = {key: origin for key, origin in layer.origins.items() if may_set(key)}
+    return _Layer(values, origins, layer.problems, notices)
+
+
+def _value_at(values: Any, key: str) -> Any:
+    for name in key.split("."):
+        values = values[name]
+    return values
+
+
+def _document_layer(path: Path, kind: Literal["project", "user"], document: Document) -> _Layer:
     values = without_empty_sections(document.values)
 
     def place(key: str) -> str:

@@ -16,10 +16,13 @@ __all__ = [
     "project_config_path",
     "project_folder",
     "user_config_path",
+    "workspace_folder",
 ]
 
 FILE_NAME = "config.yaml"
 PROJECT_FOLDER = ".everlong"
+INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
+"""Files of a working directory that go into the system prompt, as far as they are there and the folder is trusted."""
 
 
 def config_home(env: Mapping[str, str] | None = None) -> Path:
@@ -67,6 +70,16 @@ def project_folder(cwd: Path | None = None) -> Path | None:
         if os.path.isfile(mine / FILE_NAME) or os.path.isdir(mine / "plugins"):  # noqa: PTH112, PTH113 - as above
             return folder
     return None
+
+
+def workspace_folder(cwd: Path | None = None) -> Path:
+    """The folder that a person trusts or does not, seen from a folder in it: the repository or project, else itself."""
+    start = (Path.cwd() if cwd is None else cwd).resolve()
+    own = config_home().resolve()
+    for folder in _upwards(start):
+        if os.path.lexists(folder / ".git") or (os.path.isdir(mine := folder / PROJECT_FOLDER) and mine != own):  # noqa: PTH112 - as above
+            return folder
+    return start
 
 
 def new_project_config_path(cwd: Path | None = None) -> Path:

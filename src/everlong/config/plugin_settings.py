@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, ConfigDict
 
-from everlong.config.fields import Name, setting
+from everlong.config.fields import Names, setting
 
 __all__ = ["PluginsSettings"]
-
-
-def _listed(value: object) -> object:
-    # One name needs no brackets, and an environment variable has no other form for several: "a, b".
-    if isinstance(value, str):
-        inner = value.strip().removeprefix("[").removesuffix("]")
-        return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]
-    return value
-
-
-Names: TypeAlias = Annotated[list[Name], BeforeValidator(_listed)]
 
 
 class PluginsSettings(BaseModel):

@@ -199,6 +199,11 @@ class MemorySettings(_Section):
     provider: Name | None = _setting(
         None, "the name of a memory provider, or null for none", "The one external memory provider to use."
     )
+    scope: Literal["project", "everywhere"] = _setting(
+        "project",
+        "project or everywhere",
+        "Where notes that an agent takes are shown: in the folder that it worked in, or in every one.",
+    )
     budget_tokens: Whole = _setting(
         1_200,
         "a whole number from 0 to 1,000,000,000",

@@ -54,7 +54,7 @@ class TenantPlugins:
 
     def _opened(self, settings: Settings, in_use: Sequence[MemoryProvider]) -> MemoryManager | None:
         offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
-        manager = MemoryManager.from_settings(settings, warn=self._warn, offered=offered, notes=False)
+        manager = MemoryManager.from_settings(settings, warn=self._warn, offered=offered, has_notes=False)
         self.provider = next(iter(manager.providers), None)
         if any(one is self.provider for one in in_use):
             self._warn(

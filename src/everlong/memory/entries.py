@@ -14,6 +14,7 @@ from typing import NamedTuple
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]{1,4}(?=\S)")
 _NO_NOTE = re.compile(r"#{1,6}(?:\s|$)|(?:-{3,}|\*{3,}|_{3,}|={3,})\s*$")
+_ORIGIN = "<!-- from "
 _FENCE = re.compile(r"`{3,}|~{3,}")
 
 
@@ -124,8 +125,8 @@ def _joined(lines: list[str]) -> str:
     return "\n".join(line.rstrip() for line in lines).strip()
 
 
-def with_added(text: str, note: str) -> str:
-    """The file with one more note at its end."""
+def with_added(text: str, note: str, origin: str = "") -> str:
+    """The file with one more note at its end, after a comment that says where it came from."""
     newline = _line_end(text)
     lines = lines_of(text)
     if lines and not lines[-1].endswith("\n"):
@@ -134,7 +135,8 @@ def with_added(text: str, note: str) -> str:
     follows_item = bool(entries) and entries[-1].marker != "" and entries[-1].end == len(lines)
     if lines and lines[-1].strip() and not follows_item:
         lines.append(newline)
-    return "".join([*lines, *_item_lines("- ", note, newline)])
+    comment = [f"{_ORIGIN}{' '.join(origin.replace('--', '- -').split())} -->{newline}"] if origin else []
+    return "".join([*lines, *comment, *_item_lines("- ", note, newline)])
 
 
 def with_replaced(text: str, entry: Entry, note: str) -> str:
@@ -153,10 +155,12 @@ def with_replaced(text: str, entry: Entry, note: str) -> str:
 
 
 def with_removed(text: str, entry: Entry) -> str:
-    """The file without a note, and without the second of two blank lines that would be left."""
+    """The file without a note and what says where it came from, and without the second of two blank lines."""
     lines = lines_of(text)
     mark = "\ufeff" if entry.start == 0 and text.startswith("\ufeff") else ""
     after = entry.end
+    if entry.start and lines[entry.start - 1].startswith(_ORIGIN):
+        entry = entry._replace(start=entry.start - 1)
     if after < len(lines) and not lines[after].strip() and (entry.start == 0 or not lines[entry.start - 1].strip()):
         after += 1
     return mark + "".join([*lines[: entry.start], *lines[after:]])

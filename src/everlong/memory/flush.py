@@ -24,6 +24,9 @@ from everlong.tokens import EstimatingCounter
 Ask: TypeAlias = Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], Message]
 """Asks a model: messages and tool schemas in, its assistant message out; raises on failure."""
 
+Approve: TypeAlias = Callable[[Sequence[str]], bool]
+"""Whether the user allows changes of what is remembered, each told in a line."""
+
 READ_TOKENS = 8_000
 """How much of a conversation's end the model gets to read."""
 
@@ -137,6 +140,13 @@ def apply_reply(reply: object, allowed: Collection[str], handle: Callable[[str, 
     if len(calls) > _MOST_CALLS:
         refused.append(f"the model wanted {len(calls)} memory calls; only the first {_MOST_CALLS} were carried out")
     return Flushed(asked=True, saved=saved, refused=tuple(refused))
+
+
+def wanted_changes(reply: object, allowed: Collection[str]) -> list[str]:
+    """The memory calls of an answer, one line each, for the person who allows them."""
+    if not isinstance(reply, dict):
+        return []
+    return [f"{call.name} {call.arguments}" for call in calls_of(reply) if call.name in allowed][:_MOST_CALLS]
 
 
 def _applied(name: str, arguments: str, handle: Callable[[str, dict[str, Any]], str]) -> str:

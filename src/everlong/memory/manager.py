@@ -21,7 +21,16 @@ from everlong.context.summary.text import clip
 from everlong.errors import ConfigError, NotesError
 from everlong.memory.contain import Contained, TookTooLong, Warn, Worker, described
 from everlong.memory.external import external_provider
-from everlong.memory.flush import Ask, Flushed, apply_reply, flush_request, has_words, user_turns
+from everlong.memory.flush import (
+    Approve,
+    Ask,
+    Flushed,
+    apply_reply,
+    flush_request,
+    has_words,
+    user_turns,
+    wanted_changes,
+)
 from everlong.memory.notes import NotesMemory
 from everlong.memory.provider import MemoryProvider
 from everlong.memory.text import cleaned
@@ -87,21 +96,25 @@ class MemoryManager:
         folder: Path | str | None = None,
         warn: Warn | None = None,
         offered: Sequence[tuple[str, MemoryProvider]] = (),
+        project: Path | None = None,
         *,
-        notes: bool = True,
+        has_notes: bool = True,
     ) -> MemoryManager:
         """The memory that the ``memory`` section describes; an external provider that cannot be had is a warning.
 
         ``offered`` are providers that plugins registered, each with its plugin's name; it answers to both names.
-        Without ``notes`` the built-in ones are left out, as for conversations that are not the user's own.
+        ``project`` is the folder that notes are kept for, unless ``memory.scope`` says that they are for all. Without
+        ``has_notes`` the built-in ones are left out, as for conversations that are not the user's own.
         """
         chosen = settings.memory
         warn = warn or logging.getLogger("everlong.memory").warning
         providers: list[MemoryProvider] = []
         if chosen.enabled:
             wait = min(5.0, chosen.timeout_seconds / 2)
-            if notes:
-                providers.append(NotesMemory(folder, budget_tokens=chosen.budget_tokens, wait_seconds=wait))
+            if has_notes:
+                project = project if chosen.scope == "project" else None
+                notes = NotesMemory(folder, project=project, budget_tokens=chosen.budget_tokens, wait_seconds=wait)
+                providers.append(notes)
             if chosen.provider is not None:
                 try:
                     providers.append(
@@ -138,9 +151,9 @@ class MemoryManager:
         for provider in self._providers:
             provider.call("on_session_switch", session_id, **facts)
 
-    def end(self, messages: Sequence[Message], ask: Ask | None = None) -> Flushed:
+    def end(self, messages: Sequence[Message], ask: Ask | None = None, approve: Approve | None = None) -> Flushed:
         """The session is over: flush it, if it was long enough and there is a model to ask, and tell every provider."""
-        flushed = self.flush(messages, ask, self._flush_min_turns)
+        flushed = self.flush(messages, ask, self._flush_min_turns, approve)
         for provider in self._providers:
             if provider.overrides("on_session_end"):
                 provider.call("on_session_end", _copied(messages))
@@ -173,6 +186,12 @@ class MemoryManager:
         """Whether a tool is one of memory's."""
         return name in self._tools
 
+    def only_reads(self, name: str) -> bool:
+        """Whether a tool changes nothing that is remembered, so that nobody needs to be asked."""
+        found = self._tools.get(name)
+        reading = getattr(found[0].provider, "reading_tools", ()) if found is not None else ()
+        return isinstance(reading, frozenset | set | tuple | list) and name in reading
+
     def handle_tool_call(self, name: str, args: Mapping[str, Any] | Any) -> str:
         """Answer a call of one of memory's tools; what goes wrong is told to the model as an error."""
         if name not in self._tools:
@@ -197,8 +216,21 @@ class MemoryManager:
         """Ask every provider what the summary should keep; None where none has anything to say."""
         return self._told("on_pre_compress", messages)
 
-    def flush(self, messages: Sequence[Message], ask: Ask | None, min_turns: int = 0) -> Flushed:
-        """Let a model save what is worth keeping; does nothing without one, or in a conversation shorter than that."""
+    def flush(
+        self,
+        messages: Sequence[Message],
+        ask: Ask | None,
+        min_turns: int = 0,
+        approve: Approve | None = None,
+    ) -> Flushed:
+        """Let a model save what is worth keeping; does nothing without one, or in a conversation shorter than that.
+
+        Args:
+            messages: the conversation.
+            ask: asks the model.
+            min_turns: how many messages of the user the conversation must have.
+            approve: asked with the changes that the model wants, one line each; without it they are made.
+        """
         offered = [schema for name, (_, schema) in self._tools.items() if name not in _NOT_IN_A_FLUSH]
         if not self._flushes or ask is None or not offered or self._asker.is_stuck:
             return Flushed()
@@ -209,13 +241,17 @@ class MemoryManager:
             if request is None:
                 return Flushed()
             reply = self._asker.run(lambda: ask(request, copy.deepcopy(offered)), self._flush_seconds)
-            names = {schema["function"]["name"] for schema in offered}
-            flushed = apply_reply(reply, names, self.handle_tool_call)
         except TookTooLong:
             waited = f"{self._flush_seconds:g} seconds"
             flushed = Flushed(asked=True, problem=f"the model did not answer within {waited}")
         except Exception as error:  # noqa: BLE001 - whatever it was, a compaction must go on; warned about below
             flushed = Flushed(asked=True, problem=described(error))
+        else:
+            names = {schema["function"]["name"] for schema in offered}
+            wanted = wanted_changes(reply, names)
+            if wanted and approve is not None and not approve(wanted):
+                return Flushed(asked=True, refused=("the user did not allow it",))
+            flushed = apply_reply(reply, names, self.handle_tool_call)
         if flushed.problem:
             self._warn(f"nothing could be saved to memory: {flushed.problem}")
         return flushed

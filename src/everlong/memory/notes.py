@@ -2,11 +2,16 @@
 
 ``MEMORY.md`` holds what the agent noted for itself, ``USER.md`` what is known of the user. A session's prompt has the
 notes as they were when it began, so that its bytes, and with them the provider's cache, never move; changes show in the
-answers of the tools, in what a summary is told, and in the next session. Knows files and notes, but no model.
+answers of the tools, in what a summary is told, and in the next session.
+
+What is noted while an agent works in a project stays with that project: an agent reads hostile pages too, and what it
+was talked into must not reach the prompts of other projects. Notes for all of them are the user's own to write. Knows
+files and notes, but no model.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -41,6 +46,8 @@ class Found(NamedTuple):
 
     target: Target
     text: str
+    is_of_project: bool = False
+    """Whether it is shown in one project only."""
 
 
 class Size(NamedTuple):
@@ -58,16 +65,28 @@ class NotesMemory(MemoryProvider):
 
     Args:
         folder: where the files are; ``memories`` in the user's data folder if none is given.
+        project: the project that notes are taken in and kept for; without one they are for every project.
         budget_tokens: how many tokens of the system prompt the notes may take; 0 keeps them out of it.
         wait_seconds: how long a change waits for other programs that change notes.
     """
 
+    reading_tools = frozenset({"memory_search"})
+
     def __init__(
-        self, folder: Path | str | None = None, *, budget_tokens: int = 1_200, wait_seconds: float = 5.0
+        self,
+        folder: Path | str | None = None,
+        *,
+        project: Path | None = None,
+        budget_tokens: int = 1_200,
+        wait_seconds: float = 5.0,
     ) -> None:
         self.folder = data_home() / "memories" if folder is None else Path(folder)
+        self.project = project
         self.budget_tokens = budget_tokens
-        self._files = {target: NotesFile(self.folder / name, wait_seconds) for target, name in _FILES.items()}
+        own = self.folder if project is None else self.folder / "projects" / _project_name(project)
+        self._files = {target: NotesFile(own / name, wait_seconds) for target, name in _FILES.items()}
+        self._shared = {target: NotesFile(self.folder / name, wait_seconds) for target, name in _FILES.items()}
+        self._origin = ""
         self._block = ""
         self._added: list[str] = []
         self._removed: list[str] = []
@@ -80,16 +99,24 @@ class NotesMemory(MemoryProvider):
     # ── notes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def notes(self, target: Target) -> list[str]:
-        """The notes of a file as they are now, from the top."""
-        return [entry.text for entry in entries_of(self._file(target).read())]
+        """The notes as they are now, from the top: those for every project, then those for this one."""
+        own = [entry.text for entry in entries_of(self._file(target).read())]
+        return [*self._shared_notes(target), *own]
+
+    def _shared_notes(self, target: Target) -> list[str]:
+        """The notes for every project, where there are others beside them."""
+        if self.project is None:
+            return []
+        return [entry.text for entry in entries_of(self._shared[target].read())]
 
     def add(self, target: Target, text: str) -> str:
         """Save a note at the end of a file; returns it as it was saved."""
         note = _checked(text)
 
         def edit(before: str) -> str:
-            _refuse_duplicate(note, entries_of(before), None)
-            return self._fitting(target, before, with_added(before or _NEW_FILES[target], note))
+            _refuse_duplicate(note, self._shared_notes(target), None)
+            _refuse_duplicate(note, [entry.text for entry in entries_of(before)], None)
+            return self._fitting(target, before, with_added(before or self._new_file(target), note, self._origin))
 
         self._change(target, edit, lambda texts: [*texts, note])
         self._added.append(note)
@@ -104,9 +131,9 @@ class NotesMemory(MemoryProvider):
         def edit(before: str) -> str:
             nonlocal replaced, place
             entries = entries_of(before)
-            place = _place(entries, old, _FILES[target])
+            place = self._place(target, entries, old)
             replaced = entries[place].text
-            _refuse_duplicate(note, entries, place)
+            _refuse_duplicate(note, [entry.text for entry in entries], place)
             return self._fitting(target, before, with_replaced(before, entries[place], note))
 
         self._change(target, edit, lambda texts: [*texts[:place], note, *texts[place + 1 :]])
@@ -122,7 +149,7 @@ class NotesMemory(MemoryProvider):
         def edit(before: str) -> str:
             nonlocal removed, place
             entries = entries_of(before)
-            place = _place(entries, old, _FILES[target])
+            place = self._place(target, entries, old)
             removed = entries[place].text
             return with_removed(before, entries[place])
 
@@ -133,7 +160,13 @@ class NotesMemory(MemoryProvider):
     def search(self, query: str, target: Target | None = None, limit: int = 10) -> list[Found]:
         """Notes with words of the query, best first; the newest ones for an empty query."""
         targets: list[Target] = ["user", "memory"] if target is None else [target]
-        notes = [Found(each, text) for each in targets for text in self.notes(each)]
+        notes = []
+        for each in targets:
+            shared = len(self._shared_notes(each))
+            notes += [
+                Found(each, text, self.project is not None and number >= shared)
+                for number, text in enumerate(self.notes(each))
+            ]
         return [notes[place] for place in ranked(query, [note.text for note in notes])[:limit]]
 
     def size(self, target: Target) -> Size:
@@ -151,8 +184,8 @@ class NotesMemory(MemoryProvider):
     # ── what a host calls ──────────────────────────────────────────────────────────────────────────────────────────
 
     def initialize(self, session_id: str, **facts: Any) -> None:
-        """Take the snapshot that the session's prompt shows."""
-        del session_id, facts
+        """Take the snapshot that the session's prompt shows; notes of the session say where they came from."""
+        self._origin = f"session {session_id} in {facts['folder']}" if facts.get("folder") else ""
         self._added.clear()
         self._removed.clear()
         self._block = ""
@@ -185,6 +218,24 @@ class NotesMemory(MemoryProvider):
             self._removed.append(note)
 
     # ── the files ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _new_file(self, target: Target) -> str:
+        if self.project is None:
+            return _NEW_FILES[target]
+        about = " ".join(str(self.project).replace("--", "- -").split())
+        return f"{_NEW_FILES[target]}<!-- Only for the project in {about} -->\n\n"
+
+    def _place(self, target: Target, entries: list[Entry], old: str) -> int:
+        try:
+            return _place([entry.text for entry in entries], old, _FILES[target])
+        except NotesError:
+            wanted = looked_for(old)
+            if wanted and any(wanted in looked_for(text) for text in self._shared_notes(target)):
+                raise NotesError(
+                    "this note is for every project, and only the user changes those; ask them to edit "
+                    f"{self._shared[target].path}"
+                ) from None
+            raise
 
     def _file(self, target: Target) -> NotesFile:
         if target not in self._files:
@@ -243,17 +294,24 @@ def _newest(notes: list[str]) -> str:
     return "; ".join(reversed(kept))
 
 
-def _refuse_duplicate(note: str, entries: list[Entry], besides: int | None) -> None:
+def _project_name(project: Path) -> str:
+    """The folder of a project's notes: a name that a person recognises, and no other project has."""
+    path = str(project.resolve())
+    plain = "".join(char if char.isalnum() or char in "-_." else "-" for char in project.resolve().name)[:40]
+    return f"{plain.strip('.') or 'project'}-{hashlib.sha256(path.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
+
+
+def _refuse_duplicate(note: str, texts: list[str], besides: int | None) -> None:
     same = sameness(note)
-    for place, entry in enumerate(entries):
-        if place != besides and sameness(entry.text) == same:
-            raise NotesError(f"this is noted already: {clip(one_line(shown(entry.text)), 200)!r}; nothing was changed")
+    for place, text in enumerate(texts):
+        if place != besides and sameness(text) == same:
+            raise NotesError(f"this is noted already: {clip(one_line(shown(text)), 200)!r}; nothing was changed")
 
 
-def _place(entries: list[Entry], old: str, file: str) -> int:
+def _place(notes: list[str], old: str, file: str) -> int:
     """Which note is meant by its words or a part of them that no other note has."""
     wanted = looked_for(old)
-    texts = [looked_for(entry.text) for entry in entries]
+    texts = [looked_for(note) for note in notes]
     if not wanted:
         raise NotesError("old must be a note, or a part of one; it is empty")
     for matches in (

@@ -17,13 +17,16 @@ from everlong.model import Message
 class MemoryProvider(ABC):
     """Keeps memories; all calls of one session come one at a time and from one thread."""
 
+    reading_tools: frozenset[str] = frozenset()
+    """Names of its tools that only read; every call of another one is put to the user first."""
+
     @property
     @abstractmethod
     def name(self) -> str:
         """What the provider is called in warnings."""
 
     def initialize(self, session_id: str, **facts: Any) -> None:
-        """A session begins; ``facts`` are what the host knows of it, such as ``source`` and ``model``."""
+        """A session begins; ``facts`` are what the host knows of it, such as ``platform`` and ``folder``."""
         del session_id, facts
 
     def system_prompt_block(self) -> str:

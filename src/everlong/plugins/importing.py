@@ -146,10 +146,17 @@ class PluginFinder(MetaPathFinder):
             return None
         within = self.scope.own_path() if fullname.count(".") == 1 else path
         spec = PathFinder.find_spec(fullname, within, target)
+        if spec is not None and self._is_unseen(spec):
+            raise ModuleNotFoundError(f"{fullname} lies in .git, which is no part of what was trusted", name=fullname)
         if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin:
             spec.loader = PluginLoader(fullname, spec.origin, self.scope)
             spec.cached = None
         return spec
+
+    def _is_unseen(self, spec: ModuleSpec) -> bool:
+        """Whether a module lies where nobody looks who trusts a plugin."""
+        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+        return any(Path(place).resolve().is_relative_to(self.scope.folder / ".git") for place in places)
 
 
 class _Importlib(ModuleType):

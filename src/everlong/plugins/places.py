@@ -13,10 +13,8 @@ from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from everlong.config.document import read_document
-from everlong.config.paths import PROJECT_FOLDER, config_home, project_config_path, project_folder
-from everlong.config.plugin_settings import PluginsSettings
-from everlong.errors import ConfigError, PluginError
+from everlong.config.paths import PROJECT_FOLDER, config_home, project_folder
+from everlong.errors import PluginError
 from everlong.plugins.manifest import Manifest, check_name, printable, read_manifest
 
 if TYPE_CHECKING:
@@ -92,8 +90,6 @@ class Places:
     def __init__(self, settings: Settings, cwd: Path | None = None) -> None:
         self._settings = settings
         self._project = project_folder(cwd)
-        # The settings may be those of the working directory, where an agent works elsewhere.
-        self._configs = {path for path in (project_config_path(cwd), project_config_path()) if path is not None}
         self._roots = list(self._all_roots())
 
     def found(self) -> list[Found]:
@@ -118,29 +114,12 @@ class Places:
         yield _Root(config_home() / FOLDER, "user")
         if self._project is not None:
             yield _Root(self._project / PROJECT_FOLDER / FOLDER, "project", needs_trust=True)
-        theirs = {text: config.parent.parent for config in self._configs for text in _paths_in(config)}
-        for text in self._settings.plugins.paths:
-            # What a project's own file names came with the project, wherever it is.
-            base = theirs.get(text, config_home())
-            yield _Root(base / Path(text).expanduser(), "path", needs_trust=text in theirs)
+        for text in self._settings.plugins.paths:  # which is the user's own: no folder may set it
+            yield _Root(config_home() / Path(text).expanduser(), "path")
 
     def missing_paths(self) -> list[str]:
         """The folders that ``plugins.paths`` names and that are not there."""
         return [str(root.folder) for root in self._roots if root.origin == "path" and not root.folder.is_dir()]
-
-
-def _paths_in(config: Path) -> list[str]:
-    """The paths that a project's configuration names."""
-    try:
-        document = read_document(config)
-    except ConfigError:  # whoever loaded the settings was told
-        return []
-    plugins = document.values.get("plugins") if document is not None else None
-    given = plugins.get("paths") if isinstance(plugins, dict) else None
-    try:
-        return PluginsSettings(paths=given or []).paths
-    except ValueError:
-        return []
 
 
 def _builtin() -> Found:

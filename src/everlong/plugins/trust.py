@@ -31,7 +31,8 @@ def trust_file() -> Path:
 def content_hash(folder: Path) -> str:
     """A hash of every file of a folder, its name and its content; raises `PluginError` where that makes no sense.
 
-    Compiled files in ``__pycache__`` do not count, because the loader does not read them; nor does ``.git``.
+    Compiled files count too, since they can be imported. Only the plugin's own ``.git`` does not, and nothing of a
+    plugin is imported from there.
     """
     folder = folder.resolve()
     if not folder.is_dir():
@@ -98,8 +99,6 @@ def _files(folder: Path) -> Iterator[Path]:
         links = [name for name in folders if (here / name).is_symlink()]
         folders[:] = sorted(name for name in folders if name not in links and not (name == ".git" and here == folder))
         for name in sorted([*files, *links]):
-            if here.name == "__pycache__" and name.endswith(".pyc"):
-                continue
             yield here / name
 
 

@@ -5,7 +5,7 @@ context = ToolContext(Workspace("."), store, session.id)
 result = toolbox.run(call, context, Approvals(ask_on_terminal))
 """
 
-import posixpath
+from dataclasses import replace
 from typing import Any
 
 from everlong.agent.tools.context import ToolContext
@@ -36,28 +36,19 @@ def builtin_tools() -> list[Tool]:
 
     return [
         tool(files.read_file, describe=_named("read_file", "path")),
-        tool(
-            files.write_file,
-            effect="writes",
-            describe=_named("write_file", "path"),
-            approval_key=_file,
-            preview=files.preview_write,
-        ),
-        tool(
-            editing.edit_file,
-            effect="writes",
-            describe=_named("edit_file", "path"),
-            approval_key=_file,
-            preview=editing.preview_edit,
-        ),
+        _writing(files.write_file, files.preview_write),
+        _writing(editing.edit_file, editing.preview_edit),
         tool(finding.list_files, describe=_named("list_files", "path", "pattern")),
         tool(finding.search_files, describe=_named("search_files", "pattern", "path", "glob")),
-        tool(
-            shell.run_command,
-            effect="runs",
-            describe=shell.describe_command,
-            approval_key=lambda args: args["command"].strip(),
-            preview=shell.preview_command,
+        replace(
+            tool(
+                shell.run_command,
+                effect="runs",
+                describe=shell.describe_command,
+                approval_key=shell.key_command,
+                preview=shell.preview_command,
+            ),
+            is_free=shell.is_confined,
         ),
         tool(planning.update_todo, describe=todo.describe_todo),
         tool(history.recall, describe=_named("recall", "query")),
@@ -72,5 +63,17 @@ def _named(name: str, *keys: str) -> Any:
     return lambda args: " ".join([name, *(str(args[key]) for key in keys if args.get(key) is not None)])
 
 
-def _file(args: dict[str, Any]) -> str:
-    return posixpath.normpath(str(args["path"]))
+def _writing(function: Any, preview: Any) -> Tool:
+    """A tool that changes the file at ``path``: the real one is approved, and no other is written."""
+    made = tool(
+        function,
+        effect="writes",
+        describe=_named(function.__name__, "path"),
+        approval_key=lambda args: str(args["path"]),
+        preview=preview,
+    )
+    return replace(made, pinner=_with_real_path)
+
+
+def _with_real_path(args: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    return {**args, "path": context.workspace.pin(args["path"])}

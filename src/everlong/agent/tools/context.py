@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.todo import TodoList
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import ConfigError
@@ -28,6 +30,10 @@ class ToolContext:
     """How long a command may run that does not ask for another time."""
     output_chars: int = 12_000
     """The longest text of a result that goes to the model; of a longer one it gets beginning and end."""
+    confinement: Confinement = field(default_factory=Confinement)
+    """How commands are confined; by default not at all."""
+    pass_env: Sequence[str] = ()
+    """Variables that commands see besides the usual ones, which have no secrets in them."""
     upto: Branch | None = None
     """The place that the conversation has come to, where its session may go on with other words."""
 

@@ -12,6 +12,7 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.globs import glob_pattern
 from everlong.agent.tools.saving import looks_binary
 from everlong.agent.tools.walking import Walk
+from everlong.agent.tools.workspace import OpenFolder
 from everlong.errors import ToolError, ToolInterrupted
 
 MOST_LISTED = 500
@@ -36,7 +37,7 @@ def list_files(context: ToolContext, path: str = ".", pattern: str | None = None
         pattern: Names of files: * and ? within a name, ** over folders, {a,b} for one of several.
     """
     folder = _folder(context, path)
-    lines, is_more = _matching(context, folder, pattern) if pattern else _inside(folder)
+    lines, is_more = _matching(context, folder, pattern) if pattern else _inside(context, folder)
     name = context.workspace.shown(folder)
     if not lines:
         return f"[no file below {name} matches {pattern!r}]" if pattern else f"[{name} is empty]"
@@ -55,32 +56,32 @@ def _folder(context: ToolContext, path: str) -> Path:
     return resolved
 
 
-def _inside(folder: Path) -> tuple[list[str], bool]:
+def _inside(context: ToolContext, folder: Path) -> tuple[list[str], bool]:
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name))
+        with context.workspace.folder(folder) as held:
+            entries = sorted(held.entries(), key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name))
+            return [_entry(entry, held, entry.name) for entry in entries[:MOST_LISTED]], len(entries) > MOST_LISTED
     except OSError as error:
         raise ToolError(f"{folder.name} cannot be listed: {error.strerror or error}") from error
-    return [_entry(entry, entry.name) for entry in entries[:MOST_LISTED]], len(entries) > MOST_LISTED
 
 
 def _matching(context: ToolContext, folder: Path, pattern: str) -> tuple[list[str], bool]:
     wanted = glob_pattern(pattern)
-    walk = Walk(folder, context.interrupted)
+    walk = Walk(context.workspace, folder, context.interrupted)
     lines: list[str] = []
-    for path, entry in walk.files():
+    for path, entry, held in walk.files():
         if wanted.fullmatch(path):
             if len(lines) == MOST_LISTED:
                 return lines, True
-            lines.append(_entry(entry, path))
+            lines.append(_entry(entry, held, path))
     return lines, walk.is_partial
 
 
-def _entry(entry: os.DirEntry[str], name: str) -> str:
+def _entry(entry: os.DirEntry[str], folder: OpenFolder, name: str) -> str:
     name = visible(name)
     try:
         if entry.is_symlink():
-            return f"{name} -> {visible(str(Path(entry.path).readlink()))}"
+            return f"{name} -> {visible(folder.link_target(entry.name))}"
         if entry.is_dir(follow_symlinks=False):
             return f"{name}/"
         if entry.is_file(follow_symlinks=False):
@@ -137,8 +138,8 @@ class _Search:
         if not top.is_dir():
             raise ToolError(f"there is no file or folder {self.context.workspace.shown(top)}")
         wanted = glob_pattern(glob) if glob else None
-        walk = Walk(top, self.context.interrupted)
-        for path, entry in walk.files():
+        walk = Walk(self.context.workspace, top, self.context.interrupted)
+        for path, _, _ in walk.files():
             if wanted is not None and not wanted.fullmatch(path):
                 continue
             if len(self.lines) >= MOST_MATCHES:
@@ -147,7 +148,7 @@ class _Search:
             if time.monotonic() > self.deadline:
                 self.notes.append(f"stopped after {SECONDS:.0f} seconds; narrow the path or the glob")
                 return
-            self._file(Path(entry.path))
+            self._file(top / path)
         if self.context.interrupted.is_set():
             raise ToolInterrupted(f"Interrupted by the user. Found so far:\n{self.told(self.pattern.pattern)}")
         if walk.is_partial:

@@ -3,11 +3,16 @@
 Output is read by a thread as fast as it comes and kept up to a bound: its beginning and its end. So neither a program
 that prints for ever nor one that leaves a child behind with the output open can fill memory or keep us waiting. Knows
 nothing of tools or messages.
+
+A child that leaves the group is found by a mark in its environment, as far as the system shows that. In a sandbox with
+processes of its own, the end of the first is the end of all.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -15,7 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +38,14 @@ QUIET = 0.3
 
 LAST_WORDS = 2.0
 """Seconds for which such a child is listened to at most."""
+
+TOLD_SECONDS = 5.0
+"""Seconds for which a sandbox is waited for to tell of its first process."""
+
+MARK = "EVERLONG_COMMAND"
+"""The variable by which everything that a command starts is known, also what has left its process group."""
+
+MOST_ROUNDS = 10
 
 _TICK = 0.02
 
@@ -85,12 +98,34 @@ class Ran:
     has_child: bool
     """Whether something that it started still runs and holds its output open."""
     seconds: float
+    is_all_ended: bool = False
+    """Whether it is certain that nothing of it runs any more."""
 
 
-def run(command: str, cwd: Path, env: Mapping[str, str], timeout: float, interrupted: threading.Event) -> Ran:
-    """Run a shell command to its end, its time limit or the user's interrupt, whichever comes first."""
+Wrap = Callable[[list[str], int], list[str]]
+"""Makes a command line that runs another one inside a sandbox, which tells its first process to a descriptor."""
+
+
+def run(
+    command: str,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    interrupted: threading.Event,
+    wrap: Wrap | None = None,
+) -> Ran:
+    """Run a shell command to its end, its time limit or the user's interrupt, whichever comes first.
+
+    Args:
+        command: the command, in the syntax of the shell.
+        cwd: where it begins.
+        env: its environment.
+        timeout: the seconds that it may take.
+        interrupted: set where the user wants it to stop.
+        wrap: puts it into a sandbox.
+    """
     began = time.monotonic()
-    job = _Job(command, cwd, env)
+    job = _Job(command, cwd, env, wrap)
     try:
         process = job.begin()
         end = _wait(process, began + timeout, interrupted)
@@ -98,10 +133,12 @@ def run(command: str, cwd: Path, env: Mapping[str, str], timeout: float, interru
         job.abandon()
         raise
     if end != "exited":
-        _stop(process)
+        job.stop()
     job.listen()
     code = process.returncode if end == "exited" else None
-    return Ran(job.collector.close(), code, end, job.is_alive(), time.monotonic() - began)
+    is_all_ended = end != "exited" and job.first is not None
+    job.let_go()
+    return Ran(job.collector.close(), code, end, job.is_alive(), time.monotonic() - began, is_all_ended)
 
 
 class _Job(threading.Thread):
@@ -110,10 +147,13 @@ class _Job(threading.Thread):
     It goes on reading after we are done, so that a server left in the background is not killed by its own log.
     """
 
-    def __init__(self, command: str, cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, command: str, cwd: Path, env: Mapping[str, str], wrap: Wrap | None) -> None:
         super().__init__(daemon=True, name="everlong-command")
         self.collector = Collector()
-        self._what = (command, cwd, env)
+        self._mark = secrets.token_hex(16)
+        self._what = (command, cwd, {**env, MARK: self._mark}, wrap)
+        self.first: int | None = None
+        """A descriptor of the process that all others of a sandbox end with."""
         self._begun = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
@@ -125,7 +165,7 @@ class _Job(threading.Thread):
             read_end, write_end = os.pipe()
             self._read_end = read_end
             try:
-                self._process = _started(*self._what, write_end)
+                self._process, self.first = _started(*self._what, write_end)
             except BaseException:
                 os.close(read_end)
                 raise
@@ -153,7 +193,23 @@ class _Job(threading.Thread):
         """Stop the process, also one that is just being started."""
         self._begun.wait(1.0)
         if self._process is not None:
-            _stop(self._process)
+            self.stop()
+        self.let_go()
+
+    def stop(self) -> None:
+        """End the process, all that is in its group, and what has left it, as far as that can be found."""
+        assert self._process is not None  # noqa: S101 - it was begun
+        _stop(self._process)
+        if self.first is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.first, signal.SIGKILL)
+        _end_marked(self._mark)
+
+    def let_go(self) -> None:
+        """Close what is held of the sandbox."""
+        if self.first is not None:
+            os.close(self.first)
+            self.first = None
 
     def listen(self) -> None:
         """Wait for the rest of the output; not for ever, where somebody else holds it open."""
@@ -176,18 +232,49 @@ class _Job(threading.Thread):
             return False
 
 
-def _started(command: str, cwd: Path, env: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
+def _started(
+    command: str, cwd: Path, env: Mapping[str, str], wrap: Wrap | None, output: int
+) -> tuple[subprocess.Popen[bytes], int | None]:
+    """The process, and a descriptor of the first one in its sandbox, where there is one."""
     options: dict[str, Any] = {"cwd": cwd, "env": dict(env), "stdin": subprocess.DEVNULL}
     if sys.platform == "win32":
         flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-        return subprocess.Popen(  # noqa: S602 - a shell command is what was asked for, and approved
+        process = subprocess.Popen(  # noqa: S602 - a shell command is what was asked for, and approved
             command, shell=True, stdout=output, stderr=subprocess.STDOUT, creationflags=flags, **options
         )
+        return process, None
     shell = next((path for path in ("/bin/bash", "/usr/bin/bash") if Path(path).exists()), "/bin/sh")
-    # A session of its own has no terminal, so that nothing can wait there for a password.
-    return subprocess.Popen(  # noqa: S603 - as above
-        [shell, "-c", command], stdout=output, stderr=subprocess.STDOUT, start_new_session=True, **options
-    )
+    line, told = [shell, "-c", command], None
+    if wrap is not None:
+        told, tells = os.pipe()
+        line, options["pass_fds"] = wrap(line, tells), (tells,)
+    try:
+        # A session of its own has no terminal, so that nothing can wait there for a password.
+        process = subprocess.Popen(  # noqa: S603 - as above
+            line, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, **options
+        )
+    except BaseException:
+        if told is not None:
+            os.close(told)
+        raise
+    finally:
+        if wrap is not None:
+            os.close(tells)
+    return process, _first_process(told) if told is not None else None
+
+
+def _first_process(told: int) -> int | None:
+    """A descriptor of the process that a sandbox tells of; None where it tells of none."""
+    text = b""
+    with os.fdopen(told, "rb", buffering=0) as pipe:
+        while not text.rstrip().endswith(b"}") and select.select([pipe], [], [], TOLD_SECONDS)[0]:
+            if not (more := pipe.read(4_096)):
+                break
+            text += more
+    try:
+        return os.pidfd_open(int(json.loads(text)["child-pid"]))
+    except (ValueError, LookupError, TypeError, OSError, AttributeError):  # it tells nothing, or is over already
+        return None
 
 
 def _wait(
@@ -223,6 +310,33 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         time.sleep(_TICK)
     _signal(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _end_marked(mark: str) -> None:
+    """End every process that has a mark in its environment, where the system lets us see that."""
+    wanted = f"{MARK}={mark}".encode()
+    for _ in range(MOST_ROUNDS):  # what is ended may have started something a moment before
+        found = [pid for pid in _processes() if wanted in _environment_of(pid)]
+        if not found:
+            return
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_TICK)
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all we need
+    except OSError:  # no such folder on this system
+        return []
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # another user's, or gone
+        return []
 
 
 def _signal(group: int, number: int) -> bool:

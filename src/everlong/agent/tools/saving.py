@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable
+import sys
 from contextlib import suppress
 from pathlib import Path
 
-from everlong.agent.tools.workspace import Workspace
+from everlong.agent.tools.workspace import OpenFolder, Workspace
 from everlong.errors import ToolError
 
 LARGEST = 20_000_000
 """Bytes of the largest file that is changed or compared."""
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def load(workspace: Workspace, resolved: Path) -> bytes:
@@ -36,53 +34,59 @@ def load(workspace: Workspace, resolved: Path) -> bytes:
 
 def check_writable(workspace: Workspace, resolved: Path) -> bool:
     """Whether a file is there already; a `ToolError` where something else is, or it may not be written."""
-    name = workspace.shown(resolved)
     try:
-        mode = resolved.lstat().st_mode
+        with workspace.place(resolved) as (folder, name):
+            return _mode(folder, name, workspace.shown(resolved)) is not None
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise ToolError(f"{name} cannot be written: {error.strerror or error}") from error
+        raise ToolError(f"{workspace.shown(resolved)} cannot be written: {error.strerror or error}") from error
+
+
+def _mode(folder: OpenFolder, name: str, shown: str) -> int | None:
+    """The mode of a file that may be replaced; None where there is none."""
+    try:
+        mode = folder.lstat(name).st_mode
+    except FileNotFoundError:
+        return None
     if stat.S_ISDIR(mode):
-        raise ToolError(f"{name} is a folder; give the path of a file")
+        raise ToolError(f"{shown} is a folder; give the path of a file")
     if not stat.S_ISREG(mode):
-        raise ToolError(f"{name} is not a regular file; it is left alone")
-    if not os.access(resolved, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise ToolError(f"{name} is read-only; it is left alone")
-    return True
+        raise ToolError(f"{shown} is not a regular file; it is left alone")
+    if not folder.is_writable(name):
+        raise ToolError(f"{shown} is read-only; it is left alone")
+    return stat.S_IMODE(mode)
 
 
 def save(workspace: Workspace, resolved: Path, data: bytes) -> bool:
     """Write a file as a whole; False where it replaced one, which keeps its mode. Missing folders are made."""
-    name = workspace.shown(resolved)
-    is_new = not check_writable(workspace, resolved)
+    shown = workspace.shown(resolved)
+    check_writable(workspace, resolved)  # before folders are made for it
     try:
-        resolved.parent.mkdir(parents=True, exist_ok=True)
-        workspace.check_unmoved(resolved.parent)
-        mode = None if is_new else stat.S_IMODE(resolved.stat().st_mode)
-        _replace(resolved, data, mode, lambda: workspace.check_unmoved(resolved.parent))
+        with workspace.place(resolved, make=True) as (folder, name):
+            mode = _mode(folder, name, shown)
+            _replace(folder, name, data, mode)
     except (FileExistsError, NotADirectoryError) as error:
-        raise ToolError(f"{name} cannot be written: a part of its path is a file, not a folder") from error
+        raise ToolError(f"{shown} cannot be written: a part of its path is a file, not a folder") from error
     except OSError as error:
-        raise ToolError(f"{name} cannot be written: {error.strerror or error}") from error
-    return is_new
+        raise ToolError(f"{shown} cannot be written: {error.strerror or error}") from error
+    return mode is None
 
 
-def _replace(target: Path, data: bytes, mode: int | None, check: Callable[[], None]) -> None:
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
-    handle = os.open(temporary, _NEW, 0o666)
+def _replace(folder: OpenFolder, name: str, data: bytes, mode: int | None) -> None:
+    temporary = f".{name[:100]}.{secrets.token_hex(6)}.tmp"
+    handle = folder.new_file(temporary)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if mode is not None:
-            temporary.chmod(mode)
-        check()
-        temporary.replace(target)
+            if mode is not None and sys.platform != "win32":
+                os.fchmod(file.fileno(), mode)
+        folder.replace(temporary, name)
     except BaseException:  # also an interrupt must not leave the half-written file behind; it goes on its way
         with suppress(OSError):
-            temporary.unlink()
+            folder.remove(temporary)
         raise
 
 

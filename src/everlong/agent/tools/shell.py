@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Annotated, Any
 
@@ -11,40 +10,42 @@ from pydantic import Field
 from everlong.agent.text import plain
 from everlong.agent.tools import process
 from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.environment import command_environment
+from everlong.agent.tools.sandbox import find_sandbox
 from everlong.agent.tools.tool import ToolOutput
 from everlong.errors import ToolError, ToolInterrupted
 
 MOST_SECONDS = 3_600
-
-_ENVIRONMENT = {
-    "PAGER": "cat",  # nobody turns the pages
-    "GIT_PAGER": "cat",
-    "GIT_TERMINAL_PROMPT": "0",  # nobody can answer
-    "TERM": "dumb",
-}
 
 
 def run_command(
     command: str,
     context: ToolContext,
     timeout: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None,
+    network: bool = False,
 ) -> ToolOutput:
     """Run a shell command in the root folder and get what it prints, errors included, and its exit code.
 
     Every command starts anew in the root folder: a cd or an exported variable does not last. It has no input and no
     terminal. To leave a server running, put it in the background with its output in a file: cmd > log.txt 2>&1 &
+    It may run in a sandbox: only the root folder can be written there, and there is a network only if asked for.
 
     Args:
         command: The command, in the syntax of the shell.
         timeout: Seconds after which it is stopped, with all that it started.
+        network: Whether it needs the network, as for downloads or a server; the user is asked.
     """
     if not command.strip():
         raise ToolError("the command is empty")
     if "\0" in command:
         raise ToolError("the command has a NUL character, which no command can have")
     seconds = context.timeout_seconds if timeout is None else timeout
+    _check_confined(context)
+    env = command_environment(context.pass_env)
     try:
-        ran = process.run(command, context.workspace.root, {**os.environ, **_ENVIRONMENT}, seconds, context.interrupted)
+        ran = process.run(
+            command, context.workspace.root, env, seconds, context.interrupted, _wrap(context, network=network)
+        )
     except (OSError, ValueError) as error:  # too long for the system, no memory, not encodable
         raise ToolError(f"the command could not be started: {error}") from error
     text = plain(ran.output.decode("utf-8", "replace"))
@@ -55,12 +56,28 @@ def run_command(
     return ToolOutput(text, is_error=ran.code != 0)
 
 
+def _check_confined(context: ToolContext) -> None:
+    if context.confinement.is_missing:
+        raise ToolError(
+            f"no command may run without a sandbox (agent.sandbox is on), and there is none: {find_sandbox()[1]}"
+        )
+
+
+def _wrap(context: ToolContext, *, network: bool) -> process.Wrap | None:
+    confinement, workspace = context.confinement, context.workspace
+    sandbox = confinement.sandbox
+    if sandbox is None:
+        return None
+    folders, hidden = [workspace.root, *workspace.allowed], confinement.unseen
+    return lambda line, told: sandbox.command(line, folders, hidden=hidden, network=network, info_fd=told)
+
+
 def _ending(ran: process.Ran, seconds: float) -> str:
     if ran.end == "interrupt":
-        return "[interrupted by the user, and stopped with all that it had started]"
+        return f"[interrupted by the user, and {_stopped(ran)}]"
     if ran.end == "time":
         return (
-            f"[stopped with all that it had started: it timed out after {seconds:g} seconds. Give it more time with "
+            f"[{_stopped(ran)}: it timed out after {seconds:g} seconds. Give it more time with "
             f"timeout (at most {MOST_SECONDS}), or put it in the background with its output in a file]"
         )
     code = ran.code or 0
@@ -73,6 +90,15 @@ def _ending(ran: process.Ran, seconds: float) -> str:
     return said
 
 
+def _stopped(ran: process.Ran) -> str:
+    """What is known of the end of it all."""
+    if ran.is_all_ended:
+        return "stopped with all that it had started"
+    if ran.has_child:
+        return "stopped, but something that it had started still runs"
+    return "stopped with all that it had started, as far as can be seen"
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -82,9 +108,22 @@ def _signal_name(number: int) -> str:
 
 def describe_command(args: dict[str, Any]) -> str:
     """The call as a person would type it."""
-    return f"run_command {args['command']}"
+    return f"run_command {args['command']}{' (with the network)' if args.get('network') else ''}"
+
+
+def key_command(args: dict[str, Any]) -> str:
+    """What a yes for the session is good for: the very same command, with or without the network."""
+    return str(args["command"]).strip() + ("\0network" if args.get("network") else "")  # which no command can end with
+
+
+def is_confined(args: dict[str, Any], context: ToolContext) -> bool:
+    """Whether a command may run unasked: inside the sandbox and without the network, where the user chose so."""
+    confinement = context.confinement
+    return not confinement.asks and confinement.sandbox is not None and not args.get("network")
 
 
 def preview_command(args: dict[str, Any], context: ToolContext) -> str:
-    """The command as it would be run, and where."""
-    return f"{args['command']}\n(in {context.workspace.root})"
+    """The command as it would be run, where, and what keeps it from doing more."""
+    _check_confined(context)
+    confined = context.confinement.describe(network=bool(args.get("network")))
+    return f"{args['command']}\n(in {context.workspace.root}, {confined})"

@@ -55,6 +55,10 @@ class Tool:
     describer: Callable[[Arguments], str] | None = None
     keyer: Callable[[Arguments], str] | None = None
     previewer: Callable[[Arguments, ToolContext], str] | None = None
+    is_free: Callable[[Arguments, ToolContext], bool] | None = None
+    """Whether a call may go ahead unasked, though the tool changes something."""
+    pinner: Callable[[Arguments, ToolContext], Arguments] | None = None
+    """Puts what names stand for now in their place, so that what is approved is what is done."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -100,6 +104,10 @@ class Tool:
     def check(self, args: Arguments) -> Arguments:
         """The arguments with their defaults, of the right types; a `ToolError` says what is wrong with them."""
         return self.checker(args)
+
+    def pin(self, args: Arguments, context: ToolContext) -> Arguments:
+        """The arguments with real names in them: those of the files that a call is about, links followed."""
+        return self.pinner(args, context) if self.pinner is not None else args
 
     def invoke(self, args: Arguments, context: ToolContext) -> str | ToolOutput:
         """Check the arguments and do the work."""

@@ -102,7 +102,7 @@ class Toolbox:
         if context.interrupted.is_set():
             return ("interrupted", ToolOutput("Interrupted by the user before it was run; nothing was done.")), {}
         try:
-            args = found.check(read_arguments(call))
+            args = found.pin(found.check(read_arguments(call)), context)
             ruling = approvals.rule(found, args, context)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any tool may fail in any way, and the model is told
             return ("failed", ToolOutput(_failure(call.name, error))), {}

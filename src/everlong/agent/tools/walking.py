@@ -8,8 +8,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+
+from everlong.agent.tools.workspace import OpenFolder, Workspace
+from everlong.errors import ToolError
 
 SKIPPED = frozenset(
     (
@@ -24,32 +28,37 @@ MOST_ENTRIES = 200_000
 
 @dataclass
 class Walk:
-    """A walk below a folder; says afterwards whether it came to its end."""
+    """A walk below a folder of a workspace; says afterwards whether it came to its end."""
 
+    workspace: Workspace
     top: Path
     interrupted: threading.Event
     is_partial: bool = False
 
-    def files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Each file (also a link) with its path relative to the top; names in order, files before folders."""
+    def files(self) -> Iterator[tuple[str, os.DirEntry[str], OpenFolder]]:
+        """Each file (also a link) with its path relative to the top, and the folder that it is in, held open.
+
+        Names come in order, files before folders.
+        """
         waiting: list[tuple[str, Path]] = [("", self.top)]
         seen = 0
         while waiting:
             prefix, folder = waiting.pop()
-            try:
-                with os.scandir(folder) as found:
-                    entries = sorted(found, key=lambda entry: entry.name)
-            except OSError:  # no permission, or gone meanwhile
-                continue
             below: list[tuple[str, Path]] = []
-            for entry in entries:
-                seen += 1
-                if seen > MOST_ENTRIES or self.interrupted.is_set():
-                    self.is_partial = True
-                    return
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in SKIPPED:
-                        below.append((f"{prefix}{entry.name}/", Path(entry.path)))
-                else:
-                    yield prefix + entry.name, entry
+            with ExitStack() as stack:
+                try:
+                    held = stack.enter_context(self.workspace.folder(folder))
+                    entries = sorted(held.entries(), key=lambda entry: entry.name)
+                except (ToolError, OSError):  # no permission, gone meanwhile, or swapped for a link
+                    continue
+                for entry in entries:
+                    seen += 1
+                    if seen > MOST_ENTRIES or self.interrupted.is_set():
+                        self.is_partial = True
+                        return
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in SKIPPED:
+                            below.append((f"{prefix}{entry.name}/", folder / entry.name))
+                    else:
+                        yield prefix + entry.name, entry, held
             waiting += reversed(below)

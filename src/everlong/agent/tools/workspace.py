@@ -1,26 +1,115 @@
 """Which files the file tools may touch: those in the root folder and in folders that the user allowed.
 
-A path is resolved through all symbolic links first, and what is opened is the resolved path, with no link followed any
-more; what was opened is then compared with what stands there. So neither ``..``, ``~``, an absolute path nor a link
-leads out, also where somebody swaps a folder for a link in between. Commands are not confined by this.
+A path is resolved through all symbolic links first. Then it is opened by descriptor, from the allowed folder down, one
+name at a time and with no link followed any more. So neither ``..``, ``~``, an absolute path nor a link leads out, also
+where somebody swaps a folder for a link at that very moment. Commands are not confined by this, but by the sandbox.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from everlong.errors import ConfigError, ToolError
 
-_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a FIFO without a writer must not hang us
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+__all__ = ["OpenFolder", "RealPath", "Workspace"]
+
+_BASE = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_READ = _BASE | os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # a FIFO without a writer must not hang us
+_NEW = _BASE | os.O_WRONLY | os.O_CREAT | os.O_EXCL
+# A folder that may be entered and not listed is no obstacle where the system knows such descriptors.
+_FOLDER = _BASE | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", os.O_RDONLY)
+_HAS_DESCRIPTORS = os.open in os.supports_dir_fd
+
+
+class RealPath(str):
+    """A path of a workspace that is resolved already: no link on it is followed any more."""
+
+    __slots__ = ()
+
+
+class OpenFolder:
+    """A folder that is held open, in which names are looked up without ever following a link.
+
+    Where the system has no descriptors of folders (Windows), the path stands for it, and files are checked once open.
+    """
+
+    def __init__(self, path: Path, handle: int | None) -> None:
+        self.path = path
+        self._handle = handle
+        self._listing: int | None = None
+
+    def _at(self, name: str) -> str:
+        return name if self._handle is not None else str(self.path / name)
+
+    def open_file(self, name: str) -> int:
+        """A descriptor for reading."""
+        handle = os.open(self._at(name), _READ, dir_fd=self._handle)
+        _check_final_path(handle, self.path / name)
+        return handle
+
+    def new_file(self, name: str) -> int:
+        """A descriptor for writing a file that is not there yet."""
+        return os.open(self._at(name), _NEW, 0o666, dir_fd=self._handle)
+
+    def lstat(self, name: str) -> os.stat_result:
+        """What a name stands for; a link for itself."""
+        return os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False)
+
+    def is_writable(self, name: str) -> bool:
+        """Whether a file may be written by us."""
+        ours = os.access in os.supports_effective_ids
+        return os.access(self._at(name), os.W_OK, dir_fd=self._handle, effective_ids=ours)
+
+    def replace(self, source: str, target: str) -> None:
+        """Put one file in the place of another, or of a link."""
+        os.replace(self._at(source), self._at(target), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(self._at(name), dir_fd=self._handle)
+
+    def link_target(self, name: str) -> str:
+        """Where a link leads, in its own words."""
+        return os.readlink(self._at(name), dir_fd=self._handle)
+
+    def entries(self) -> list[os.DirEntry[str]]:
+        """What is in it, in no order; good for as long as the folder is open."""
+        if self._handle is None:
+            with os.scandir(self.path) as found:
+                return list(found)
+        if self._listing is None:  # a descriptor that is good for looking names up may be none for listing
+            self._listing = os.open(".", _BASE | os.O_RDONLY, dir_fd=self._handle)
+        with os.scandir(self._listing) as found:
+            return list(found)
+
+    def enter(self, name: str, *, make: bool) -> OpenFolder:
+        """The folder of a name in it; with ``make``, made where it is missing."""
+        if self._handle is None:
+            if make:
+                (self.path / name).mkdir(exist_ok=True)
+            return OpenFolder(self.path / name, None)
+        try:
+            handle = os.open(name, _FOLDER, dir_fd=self._handle)
+        except FileNotFoundError:
+            if not make:
+                raise
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self._handle)
+            handle = os.open(name, _FOLDER, dir_fd=self._handle)
+        return OpenFolder(self.path / name, handle)
+
+    def close(self) -> None:
+        """Let go of it."""
+        for handle in (self._handle, self._listing):
+            if handle is not None:
+                os.close(handle)
+        self._handle = self._listing = None
 
 
 class Workspace:
@@ -36,13 +125,20 @@ class Workspace:
         if not text.strip():
             raise ToolError(f"the path is empty; give one in {self.root}, such as README.md or .")
         try:
-            found = Path(os.path.realpath(self.root / Path(text).expanduser()))
+            if isinstance(path, RealPath):
+                found = Path(os.path.normpath(self.root / text))
+            else:
+                found = Path(os.path.realpath(self.root / Path(text).expanduser()))
             os.fsencode(found)
         except (OSError, ValueError, RuntimeError) as error:
             raise ToolError(f"{text!r} is no path: {error}") from error
         if not self.holds(found):
             raise ToolError(self._refusal(text, found))
         return found
+
+    def pin(self, path: str | Path) -> RealPath:
+        """The real path as text, which stays the same whatever becomes of the links on it."""
+        return RealPath(self.shown(self.resolve(path)))
 
     def holds(self, resolved: Path) -> bool:
         """Whether a resolved path is inside."""
@@ -52,38 +148,84 @@ class Workspace:
         """A path as the model should know it: relative to the root where it is inside."""
         return resolved.relative_to(self.root).as_posix() if resolved.is_relative_to(self.root) else str(resolved)
 
+    @contextmanager
+    def folder(self, resolved: Path, *, make: bool = False) -> Iterator[OpenFolder]:
+        """A folder of the workspace, held open; an `OSError` where it cannot be opened.
+
+        Args:
+            resolved: its resolved path.
+            make: whether missing folders on the way are made.
+
+        Raises:
+            ToolError: it is not inside, or a link was put in its way.
+        """
+        base = next((one for one in (self.root, *self.allowed) if resolved.is_relative_to(one)), None)
+        if base is None:
+            raise ToolError(self._refusal(str(resolved), resolved))
+        held = OpenFolder(base, os.open(base, _FOLDER) if _HAS_DESCRIPTORS else None)
+        try:
+            for name in resolved.relative_to(base).parts:
+                try:
+                    inner = held.enter(name, make=make)
+                except OSError as error:
+                    if error.errno in {errno.ELOOP, errno.ENOTDIR} and _is_link(held, name):
+                        raise ToolError(
+                            f"{self.shown(resolved)} now leads elsewhere: a link was put in its way; it is left alone"
+                        ) from error
+                    raise
+                held.close()
+                held = inner
+            yield held
+        finally:
+            held.close()
+
+    @contextmanager
+    def place(self, resolved: Path, *, make: bool = False) -> Iterator[tuple[OpenFolder, str]]:
+        """The folder that a file is in or is to be in, held open, and the file's name there. See `folder`."""
+        if resolved in {self.root, *self.allowed}:
+            raise ToolError(f"{self.shown(resolved)} is a folder; give the path of a file")
+        with self.folder(resolved.parent, make=make) as folder:
+            yield folder, resolved.name
+
     def open(self, resolved: Path) -> int:
         """A descriptor of a regular file for reading; the caller closes it."""
         name = self.shown(resolved)
+        if resolved in {self.root, *self.allowed}:
+            raise ToolError(f"{name} is a folder; list_files shows what is in it")
         try:
-            handle = os.open(resolved, _FLAGS)
+            with self.place(resolved) as (folder, own):
+                handle = folder.open_file(own)
         except OSError as error:
-            raise ToolError(_reason(name, resolved, error)) from error
+            raise ToolError(self._reason(name, resolved, error)) from error
         try:
-            self._check_opened(handle, resolved, name)
+            _check_regular(os.fstat(handle).st_mode, name)
         except BaseException:  # whatever it was, the file does not stay open
             os.close(handle)
             raise
         return handle
 
-    def _check_opened(self, handle: int, resolved: Path, name: str) -> None:
-        opened = os.fstat(handle)
-        if stat.S_ISDIR(opened.st_mode):
-            raise ToolError(f"{name} is a folder; list_files shows what is in it")
-        if not stat.S_ISREG(opened.st_mode):
-            raise ToolError(f"{name} is {_kind(opened.st_mode)}, not a regular file; it is left alone")
-        self.check_unmoved(resolved)
-        try:
-            is_same = os.path.samestat(opened, resolved.lstat())
-        except OSError:
-            is_same = False
-        if not is_same:
-            raise ToolError(f"{name} was replaced while it was opened; try again")
+    def _reason(self, name: str, resolved: Path, error: OSError) -> str:
+        if isinstance(error, FileNotFoundError):
+            return f"there is no file {name}{self._alike(resolved)}"
+        if isinstance(error, IsADirectoryError):
+            return f"{name} is a folder; list_files shows what is in it"
+        if error.errno == errno.ELOOP:
+            return f"{name} is a symbolic link that leads to itself, or was put there just now; it is left alone"
+        if isinstance(error, PermissionError) and resolved.is_dir():  # what Windows says of a folder
+            return f"{name} is a folder; list_files shows what is in it"
+        return f"{name} cannot be opened: {error.strerror or error}"
 
-    def check_unmoved(self, resolved: Path) -> None:
-        """Raise a `ToolError` where a resolved path no longer stands for itself: a folder became a link meanwhile."""
-        if os.path.realpath(resolved) != str(resolved):
-            raise ToolError(f"{self.shown(resolved)} now leads elsewhere: a link was put in its way; it is left alone")
+    def _alike(self, resolved: Path) -> str:
+        """Names in the same folder that could be meant."""
+        from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
+
+        try:
+            with self.folder(resolved.parent) as folder:
+                names = [entry.name for entry in folder.entries()[:5_000]]
+        except OSError:
+            return "; its folder is not there either"
+        close = get_close_matches(resolved.name, names, n=3, cutoff=0.6)
+        return f"; there is {', '.join(close)}" if close else ""
 
     def _refusal(self, text: str, found: Path) -> str:
         folders = ", ".join(str(folder) for folder in (self.root, *self.allowed))
@@ -94,6 +236,35 @@ class Workspace:
         )
 
 
+def _check_regular(mode: int, name: str) -> None:
+    if stat.S_ISDIR(mode):
+        raise ToolError(f"{name} is a folder; list_files shows what is in it")
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{name} is {_kind(mode)}, not a regular file; it is left alone")
+
+
+def _is_link(folder: OpenFolder, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(folder.lstat(name).st_mode)
+    except OSError:  # it is gone again
+        return True
+
+
+def _check_final_path(handle: int, wanted: Path) -> None:
+    """Raise a `ToolError` where what was opened is not what stands at its path, on systems that look up by path."""
+    if sys.platform != "win32":
+        return
+    import ctypes  # noqa: PLC0415 - only needed here
+    import msvcrt  # noqa: PLC0415 - as above
+
+    buffer = ctypes.create_unicode_buffer(32_768)
+    length = ctypes.windll.kernel32.GetFinalPathNameByHandleW(msvcrt.get_osfhandle(handle), buffer, len(buffer), 0)
+    final = buffer.value.removeprefix("\\\\?\\UNC\\").removeprefix("\\\\?\\")
+    if not length or os.path.normcase(final) != os.path.normcase(str(wanted)).removeprefix("\\\\"):
+        os.close(handle)
+        raise ToolError(f"{wanted} now leads elsewhere: a link was put in its way; it is left alone")
+
+
 def _folder(path: str | Path, what: str) -> Path:
     try:
         found = Path(path).expanduser().resolve(strict=True)
@@ -102,31 +273,6 @@ def _folder(path: str | Path, what: str) -> Path:
     if not found.is_dir():
         raise ConfigError(f"{what}: {str(path)!r} is not a folder; name one")
     return found
-
-
-def _reason(name: str, resolved: Path, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"there is no file {name}{_alike(resolved)}"
-    if isinstance(error, IsADirectoryError):
-        return f"{name} is a folder; list_files shows what is in it"
-    if resolved.is_symlink():
-        return f"{name} is a symbolic link that leads to itself; it is left alone"
-    if isinstance(error, PermissionError) and resolved.is_dir():  # what Windows says of a folder
-        return f"{name} is a folder; list_files shows what is in it"
-    return f"{name} cannot be opened: {error.strerror or error}"
-
-
-def _alike(resolved: Path) -> str:
-    """Names in the same folder that could be meant."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
-
-    try:
-        with os.scandir(resolved.parent) as entries:
-            names = [entry.name for entry, _ in zip(entries, range(5_000), strict=False)]
-    except OSError:
-        return "; its folder is not there either"
-    close = get_close_matches(resolved.name, names, n=3, cutoff=0.6)
-    return f"; there is {', '.join(close)}" if close else ""
 
 
 def _kind(mode: int) -> str:

@@ -11,6 +11,7 @@ import click
 
 from everlong.cli.local import CommandWithLocal, local_option
 from everlong.cli.sessions_common import store_option
+from everlong.cli.trust import settle_trust, trust_option
 
 if TYPE_CHECKING:
     from everlong.cli.chat.commands import Registry
@@ -37,6 +38,7 @@ __all__ = ["chat_command"]
     multiple=True,
     help="A further folder that file tools may touch; may be given again.",
 )
+@trust_option
 @store_option(hidden=False)
 def chat_command(**given: Any) -> None:
     """Talk to a model with tools, in a conversation that does not end at its window."""
@@ -45,6 +47,7 @@ def chat_command(**given: Any) -> None:
     if given["prompt"] is not None:
         _one_prompt(given)
         return
+    settle_trust(given["cwd"], trusts=given["trust"], asks=sys.stdin.isatty() and sys.stderr.isatty())
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if not _chat(given, on_terminal=is_terminal and not given["plain"]):
         raise click.exceptions.Exit(1)
@@ -53,7 +56,7 @@ def chat_command(**given: Any) -> None:
 def _one_prompt(given: dict[str, Any]) -> None:
     from everlong.cli.run import run_command  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    taken = ("model", "base_url", "local", "goes_on", "resume", "title", "yes", "cwd", "allow")
+    taken = ("model", "base_url", "local", "goes_on", "resume", "title", "yes", "cwd", "allow", "trust")
     click.get_current_context().invoke(run_command, prompt=given["prompt"], **{name: given[name] for name in taken})
 
 

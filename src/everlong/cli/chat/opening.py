@@ -52,7 +52,10 @@ class Opening:
         from everlong.cli.sessions_common import opened as opened_store  # noqa: PLC0415 - loaded after the prompt is there
         from everlong.config import load_settings  # noqa: PLC0415 - as above
 
-        settings = load_settings().settings
+        loaded = load_settings()
+        for notice in loaded.notices:
+            show.note(notice)
+        settings = loaded.settings
         local = opened.enter_context(local_model(self._given, settings))
         with self._context.scope(cleanup=False):
             store = opened.enter_context(opened_store(new=True))

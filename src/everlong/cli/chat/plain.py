@@ -76,7 +76,10 @@ class _LineTalk:
                 self._ask(question)
 
     def _ask(self, question: Question) -> None:
+        from everlong.agent.approval import forget_typed  # noqa: PLC0415 - loaded by then
+
         answer: Decision | None = None
+        forget_typed(sys.stdin)
         while answer is None:
             line = self._line("allow? [y]es, [a]lways in this session, [n]o: ")
             answer = "no" if line is None else _ANSWERS.get(line.strip().lower())

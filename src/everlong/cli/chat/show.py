@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from everlong.agent import events as e
-from everlong.agent.text import one_line, visible
+from everlong.agent.text import one_line, unmistakable, visible
 from everlong.cli.chat.blocks import MarkdownBlocks
 from everlong.cli.speaking import compaction_line
 from everlong.context.literals import is_summary
@@ -186,8 +186,8 @@ class Show:
     def request(self, request: ApprovalRequest) -> None:
         """What is to be decided: the call in one line, and its diff or command."""
         self._end_of_answer()
-        self.line(f"? {request.summary}", "bold yellow")
-        detail = visible(request.detail.strip("\n"))
+        self.line(f"? {unmistakable(request.summary)}", "bold yellow")
+        detail = unmistakable(request.detail.strip("\n"))
         if not detail or detail == request.summary:
             return
         if self.plain:

@@ -30,6 +30,8 @@ class Question:
     answer: Decision | None = None
     is_answered: threading.Event = field(default_factory=threading.Event)
     asked_at: float = field(default_factory=time.monotonic)
+    is_open: bool = False
+    """Whether a line that is typed now answers it: it has settled, and nothing was being typed then."""
 
     def decide(self, answer: Decision) -> None:
         """Answer it."""

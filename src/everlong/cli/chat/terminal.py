@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["talk"]
 
-_KEYS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
-_ASKED = "allow? [y]es, [a]lways in this session, [n]o "
+_ANSWERS: dict[str, Decision] = {"y": "once", "yes": "once", "a": "session", "always": "session", "n": "no", "no": "no"}
+_ASKED = "allow? [y]es, [a]lways in this session, [n]o, then Enter: "
+_NO_ANSWER = " that is no answer: y, a or n, then Enter; Ctrl-U clears the line "
 _REDRAW_SECONDS = 0.02
 _PRINT_SECONDS = 0.02
 """How often something is printed above the prompt: seldom enough to type, and so soon that no words seem to vanish."""
@@ -76,6 +77,7 @@ class _Talk:
         )
         self._session.app.min_redraw_interval = _REDRAW_SECONDS
         self._session.app.after_render += self._begin
+        self._session.default_buffer.on_text_changed += lambda _: self._open_question()
 
     async def talk(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -107,13 +109,20 @@ class _Talk:
         app = self._session.app
         if self._state.is_over and app.is_running and not app.is_done:
             app.exit(result="")
+        self._open_question()
         app.invalidate()
+
+    def _open_question(self) -> None:
+        """Take the next line for an answer, once the question has settled and nothing else is being typed."""
+        question = self._state.question
+        if question is not None and question.is_settled and not self._session.default_buffer.text:
+            question.is_open = True
 
     @property
     def _is_asked(self) -> bool:
-        """Whether a key would be an answer; while somebody types, it is a letter of what they type."""
+        """Whether the line that is being typed is an answer."""
         question = self._state.question
-        return question is not None and question.is_settled and not self._session.default_buffer.text
+        return question is not None and question.is_open
 
     def _prompt(self) -> StyleAndTextTuples:
         app = get_app()
@@ -129,7 +138,9 @@ class _Talk:
         return [*shown, ("ansiyellow", _ASKED) if self._is_asked else ("bold", "❯ ")]
 
     def _toolbar(self) -> str:
-        if self._state.question is not None and self._session.default_buffer.text:
+        if self._is_asked and self._state.hint == _NO_ANSWER:
+            return _NO_ANSWER
+        if self._state.question is not None and not self._is_asked and self._session.default_buffer.text:
             return " you are asked something: send your line or clear it (Ctrl-U), then answer "
         columns = get_app().output.get_size().columns
         return f" {self._state.status(columns - 2, self._worker.waiting)} "
@@ -140,14 +151,9 @@ class _Talk:
         keys = KeyBindings()
         is_asked = Condition(lambda: self._is_asked)
 
-        for key, decision in _KEYS.items():
-
-            @keys.add(key, filter=is_asked, eager=True)
-            @keys.add(key.upper(), filter=is_asked, eager=True)
-            def decide(event: KeyPressEvent, decision: Decision = decision) -> None:
-                del event
-                if self._state.question is not None:
-                    self._state.question.decide(decision)
+        @keys.add("enter", filter=is_asked, eager=True)
+        def decide(event: KeyPressEvent) -> None:
+            self._answer(event)
 
         @keys.add("c-c")
         def stop(event: KeyPressEvent) -> None:
@@ -159,6 +165,18 @@ class _Talk:
             event.current_buffer.insert_text("\n")
 
         return keys
+
+    def _answer(self, event: KeyPressEvent) -> None:
+        """Take the line for the answer to what is asked; a line that is none stays, and decides nothing."""
+        said = event.current_buffer.text.strip().lower()
+        question, decision = self._state.question, _ANSWERS.get(said)
+        if decision is not None and question is not None:
+            event.current_buffer.reset()
+            self._state.hint = ""
+            question.decide(decision)
+        elif said:
+            self._state.hint = _NO_ANSWER
+            event.app.invalidate()
 
     def _stop(self, event: KeyPressEvent) -> None:
         """What Ctrl-C does: stop what is under way; else throw away what was typed; else say how to leave."""

@@ -1,0 +1,249 @@
+"""Which folders the user has trusted, and what a folder wants that is not.
+
+A clone or a download brings settings, instructions and plugins along. None of them counts before the user has trusted
+the folder, and even then it may set only what `may_set` allows: where data, credentials and money go is for the user's
+own file to say. A changed settings file asks again. This module reads and remembers; it neither asks nor prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everlong.config.atomic import write_whole
+from everlong.config.document import parse_document, read_text
+from everlong.config.paths import (
+    FILE_NAME,
+    INSTRUCTION_FILES,
+    PROJECT_FOLDER,
+    data_home,
+    project_config_path,
+    user_config_path,
+    workspace_folder,
+)
+from everlong.errors import ConfigError
+
+__all__ = [
+    "FolderRecord",
+    "FolderWishes",
+    "folder_records",
+    "folder_wishes",
+    "folders_at",
+    "forget_folder",
+    "is_decided",
+    "is_folder_trusted",
+    "is_settings_text_trusted",
+    "may_set",
+    "read_folder_settings",
+    "remember_folder",
+    "trust_file",
+]
+
+ALLOWED = frozenset(
+    {
+        "agent.command_seconds",
+        "agent.instructions_tokens",
+        "agent.tool_output_chars",
+        "context.engine",
+        "context.engine_seconds",
+        "memory.budget_tokens",
+    }
+)
+"""Settings of a trusted folder that count, besides the numbers of the ``compression`` section."""
+
+_MOST_BYTES = 1_000_000
+_SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class FolderRecord:
+    """What the user said about a folder, and about which settings of it."""
+
+    is_trusted: bool
+    settings: str
+    """A hash of the settings file that was there; empty where there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderWishes:
+    """What a folder brings along that counts only once it is trusted."""
+
+    folder: Path
+    settings: tuple[tuple[str, str], ...] = ()
+    """Settings that would count, each with its value as text."""
+    ignored: tuple[str, ...] = ()
+    """Settings that no folder may set."""
+    instructions: tuple[str, ...] = ()
+    """Files that would go into the system prompt."""
+    plugins: tuple[str, ...] = ()
+    """Plugins, each of which is trusted on its own."""
+    problem: str = ""
+    """Why the settings cannot be read."""
+    digest: str = ""
+    """A hash of the settings file; empty where there is none."""
+
+    def __bool__(self) -> bool:
+        return bool(self.settings or self.ignored or self.instructions or self.plugins or self.problem)
+
+
+def may_set(key: str) -> bool:
+    """Whether a trusted folder may set a key: nothing that says where data, credentials or money go."""
+    return key in ALLOWED or (key.startswith("compression.") and key.count(".") == 1)
+
+
+# -- what a folder has ------------------------------------------------------------------------------------------------
+
+
+def folders_at(cwd: Path | None = None, env: Mapping[str, str] | None = None) -> list[Path]:
+    """The folders that matter for work in a folder: its workspace, and the one whose settings file is the nearest."""
+    found = [workspace_folder(cwd)]
+    config = project_config_path(cwd)
+    if config is not None and config.resolve() != user_config_path(env).resolve():
+        found.append(config.parent.parent.resolve())
+    return list(dict.fromkeys(found))
+
+
+def read_folder_settings(path: Path) -> str | None:
+    """The text of a folder's settings file; None if there is none.
+
+    Raises:
+        ConfigError: it cannot be read, is larger than settings are, or is a link that leads out of the folder.
+    """
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(path.parent.parent.resolve()):
+        raise ConfigError(f"{path} is a link that leads out of its folder; put the file itself there")
+    try:
+        if real.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{path} has more than {_MOST_BYTES:,} bytes, which are no settings; make it smaller")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    return read_text(real)
+
+
+def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderWishes:
+    """What a folder brings along; nothing of it is used for that, and nothing in it can make this fail."""
+    instructions = tuple(name for name in INSTRUCTION_FILES if (folder / name).is_file())
+    plugins = tuple(sorted(_printable(name) for name in _plugins(folder / PROJECT_FOLDER / "plugins")))
+    path = folder / PROJECT_FOLDER / FILE_NAME
+    settings: list[tuple[str, str]] = []
+    ignored: list[str] = []
+    problem, digest = "", "unreadable"  # which is never equal to what was trusted
+    try:
+        text = None if _is_users_own(path, env) else read_folder_settings(path)
+        digest = "" if text is None else _digest(text)
+        for key, value in _leaves(parse_document(text, str(path)).values if text is not None else {}):
+            if may_set(key):
+                settings.append((_printable(key), _shown(value)))
+            else:
+                ignored.append(_printable(key))
+    except ConfigError as error:
+        problem = _printable(str(error), 400)
+    return FolderWishes(folder, tuple(settings), tuple(ignored), instructions, plugins, problem, digest)
+
+
+def _is_users_own(path: Path, env: Mapping[str, str] | None) -> bool:
+    return path.resolve() == user_config_path(env).resolve()
+
+
+def _plugins(folder: Path) -> Iterator[str]:
+    for place in (folder, folder / "context_engine"):
+        try:
+            names = sorted(os.listdir(place))[:200]  # noqa: PTH208 - names are all that is wanted
+        except OSError:
+            continue
+        yield from (name for name in names if name[0] not in "._" and name != "context_engine")
+
+
+def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and value and key.count(".") < 2:
+            yield from _leaves(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _shown(value: Any) -> str:
+    return "…" if isinstance(value, dict | list) else _printable(str(value))
+
+
+def _printable(text: str, most: int = _SHOWN_CHARS) -> str:
+    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text[:most])
+    return shown if len(text) <= most else f"{shown}…"
+
+
+# -- what the user said -----------------------------------------------------------------------------------------------
+
+
+def trust_file(env: Mapping[str, str] | None = None) -> Path:
+    """The file in which it is remembered."""
+    return data_home(env) / "trusted-folders.json"
+
+
+def folder_records(env: Mapping[str, str] | None = None) -> dict[Path, FolderRecord]:
+    """Every folder that the user said something about."""
+    try:
+        values = json.loads(trust_file(env).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # nothing was said yet, or nobody can tell what: then nothing is trusted
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    return {
+        Path(folder): FolderRecord(record.get("trusted") is True, str(record.get("settings") or ""))
+        for folder, record in values.items()
+        if isinstance(record, dict)
+    }
+
+
+def is_folder_trusted(cwd: Path | None = None, env: Mapping[str, str] | None = None) -> bool:
+    """Whether the instructions of a working directory count."""
+    record = folder_records(env).get(workspace_folder(cwd))
+    return record is not None and record.is_trusted
+
+
+def is_settings_text_trusted(folder: Path, text: str, env: Mapping[str, str] | None = None) -> bool:
+    """Whether a folder was trusted when its settings file said exactly this."""
+    record = folder_records(env).get(folder.resolve())
+    return record is not None and record.is_trusted and record.settings == _digest(text)
+
+
+def is_decided(wishes: FolderWishes, env: Mapping[str, str] | None = None) -> bool:
+    """Whether the user has said yes or no to a folder with the settings that it has now."""
+    record = folder_records(env).get(wishes.folder.resolve())
+    return record is not None and record.settings == wishes.digest
+
+
+def remember_folder(wishes: FolderWishes, *, is_trusted: bool, env: Mapping[str, str] | None = None) -> None:
+    """Remember what the user says about a folder that wants this."""
+    record = FolderRecord(is_trusted, wishes.digest)
+    _write({**folder_records(env), wishes.folder.resolve(): record}, env)
+
+
+def forget_folder(folder: Path, env: Mapping[str, str] | None = None) -> bool:
+    """Forget what the user said about a folder; False where they said nothing."""
+    records = folder_records(env)
+    found = records.pop(folder.resolve(), None) or records.pop(folder, None)
+    if found is not None:
+        _write(records, env)
+    return found is not None
+
+
+def _write(records: Mapping[Path, FolderRecord], env: Mapping[str, str] | None) -> None:
+    path = trust_file(env)
+    values = {str(folder): {"trusted": one.is_trusted, "settings": one.settings} for folder, one in records.items()}
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, json.dumps(values, indent=2, sort_keys=True) + "\n")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}; check its permissions") from error
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

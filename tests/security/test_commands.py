@@ -1,0 +1,278 @@
+"""Commands: no secrets in their environment, a sandbox around them where there is one, and an end that is the truth."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from everlong.agent.approval import Approvals, refuse_everything
+from everlong.agent.tools import Workspace, process
+from everlong.agent.tools.environment import command_environment
+from everlong.agent.tools.sandbox import Confinement, Sandbox, find_sandbox
+from everlong.store import Store
+from tests.agent.desk import Desk
+from tests.security.conftest import Listener
+
+pytestmark = [
+    pytest.mark.spec("12.3"),
+    pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell"),
+]
+
+SECRETS = (
+    *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "DATABASE_PASSWORD"),
+    *("UV_PUBLISH_TOKEN", "PIP_PASSWORD", "NPM_CONFIG__AUTH", "SOME_KEY", "DATABASE_URL", "EVERLONG_HOME"),
+)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(process, "GRACE", 0.2)
+    root = tmp_path / "project"
+    root.mkdir()
+    with Store.open(tmp_path / "store.db") as store:
+        yield Desk(root, store)
+
+
+# -- the environment --------------------------------------------------------------------------------------------------
+
+
+def test_commands_see_no_key_and_what_programs_need(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, f"made-up-{name}")
+    needed = {"LC_TIME": "C", "HTTPS_PROXY": "http://127.0.0.1:9", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    needed |= {"SSH_AUTH_SOCK": "/nowhere/agent"}
+    for name, value in needed.items():
+        monkeypatch.setenv(name, value)
+    said = desk.done("run_command", command="env")
+    assert "made-up" not in said
+    for name, value in {**needed, "PATH": os.environ["PATH"]}.items():
+        assert f"{name}={value}\n" in said
+
+
+def test_further_variables_pass_where_the_user_names_them() -> None:
+    env = {"GITHUB_TOKEN": "made-up", "TEAM_A": "1", "TEAM_B": "2", "OTHER": "3"}
+    assert set(command_environment(["GITHUB_TOKEN", "TEAM_*"], env)) >= {"GITHUB_TOKEN", "TEAM_A", "TEAM_B"}
+    assert "OTHER" not in command_environment(["GITHUB_TOKEN", "TEAM_*"], env)
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def is_running(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+LEAVING = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); open('pid', 'w').write(str(os.getpid()))"
+DAEMON = f'{sys.executable} -c "{LEAVING}; time.sleep(600)" > /dev/null 2>&1; sleep 600'
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show the environment of processes")
+def test_a_child_that_leaves_its_session_does_not_survive_a_timeout(desk: Desk) -> None:
+    said = desk.failed("run_command", command=DAEMON, timeout=2)
+    pid = int((desk.root / "pid").read_text())
+    assert "stopped with all that it had started, as far as can be seen: it timed out" in said
+    for _ in range(500):
+        if not is_running(pid):
+            return
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("it still runs, and the model was told that it does not")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as above")
+def test_where_something_hides_its_traces_the_model_is_not_told_that_all_was_stopped(desk: Desk) -> None:
+    said = desk.failed("run_command", command=f"env -i {DAEMON}", timeout=2)
+    pid = int((desk.root / "pid").read_text())
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    assert "[stopped with all that it had started: " not in said
+
+
+# -- the sandbox ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A desk whose commands run in the sandbox; in continuous integration one must start."""
+    found, why = find_sandbox()
+    if found is None:
+        (pytest.fail if os.environ.get("EVERLONG_NEEDS_SANDBOX") else pytest.skip)(why)
+    home = Path(tempfile.mkdtemp(dir="/var/tmp")).resolve()  # not below /tmp, which is another one inside
+    for name in (".ssh/id_ed25519", ".aws/credentials", ".netrc", ".local/share/keyrings/login", ".config/gh/hosts"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("pelican")
+    (home / "notes.txt").write_text("harmless")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("EVERLONG_HOME", str(home / "everlong"))
+    (home / "everlong").mkdir()
+    (home / "everlong" / "store.db").write_text("pelican")
+    (home / "elsewhere.db").write_text("pelican")
+    desk.context.confinement = Confinement("on", (home / "elsewhere.db", home / "not-there.db"))
+    yield desk
+    shutil.rmtree(home)
+
+
+def test_the_workspace_can_be_written_and_nothing_else(inside: Desk, tmp_path: Path) -> None:
+    inside.done("run_command", command="echo one > made.txt && mkdir sub && echo two > sub/made.txt")
+    assert (inside.root / "sub" / "made.txt").read_text() == "two\n"
+    for place in (tmp_path, Path.home(), Path("/etc"), Path("/usr")):
+        inside.run("run_command", command=f"touch '{place}/evil'")  # in a folder of its own /tmp it may seem to work
+        assert not (place / "evil").exists()
+    assert "Read-only" in inside.failed("run_command", command="touch /usr/evil")
+    assert "harmless" in inside.done("run_command", command="cat ~/notes.txt")
+
+
+def test_secrets_cannot_be_read(inside: Desk) -> None:
+    said = inside.run("run_command", command="cat ~/.ssh/* ~/.aws/* ~/.netrc ~/.config/gh/* ~/everlong/* ~/*.db").text
+    said += inside.run("run_command", command="grep -r pelican ~ 2>/dev/null").text
+    assert "pelican" not in said
+    inside.context.confinement = Confinement("off")
+    assert "pelican" in inside.run("run_command", command="cat ~/.ssh/*").text  # so that this test can fail
+
+
+def test_a_workspace_inside_of_a_hidden_folder_can_be_worked_in_and_a_hidden_folder_inside_of_it_stays_hidden(
+    inside: Desk,
+) -> None:
+    root = Path.home() / "everlong" / "work"
+    root.mkdir()
+    inside.context.workspace = Workspace(root)
+    inside.done("run_command", command="echo one > made.txt")
+    assert (root / "made.txt").read_text() == "one\n"
+    assert "pelican" not in inside.run("run_command", command="cat ../store.db").text
+    inside.context.workspace = Workspace(Path.home())
+    inside.done("run_command", command="echo one > made.txt")
+    assert "pelican" not in inside.run("run_command", command="cat .ssh/* everlong/store.db").text
+
+
+def test_processes_outside_cannot_be_seen(inside: Desk) -> None:
+    outside = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"KEY": "pelican"})
+    try:
+        said = inside.run("run_command", command="cat /proc/[0-9]*/environ | tr '\\0' ' '").text
+        assert "PAGER=cat" in said
+        assert "pelican" not in said
+    finally:
+        outside.kill()
+        outside.wait()
+
+
+def test_there_is_no_network_unless_it_was_asked_for(inside: Desk, listener: Listener) -> None:
+    code = f"import urllib.request; urllib.request.urlopen('{listener.url}/x', timeout=5)"
+    command = f'{sys.executable} -c "{code}"'
+    inside.failed("run_command", command=command)
+    assert listener.heard == []
+    assert "without a network" in inside.asked[-1].detail
+    inside.done("run_command", command=command, network=True)
+    assert len(listener.heard) == 1
+    assert "with the network" in inside.asked[-1].detail
+
+
+def test_sockets_of_programs_outside_cannot_be_reached(inside: Desk) -> None:
+    path = Path("/tmp") / f"everlong-{os.getpid()}.sock"  # noqa: S108 - where such sockets are
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        try:
+            code = f"import socket; socket.socket(socket.AF_UNIX).connect('{path}')"
+            inside.failed("run_command", command=f'{sys.executable} -c "{code}"')
+        finally:
+            path.unlink()
+
+
+def test_what_others_run_later_cannot_be_planted(inside: Desk) -> None:
+    inside.file(".git/hooks/pre-commit.sample", "")
+    inside.file(".git/config", "[core]\n")
+    inside.file(".everlong/config.yaml", "")
+    for name in (".git/hooks/pre-commit", ".git/config", ".everlong/config.yaml"):
+        inside.failed("run_command", command=f"echo evil > {name}")
+    inside.done("run_command", command="echo fine > .git/index")
+    assert (inside.root / ".git" / "config").read_text() == "[core]\n"
+
+
+def test_at_a_timeout_everything_inside_ends_also_what_hides_its_traces(inside: Desk) -> None:
+    said = inside.failed("run_command", command=f"echo $$; env -i {DAEMON}", timeout=3)
+    assert "[stopped with all that it had started: it timed out after 3 seconds" in said
+    mark = str(inside.root)
+    for _ in range(500):
+        left = subprocess.run(["/bin/ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        if not any(mark in line and "bwrap" in line for line in left.splitlines()):
+            return
+        time.sleep(0.01)
+    pytest.fail(left)
+
+
+def test_root_inside_is_not_root_outside(inside: Desk) -> None:
+    inside.failed("run_command", command="mount -o remount,rw /")
+    same = "v=$(cat /proc/sys/kernel/printk) && echo $v > /proc/sys/kernel/printk"
+    assert "exit code 0" not in inside.failed("run_command", command=same)
+
+
+def test_commands_inside_run_unasked_only_where_the_user_chose_so_and_without_the_network(inside: Desk) -> None:
+    inside.approvals = Approvals(refuse_everything())
+    assert inside.run("run_command", command="true").outcome == "refused"
+    inside.context.confinement = Confinement("auto", asks=False)
+    assert inside.run("run_command", command="true").outcome == "done"
+    assert inside.run("run_command", command="true", network=True).outcome == "refused"
+    inside.context.confinement = Confinement("off", asks=False)
+    assert inside.run("run_command", command="true").outcome == "refused"
+
+
+# -- where there is none ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def none_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    find_sandbox.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _look_again() -> Iterator[None]:
+    yield
+    find_sandbox.cache_clear()
+
+
+@pytest.mark.usefixtures("none_here")
+def test_without_a_sandbox_auto_asks_and_says_so_and_on_refuses(desk: Desk) -> None:
+    desk.context.confinement = Confinement("auto", asks=False)
+    desk.run("run_command", command="true")
+    assert "without a sandbox (" in desk.asked[-1].detail
+    assert "it can do whatever you can" in desk.asked[-1].detail
+    desk.context.confinement = Confinement("on")
+    assert "no command may run without a sandbox" in desk.failed("run_command", command="touch made")
+    assert len(desk.asked) == 1
+    assert not (desk.root / "made").exists()
+
+
+def test_a_sandbox_that_does_not_start_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho no permissions >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "platform", "linux")
+    find_sandbox.cache_clear()
+    assert find_sandbox() == (None, "bubblewrap does not work here (no permissions)")
+
+
+def test_the_rules_of_macos_say_the_same(tmp_path: Path) -> None:
+    secret = tmp_path / 'a "quoted" secret'
+    secret.mkdir()
+    line = Sandbox("sandbox-exec", "/usr/bin/sandbox-exec").command(["true"], [tmp_path / "ws"], hidden=[secret])
+    assert line[0::3] == ["/usr/bin/sandbox-exec", "true"]
+    rules = line[2].splitlines()
+    assert rules[:3] == ["(version 1)", "(allow default)", "(deny file-write*)"]
+    assert f'(allow file-write* (subpath "{tmp_path}/ws"))' in rules
+    assert f'(deny file-write* (subpath "{tmp_path}/ws/.git/hooks"))' in rules
+    assert f'(deny file-read* file-write* (subpath "{tmp_path}/a \\"quoted\\" secret"))' in rules
+    assert rules[-1] == "(deny network*)"

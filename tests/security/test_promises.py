@@ -1,0 +1,24 @@
+"""Every promise of docs/security.md names a test that is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED)
+def test_the_test_of_a_promise_exists(file: str, test: str) -> None:
+    assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_promise_names_its_test() -> None:
+    rows = [row for row in PAGE.partition("## Folders")[2].splitlines() if row.startswith("| ")]
+    promises = [row for row in rows if not row.startswith(("| promise", "|---"))]
+    assert promises
+    assert [row for row in promises if not re.search(r"`tests/[\w/]+\.py::\w+`", row)] == []

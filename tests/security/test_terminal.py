@@ -1,0 +1,124 @@
+"""What models, tools and folders write cannot steer a person's terminal, nor hide in what they are asked about."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everlong.agent.text import unmistakable, visible
+from everlong.testing import Answer, Ask, Call
+from tests.agent.test_approval import Person
+from tests.testing_server.conftest import Serve
+
+pytestmark = [
+    pytest.mark.spec("12.3"),
+    pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal"),
+]
+
+STEERING = {
+    "clipboard": "\x1b]52;c;ZXZpbA==\x07",
+    "clear": "\x1b[2J\x1b[H",
+    "c1": "\x9b2J",
+    "bidi": "\u202eevil\u2066",
+    "return": "safe\revil",
+}
+
+
+def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
+    """All that a program writes to a terminal of its own."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd, close_fds=True)
+    os.close(slave)
+    seen = b""
+    while True:
+        if not select.select([master], [], [], 60)[0]:
+            process.kill()
+            break
+        try:
+            data = os.read(master, 65_536)
+        except OSError:  # the program has left
+            break
+        if not data:
+            break
+        seen += data
+    process.wait(60)
+    os.close(master)
+    return seen.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("kind", STEERING)
+def test_run_writes_nothing_that_a_terminal_obeys(serve: Serve, tmp_path: Path, kind: str) -> None:
+    def model(ask: Ask) -> Answer:
+        if ask.results:
+            return Answer(f"Before {STEERING[kind]} after.")
+        return Answer(f"Look: {STEERING[kind]}.", [Call("read_file", {"path": f"x{STEERING[kind]}y"})])
+
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env |= {"EVERLONG_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1", "TERM": "xterm"}
+    program = [sys.executable, "-c", "from everlong.cli.main import main; main()", "run", "Hello."]
+    seen = on_terminal([*program, "-m", "some-model", "--base-url", serve(model).openai_url], env, tmp_path)
+    assert "Before" in seen
+    assert "after." in seen
+    assert "\x1b" not in seen
+    assert not set("\x9b\u202e\u2066\x07") & set(seen)
+    assert "safe\revil" not in seen
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "\U000e0041",
+        "\u3164",
+        "\u115f",
+        "\uffa0",
+        "\u200b",
+        "\u2062",
+        "\ufe01",
+        "\U000e0101",
+        "\xad",
+        "\u180e",
+        "\u034f",
+    ],
+)
+def test_what_cannot_be_seen_is_spelled_out(sign: str) -> None:
+    assert sign not in visible(f"rm {sign}x")
+    assert f"{ord(sign):x}" in visible(f"rm {sign}x")
+
+
+@pytest.mark.parametrize("sign", ["\xa0", "\u2003", "\u3000", "\u2800", "\u200d", "\u200c", "\ufe0f"])
+def test_what_looks_like_a_space_or_like_nothing_is_spelled_out_where_a_person_decides(sign: str) -> None:
+    assert unmistakable(f"rm{sign}x") == f"rm\\u{ord(sign):04x}x"
+    assert sign in visible(f"rm{sign}x")  # an emoji in an answer stays one
+
+
+def test_a_request_on_the_terminal_shows_what_hides_in_it() -> None:
+    person = Person("echo \U000e0041\u3164hi")
+    person.reads_until("[n]o: ")
+    person.types("n\n")
+    assert person.gets() == "no"
+    assert "echo \\U000e0041\\u3164hi" in person.seen
+
+
+def test_what_is_typed_before_the_question_is_there_is_no_answer() -> None:
+    person = Person("ls")
+    person.types("s\ns\ny\n")
+    person.reads_until("[n]o: ")
+    person.types("n\n")
+    assert person.gets() == "no"
+
+
+def test_a_word_that_only_begins_like_an_answer_is_none() -> None:
+    person = Person("ls")
+    person.reads_until("[n]o: ")
+    person.types("sure not\n")
+    person.reads_until("[n]o: sure not\r\nAllow it?")
+    person.types("yesterday\n")
+    person.reads_until("yesterday\r\nAllow it?")
+    person.types("no\n")
+    assert person.gets() == "no"
