@@ -1,52 +1,63 @@
 """What the user wants over all.
 
 Of a short talk that is what was said first. People who talk for long come with a small question and stay for a
-project: then it is the request whose words recur most in the others. Compares words; what they mean is not known here.
+project: then it is the early wish to make, learn or get something whose words recur most in the other requests.
+Compares words; what they mean is not known here.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from everlong.context.summary.tasks import Task
 from everlong.context.summary.text import clip
 from everlong.context.summary.wording import Clause, clauses, prose
 
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
-_UNDERTAKES = re.compile(
-    r"\b(?:build|building|creat\w+|develop\w*|implement\w*|set up|setting up|writ\w+|design\w*|plan\w*|launch\w*|"
-    r"project|working on|"
-    r"finish\w*|learn\w*|prepar\w+|migrat\w+|move|book\w*|fix\w*)\b|做|写|开发|搭建|实现|计划",
+_MAKES = re.compile(
+    r"\b(?:build|creat|develop|writ|design|launch|plan|prepar|mak|start|updat|improv|learn|stud|master|understand)"
+    r"\w{0,3}\b|\b(?:work(?:ing)? on|get(?:ting)? (?:an?|my|the|into)|find(?:ing)? (?:an?|my)|mov(?:e|ing) (?:to|into)|"
+    r"apply(?:ing)? (?:to|for)|goal|dream|aim(?:ing)?)\b|做|写|开发|搭建|实现|计划|学习|准备",
     re.IGNORECASE,
 )
-_BUILDS = re.compile(
-    r"\b(?:building|build|creating|create|developing|develop|working on|writing|write|launch|planning|preparing|"
-    r"start(?:ing)?) "
-    r"(?:my|an?|the|our|this) |\b(?:my|our) (?:\w+ ){0,3}(?:project|app|website|site|essay|thesis|book|novel|"
-    r"business|resume|portfolio)\b",
+"""Words of someone who sets out for something that takes more than one request."""
+_OWN_MAKING = re.compile(
+    r"i(?:'m| am) (?:\w+ )?(?:building|creating|developing|writing|planning|preparing|working)\b", re.IGNORECASE
+)
+_HAS_AIM = re.compile(
+    r"\b(?:my|our|the) (?:\w+ )?(?:goal|aim|dream|plan) is(?: to)?\b|\b(?:eager|want|wanting|hoping|looking|trying"
+    r"|aiming|planning|determined|need) to\b|我想|我要|目标",
     re.IGNORECASE,
 )
-"""Words of someone who makes something that takes more than one request."""
-_FEELS = re.compile(
-    r"i\b(?!(?:'m|’m| am) (?:building|working|creating|developing|writing|planning|preparing))"
-    r"|my (?!goal|project|plan)",
-    re.IGNORECASE,
-)
+_TELLS = re.compile(r"(?:i|i'm|i've|i'd|i'll|my|it|it's|the|that|this|there|she|he|they)\b", re.IGNORECASE)
 """People who tell how they are, or what they did, set out to do nothing yet."""
+_INTRODUCES = re.compile(
+    r"\b(?:[Ii](?:'m| am) [A-Z][\w'-]+(?: [A-Z][\w'-]+)*(?:,|$| and\b)|[Mm]y name is\b)"
+    r"|\b[Ii](?:'m| am) an? (?:\d+|[\w-]+)[ -](?:[\w-]+ ){0,4}(?:from|in|at|who|with|based|living|working)\b|我叫"
+)
+"""People who say who they are say what they came for as well."""
+_QUESTION = re.compile(
+    r"(?:what|how|why|who|whose|which|where|when|does|do|did|is|are|am|was|were|should)\b", re.IGNORECASE
+)
 _COMMON_WORDS = re.compile(
     r"the|and|for|with|that|this|from|have|has|are|can|how|using|use|used|like|into|make|sure|want|need|help|some|"
-    r"my|our|"
-    r"your|been|get|also|which|when|what|would|should|could|them|then|its|it's|i'm|i've|not|but|there"
+    r"my|our|your|been|get|also|which|when|what|would|should|could|them|then|its|it's|i'm|i've|not|but|there|any|"
+    r"about|out|each|other|more|will|know|show|give|before|after|first|new|two|you|all|code|example|better|best|way"
 )
 _LONG_TALK = 6
 """So many requests, and the first of them need not be what it is all about."""
-_LEAST_WORDS = 4
-_SUBJECT_WORDS = 12
+_LEAST_WORDS = 2
+_SUBJECT_WORDS = 8
 """So many of the words that recur most tell what a talk is about."""
-_CLEARLY = 3.0
-"""A request takes the place of the known goal where its words recur so much more."""
+_NAMED = 2
+"""So many of them name it; more are details of it."""
+_LEAST_SPREAD = 3
+_CLEARLY, _SURELY = 1.5, 4.0
+"""A wish takes the place of what was said first, or of a goal that was found before, where it is so much closer."""
+_DETAIL = 6
+"""Words beside those of the subject, by so many of which a clause says half as much about the whole."""
 _LONGEST, _BRIEF = 320, 140
 _MOST_TASKS = 400
 
@@ -64,46 +75,72 @@ def goal_in(opening: str, *, brief: bool = False) -> str:
     return clip(text or " ".join(opening.split()), _LONGEST)
 
 
-def central_goal(tasks: Sequence[Task], known: str) -> str:
-    """The request that a long talk is about; empty where the talk is short, or what is known as the goal still is."""
+def central_goal(tasks: Sequence[Task], opening: str, known: str = "") -> str:
+    """What a long talk is for; empty where it is short, or where what was known as the goal or said first still is."""
     asked = [task for task in tasks if task.clauses][-_MOST_TASKS:]
     if len(asked) < _LONG_TALK:
         return ""
-    words = [_words(" ".join(clause.text for clause in (*task.clauses, *task.stated))) for task in asked]
-    counted = Counter(word for mine in words for word in mine)
-    spread = Counter(dict(counted.most_common(_SUBJECT_WORDS)))
+    spread = _subject(asked)
     best, most = "", 0.0
-    for task in asked:
-        for clause in (*task.clauses[:2], *task.stated[:2]):
-            mine = _words(clause.text)
-            if len(mine) < _LEAST_WORDS or clause.asks or clause.hangs or len(clause.text) > _LONGEST:
+    for place, task in enumerate(asked):
+        said = (*task.clauses, *task.stated)
+        introduced = 2.5 if any(_INTRODUCES.search(clause.text) for clause in said) else 1.0
+        early = 1.0 - 0.5 * place / len(asked)
+        for clause in said:
+            text = clause.text.rstrip("?？")
+            is_question = _QUESTION.match(text) or (text != clause.text and not clause.wished)
+            if is_question or clause.hangs or len(text) > _LONGEST:
                 continue
-            score = _centrality(mine, spread) * _purpose(clause)
+            aim = _aim(text)
+            score = _centrality(aim, spread) * _purpose(clause) * introduced * early
             if score > most:
-                best, most = clause.text, score
-    mine = _words(goal_in(known, brief=True)) if known else set()
-    standing = _centrality(mine, spread) * 1.4 if len(mine) >= _LEAST_WORDS else 0.0
-    return best if most > _CLEARLY * standing else ""
+                best, most = aim, score
+    text = goal_in(known or opening, brief=True)
+    standing = _centrality(text, spread) * (2.0 if _MAKES.search(text) else 1.0)
+    return best if most > standing * (_SURELY if known else _CLEARLY) else ""
+
+
+def _subject(asked: Sequence[Task]) -> dict[str, float]:
+    """The words that recur most in what was asked, each with the share of the requests that have it.
+
+    A wish begins with its verb: that says what to do with the subject, not what it is.
+    """
+    words: Counter[str] = Counter()
+    for task in asked:
+        mine: set[str] = set()
+        for clause in (*task.clauses, *task.stated):
+            mine |= _words(clause.text.partition(" ")[2] if clause.wished else clause.text)
+        words.update(mine)
+    recurring = ((word, count) for word, count in words.most_common(_SUBJECT_WORDS) if count >= _LEAST_SPREAD)
+    return {word: count / len(asked) for word, count in recurring}
+
+
+def _aim(text: str) -> str:
+    """What someone is out to do, without who they are; the whole clause where it does not say both."""
+    aim = _HAS_AIM.search(text) if _TELLS.match(text) else None
+    found = text[aim.end() :].strip(" :,") if aim else ""
+    return found if len(_words(found)) >= _LEAST_WORDS and _MAKES.search(found) else text
 
 
 def _purpose(clause: Clause) -> float:
     """How much a clause sounds like something that a person sets out to do."""
-    if _FEELS.match(clause.text):
-        return 0.2
-    return (
-        2.0
-        if _BUILDS.search(clause.text)
-        else 1.2
-        if _UNDERTAKES.search(clause.text)
-        else 1.0
-        if clause.wished
-        else 0.4
-    )
+    text = clause.text.replace("’", "'")
+    makes = _MAKES.search(text) is not None
+    if _TELLS.match(text) and not _OWN_MAKING.match(text):
+        return 1.8 if makes and _HAS_AIM.search(text) else 0.2
+    return 2.0 if makes else 1.0 if clause.wished else 0.4
 
 
-def _centrality(words: set[str], spread: Counter[str]) -> float:
-    return sum(spread[word] for word in words) / (len(words) + 8)
+def _centrality(text: str, spread: Mapping[str, float]) -> float:
+    """How much of what a talk is about a clause names, and how little else."""
+    mine = _words(text)
+    if len(mine) < _LEAST_WORDS:
+        return 0.0
+    named = sorted((spread[word] for word in mine if word in spread), reverse=True)
+    return sum(named[:_NAMED]) * _DETAIL / (_DETAIL + len(mine) - len(named))
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in map(str.lower, _WORD.findall(text)) if not _COMMON_WORDS.fullmatch(word)}
+    """The words of a text that say something, in the singular."""
+    found = (word for word in map(str.lower, _WORD.findall(text)) if not _COMMON_WORDS.fullmatch(word))
+    return {word[:-1] if len(word) > 4 and word[-1] == "s" and word[-2] != "s" else word for word in found}

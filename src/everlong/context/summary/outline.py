@@ -194,7 +194,7 @@ def _goal(
         else []
     )
     known = inherited[0].removeprefix("- ") if len(inherited) == 1 else ""
-    found = "" if outline.at_work else central_goal([*told, *mine], known or around.opening)
+    found = "" if outline.at_work else central_goal([*told, *mine], around.opening, known)
     if found and (not inherited or known):
         outline.add("Goal", -1, f"- {found}", _GOAL)
     elif not inherited and around.opening:
