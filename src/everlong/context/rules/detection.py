@@ -375,14 +375,12 @@ _WISH = re.compile(
     r"|every|each)\b"
     r"|\bi (?:want|need|expect) (?:you to (?:always|never|only|stop|keep|use|be|answer|ask|write|avoid)|all"
     r"|every|each|no|any|everything)\b|\bi(?:['’]m| am) (?:not )?(?:a (?:big )?fan of|more comfortable with)\b"
-    r"|\bi (?:value|favou?r|prioriti[sz]e|lean towards?|believe in|insist on)\b|\bworks? best for me\b"
+    r"|\bi (?:value|favou?r|prioriti[sz]e|believe in|insist on)\b|\bworks? best for me\b"
     r"|\bi(?:['’]m| am) (?:trying|aiming|hoping|planning|careful|determined) to (?:keep|stay|stick|avoid|limit"
     r"|minimi[sz]e|maintain)\b"
     r"|\bi (?:want|need|have|try|aim|plan) to (?:keep|stay|stick|avoid|limit|minimi[sz]e|maintain|prioriti[sz]e)\b"
-    r"|\bi(?:['’]m| am| was|['’]ve| have)? (?:\w+ )?(?:leaning towards?|inclined to|drawn to"
-    r"|opt(?:ed|ing) for"
-    r"|(?:cho(?:se|sen|osing)|decided (?:on|to)|went with|going with|want|use|using)\b[^,.;]{2,60}"
-    r"(?:\bover\b|\brather than\b|\binstead of\b))(?=\W|$)"
+    r"|\bi(?:['’]m| am)? (?:\w+ )?(?:drawn to|(?:lean(?:ing)? towards?|inclined to|want|use|using)\b[^,.;]{2,60}"
+    r"(?:\bover (?!time\b|the\b|and\b|\d)|\brather than\b|\binstead of\b))"
     r"|\bi (?:find|found)\b[^,.;]{2,50}\b(?:helpful|easier|clearer|better|more (?:useful|helpful))\b",
     re.IGNORECASE,
 )
@@ -392,6 +390,12 @@ _DRAFTS = re.compile(
     r"|do (?:it|that|this)))|\b(?:tonight|today|tomorrow|this (?:time|week|one))\b",
     re.IGNORECASE,
 )
+_DELIBERATES = re.compile(
+    r"i(?:['’]m| am|['’]ve been| was| have been) (?:\w+ )?(?:considering|contemplating|debating|weighing"
+    r"|thinking (?:of|about))\b|i (?:might|may|wonder)\b",
+    re.IGNORECASE,
+)
+"""Who still weighs something lays down nothing; what was decided once is a decision."""
 _SEE_TO_IT = re.compile(
     r"^(?:\W*\b(?:please|also|and|but|so|ok|okay|then|just)\b\W*)*(?:make sure|ensure|be sure|see to it"
     r"|take care)\b.*\b(?:every|each|all|any|no|never|always)\b",
@@ -428,7 +432,7 @@ def _english(sentence: str, bare: str) -> Iterator[FoundRule]:
     if wish is None or _DRAFTS.search(bare[wish.start() : wish.end() + 40]) or _is_asked(bare, wish):
         return
     wished = _wish_clauses(sentence)
-    if wished not in rule:
+    if wished not in rule and not _DELIBERATES.match(wished):
         yield FoundRule(wished, "preference")
 
 
@@ -623,7 +627,7 @@ _ASIDE = re.compile(
     r"^(?:so |and |but |or )?(?:how|can|could|what|which|would|should|do you|is there|are there|will"
     r"|considering|given|taking into account|specifically|especially|here['’]?s|i['’]m (?:not|trying|using"
     r"|working|wondering|looking)|i (?:have|want to know|need to|was|am)\b|i['’]ve|maybe|perhaps|for example"
-    r"|like\b|as (?:stated|i)|let['’]?s)",
+    r"|like\b|as (?:stated|i)|let['’]?s|and also\b)",
     re.IGNORECASE,
 )
 _LEANS_BACK = re.compile(r"^(?:so|therefore|hence|which is why|that['’]?s why|thus)\b", re.IGNORECASE)
@@ -643,12 +647,16 @@ def _wish_clauses(sentence: str) -> str:
     return _stretch(pieces, start, end)
 
 
+_LEADS_IN = re.compile(
+    r"^(?:and|but|also)\s+|^(?:considering|given|taking into account|as stated in|keeping in mind)\s+(?=my\b)",
+    re.IGNORECASE,
+)
 _SHORT_WISH = 110
 """Characters up to which a sentence with a wish is kept whole."""
 
 
 def _stretch(pieces: list[str], start: int, end: int) -> str:
-    kept = re.sub(r"^(?:and|but|also)\s+", "", pieces[start])
+    kept = _LEADS_IN.sub("", pieces[start])
     for piece in pieces[start + 1 : max(end, start) + 1]:
         if len(kept) + 1 + len(piece) > _LONGEST_RULE:
             break
@@ -658,7 +666,7 @@ def _stretch(pieces: list[str], start: int, end: int) -> str:
             if len(kept) + 1 + len(piece) > _LONGEST_RULE // 2 or _ASIDE.match(piece):
                 break
             kept = f"{kept} {piece}"
-    return _cut(kept.rstrip(" ,;:—–"), None)
+    return _cut(kept.rstrip(" ,;:—–?"), None)
 
 
 def _cut(text: str, around: re.Match[str] | None) -> str:

@@ -41,14 +41,14 @@ _MOST_RULES = 8
 
 _PREFERS = re.compile(
     r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b|"
-    r"\b(?:must(?:n't)?|prefer\w*|avoid|don't want|do not want|don't (?:use|touch|change|add|fly)|"
+    r"\b(?:must(?:n't)?|prefer\w*|(?<!to )avoid|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
     r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
     r"stick to|"
-    r"(?:instead of|rather than)|deadline|due (?:on|by|date)|budget (?:of|is)|allergic|"
-    r"(?:under|below|within|over|above) \$?\d|no longer than|required? to be|needs? to be|should (?:be|always|never|"
-    r"not)"
-    r"|shouldn't|(?:my|our) (?:goal|target|limit|aim)|i (?:like|love|hate|dislike|value|favou?r)\b|"
+    r"(?:instead of|rather than)|deadline\b(?=.*\d)|due (?:on|by|date)|budget (?:of|is)|allergic|"
+    r"(?:under|below|within|not (?:over|above)) \$?\d|no longer than|required? to be|needs? to be|"
+    r"(?<!\bi )(?<!\bwe )(?<!\bthat )(?<!\bthis )(?<!\bthere )should(?:n't| be| always| never| not)\b|"
+    r"(?:my|our) (?:goal|target|limit|aim)|i (?:like|love|hate|dislike|value|favou?r)\b|"
     r"i'm (?:comfortable|interested))"
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
@@ -62,12 +62,13 @@ _PREFERENCE_WORDS = (
 """Looking for plain words first spares most clauses the long expression."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _NEVER_DID = re.compile(
-    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b", re.IGNORECASE
+    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b",
+    re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(
     r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
     r"\d|(?-i:[A-Z]))"
-    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|was|were|has|have|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
+    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
     r"have (?:an?|\d|my))\b"
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
     re.IGNORECASE,
@@ -75,11 +76,25 @@ _ABOUT_SELF = re.compile(
 _DECIDES = re.compile(
     r"\b(?:(?:i|we)(?:'ve| have)? (?:decided|chosen|opted|picked|agreed|chose|settled)|(?:i|we)(?:'ll|"
     r" will) (?:go with|use|take|stick|"
-    r"book|keep|choose|pick)|let's (?:go with|use|do|start|book|keep)|going with|go(?:ing)? ahead with|switch(?:ed|"
-    r"ing)? (?:from|to)"
+    r"book|keep|choose|pick)|let's (?:go with|use|do|book|keep)|opting for|going with|go(?:ing)? ahead with|"
+    r"switch(?:ed|ing)? (?:from|to)"
     r"|changed my mind|on second thought)\b|决定|采用|选择|改为|改用|换成",
     re.IGNORECASE,
 )
+_UNDECIDED = re.compile(
+    r"\b(?:if|whether|maybe|perhaps|might|could|would|heard|wonder\w*|considering|should)\b"
+    r"|\b(?:you|your) (?:\w+ )?(?:suggest|mention|recommend|provid|outlin|describ|gave|list|said|show|explain)"
+    r"|\b(?:do|use|keep|take|book) (?:it|that|this)\W*$",
+    re.IGNORECASE,
+)
+"""Words of someone who weighs a choice, or follows advice that stands somewhere else."""
+_REPORTS = re.compile(
+    r"^(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?!prefer|need|decid)\w+ed\b|\b(?:currently|recently|already|so far)\b",
+    re.IGNORECASE,
+)
+"""How things went or stand, rather than how they are to be."""
+_BACKGROUND = re.compile(r",? (?:considering|given|especially|where|while|since|because|when)\b", re.IGNORECASE)
+"""Where a request stops and tells around it."""
 _AGENT_DECIDES = re.compile(
     r"\b(?:we (?:decided|keep|chose|use)\b.*\bbecause|(?:i|we)(?:'ve| have)? (?:decided|chosen|opted) (?:to|on|for|"
     r"against)|"
@@ -157,7 +172,7 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
     said = clauses(spoken)[:_MOST_CLAUSES]
     # Most messages decide nothing, which one look at all of it tells.
     may_decide = _DECIDES.search(spoken.replace("’", "'"))
-    decided = [c for c in said if may_decide and not c.asks and _DECIDES.search(c.text.replace("’", "'"))]
+    decided = [clause for clause in said if may_decide and _is_decision(clause)]
     preferred = [clause for clause in said if clause not in decided and _is_preference(clause)]
     found = sentences(text)
     return Facts(
@@ -173,15 +188,22 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
     )
 
 
+def _is_decision(clause: Clause) -> bool:
+    text = clause.text.replace("’", "'")
+    return not clause.asks and bool(_DECIDES.search(text)) and not _UNDECIDED.search(text)
+
+
 def _is_preference(clause: Clause) -> bool:
     if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
         return False
     text = clause.text.replace("’", "'")
+    if clause.wished:
+        text = _BACKGROUND.split(text, maxsplit=1)[0]
     lowered = text.lower()
     may_prefer = not text.isascii() or any(word in lowered for word in _PREFERENCE_WORDS)
     if (may_prefer and _PREFERS.search(text)) or (ORDERS.match(text) and not clause.wished):
-        return not _NEVER_DID.search(text)
-    return clause.figures > 0 and bool(_ABOUT_SELF.search(text))
+        return not _NEVER_DID.search(text) and not _REPORTS.search(text)
+    return clause.figures > 0 and bool(_ABOUT_SELF.match(text))
 
 
 def _rules(text: str) -> tuple[str, ...]:

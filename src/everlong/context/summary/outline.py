@@ -275,7 +275,7 @@ def _steps(outline: Outline, task: Task) -> None:
 def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
     verb = {"write": phrases.wrote, "edit": phrases.edited}.get(action.kind, phrases.ran)
     came_out = f" → {outcome.told}" if outcome is not None and outcome.told else ""
-    if action.kind == "write" or (action.kind == "edit" and action.title in action.paths):
+    if action.kind == "write" or (action.kind == "edit" and action.paths):  # how it was edited is code
         files = ", ".join(f"`{path}`" for path in action.paths)
         return f"- {verb} {files}{came_out if outcome is not None and outcome.failed else ''}"
     ran = clip(_SCRIPT.sub(r"\1 …", action.title), 140)

@@ -11,6 +11,7 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from everlong.context.summary.actions import is_failure
 from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
@@ -43,6 +44,13 @@ _WORTH_USING = 16
 _SHORTEST_LINE = 12
 _NO_REPEATS = frozenset({"Constraints & Preferences", "Key Decisions"})
 _REPEATED = 0.6
+_VARIANT = 0.5
+_MOST_FOLDED = 200
+_LETTERS = re.compile(r"[^\W\d_]{3,}")
+_FIGURE = re.compile(r"\d[\w.,:/%-]*\b|\d")
+_COMMON = re.compile(r"the|and|for|with|that|this|from|have|has|are|can|using|used?|its|not|but|there|want|need")
+_TOOLS = re.compile(r"- (?:(?:I|We)(?:'m|'re| am| are) )(?:\w+ )?using (?=.*[A-Z])")
+_NAME = re.compile(r"[A-Z][^\W_]+")
 _USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
 _SENTENCE_SPACES = 4
 """A line of a talk with fewer is a title or an item of a list."""
@@ -105,7 +113,45 @@ def _pools(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
     by_section: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         by_section.setdefault(candidate.section, []).append(candidate)
-    return {section: heapq.nsmallest(_MOST_CANDIDATES, pool, key=_by_worth) for section, pool in by_section.items()}
+    pools = {section: heapq.nsmallest(_MOST_CANDIDATES, pool, key=_by_worth) for section, pool in by_section.items()}
+    return {section: _fold(pool) if section in _NO_REPEATS else pool for section, pool in pools.items()}
+
+
+class _Content(NamedTuple):
+    """What an item says, for telling variants of it."""
+
+    figures: frozenset[str]
+    words: frozenset[str]
+
+    @staticmethod
+    def of(text: str) -> _Content:
+        """Figures without the letter of a version; words in the singular; of tools in use only their names."""
+        tools = _TOOLS.match(text)
+        plain = text.lower()
+        said = map(str.lower, _NAME.findall(text, tools.end())) if tools else _LETTERS.findall(plain)
+        words = (word.rstrip("s") for word in said if not _COMMON.fullmatch(word))
+        return _Content(frozenset(_FIGURE.findall(plain)), frozenset(words))
+
+    def is_in(self, other: _Content) -> bool:
+        """Whether the other says all figures of this one, and at least half of its words."""
+        shared = len(self.words & other.words)
+        return self.figures <= other.figures and shared >= max(1, _VARIANT * len(self.words))
+
+
+def _fold(pool: Sequence[Candidate]) -> list[Candidate]:
+    """Leave out variants of items that are worth more; one that says more figures takes the other's place."""
+    kept: list[Candidate] = []
+    contents: list[_Content] = []
+    for candidate in pool:
+        mine = _Content.of(candidate.text)
+        near = [] if candidate.worth >= MUST else contents[:_MOST_FOLDED]
+        place = next((at for at, other in enumerate(near) if mine.is_in(other) or other.is_in(mine)), None)
+        if place is None:
+            kept.append(candidate)
+            contents.append(mine)
+        elif mine.figures > contents[place].figures and kept[place].worth < MUST:
+            kept[place], contents[place] = candidate._replace(worth=kept[place].worth), mine
+    return sorted(kept, key=_by_worth)
 
 
 class _Selection:

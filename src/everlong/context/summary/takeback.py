@@ -57,7 +57,8 @@ _STRONG = re.compile(
     re.IGNORECASE,
 )
 _SOFT = re.compile(
-    rf"{_START}(?:(?P<booked>cancel)|drop|skip|shelve|leave out|(?:don'?t|do not) bother (?:with|about)"
+    rf"{_START}(?:(?P<booked>cancel)|drop(?![^,;:.!?]* here\b)|skip|shelve|leave out"
+    rf"|(?:don'?t|do not) bother (?:with|about)"
     rf"|no need (?:for|to)"
     rf"|(?:i|we|you)? ?(?:don'?t|do not|no longer) (?:(?:need|want)(?! to\b)|use|add|build|write|implement|make|do)"
     rf"|stop (?:doing|working on|with|using|adding|building|writing))\b{_WHAT}",

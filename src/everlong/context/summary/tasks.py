@@ -33,6 +33,8 @@ _WORDY = 5
 """So many words a clause without figures has that says something."""
 _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
+_SMALL_QUESTION = 0.5
+"""What a question without a name or figure is worth beside a request: its answer is given."""
 _LINE_TOKENS = 4
 _MOST_FILES = 6
 _OUTCOME_LENGTH = 160
@@ -228,6 +230,8 @@ class Chronicle:
             worth *= _HANGING
         if unit in self._old_figures:
             worth *= _SUPERSEDED
+        if not new and clause.is_question:
+            worth *= _SMALL_QUESTION
         novelty = 0.15 + 0.85 * len(words - self._words) / max(1, len(words))
         recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0

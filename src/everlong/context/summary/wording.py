@@ -24,6 +24,9 @@ _CODE_LINE = re.compile(
     r"^\s*\"?[\w-]+\"?:\s*[\"\[{]"
     r"|^\s*File \"|^\s*at \S+ ?\(|^Traceback"
 )
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：]?[ \t]*$", re.MULTILINE)
+"""A line in bold by itself, which heads what comes after it."""
 _TITLE_SPACES = 4
 _LETTER = re.compile(r"[^\W\d_]")
 _LETTERS_IN_PROSE = 0.55
@@ -144,6 +147,9 @@ _ASKS = re.compile(
     r"could you)\b",
     re.IGNORECASE,
 )
+_FORMULA = re.compile(r"\\[(\[]|\\[a-z]{3,}\{|\$\$")
+"""Typeset mathematics, which people paste rather than say."""
+_ASKS_ON = re.compile(r"(?:hmm|once|so|and|but|if)\b[^?]*\?$|.{0,24}\b(?:what|how) (?:if|about)\b", re.IGNORECASE)
 _HANGS = re.compile(
     r"(?:especially|specifically|given|since|because|if|when|whenever|like|including|which|that|where|while|"
     r"although|though|"
@@ -187,6 +193,11 @@ class Clause(NamedTuple):
     """True where it was introduced as a wish or a plea, as in "I want to"; those words are left out."""
 
     @property
+    def is_question(self) -> bool:
+        """Whether it only wants to know something, rather than to have it done."""
+        return self.asks and bool(_ASKS.match(self.text) or _ASKS_ON.match(self.text))
+
+    @property
     def hangs(self) -> bool:
         """Whether it only says something together with the clause before it."""
         return not self.asks and bool(_HANGS.match(self.text))
@@ -196,6 +207,10 @@ def prose(text: str) -> str:
     """A text without its code: fenced blocks, and lines that only a program or a style sheet would have."""
     if "```" in text or "~~~" in text:
         text = _FENCE.sub("\n", text)
+    if "<!--" in text:
+        text = _COMMENT.sub(" ", text)
+    if "**" in text and "\n" in text:
+        text = _TITLE.sub("", text)
     lines = text.splitlines()
     return "\n".join([line for line in lines if not is_code(line)]) if len(lines) > 1 else text
 
@@ -230,8 +245,15 @@ def clauses(text: str) -> list[Clause]:
             continue  # a heading, or the prompt of a shell
         for piece in _pieces(sentence):
             bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
+            if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
+                bare += '"'
             plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
-            if not bare or _is_empty(plain) or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece)):
+            if (
+                not bare
+                or _FORMULA.search(bare)
+                or _is_empty(plain)
+                or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece))
+            ):
                 continue
             lead_in = None if not bare.isascii() and _HAN.search(bare) else _LEAD_IN.match(plain)
             told = bare[lead_in.end() :].strip(" ,;:-–—") if lead_in else bare
@@ -298,7 +320,8 @@ _HOLLOW = re.compile(
     r"let me know|"
     r"if you|would you|do you|you can|you should|remember|good luck|happy|i hope|hope|sure|certainly|absolutely|"
     r"of course|"
-    r"great|let's|let me|now (?:let|i)|i'll (?:start|now|check|look|read)|good (?:idea|luck|question)|to (?:ensure|"
+    r"great|let's|let me|now (?:let|i)|i'll (?:start|now|check|look|read)|"
+    r"i (?:need|have) to|good (?:idea|luck|question)|to (?:ensure|"
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
