@@ -97,6 +97,18 @@ class GatewaySettings(Section):
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )
     body_megabytes: Whole = setting(64, _COUNT, "The largest request; three million tokens fit the default.", ge=1)
+    body_values: Whole = setting(
+        300_000,
+        _COUNT,
+        "The most values (numbers, texts, lists, objects) in one request; long conversations have some ten thousand.",
+        ge=1,
+    )
+    new_blocks: Whole = setting(
+        3_000,
+        _COUNT,
+        "The most blocks (messages, or parts of them) in one request that the gateway has not stored yet.",
+        ge=1,
+    )
     body_seconds: Whole = setting(120, _COUNT, "How long a client may take to send a request.", ge=1)
     drain_seconds: Whole = setting(
         30,

@@ -22,6 +22,7 @@ from everlong.gateway.probe import SERVICE
 from everlong.gateway.quiet import server_logger
 from everlong.gateway.raw import Broken, read_body
 from everlong.gateway.relay import MAX_HEADER_BYTES, answered
+from everlong.gateway.structure import checked_structure, is_heavy
 from everlong.gateway.through import passed_through, safe_target, whole_answer
 
 if TYPE_CHECKING:
@@ -122,8 +123,12 @@ class _Endpoints:
     async def count_tokens(self, request: web.Request, account: Account) -> web.StreamResponse:
         """What the upstream counts in what would be sent to it; where it has no such endpoint, our own count."""
         body = await request.read()
+        await checked_structure(body, self._gateway.settings.gateway.body_values)
         try:
-            account.model = str(read_body(body, "messages").field("model") or "")
+            read = (
+                await asyncio.to_thread(read_body, body, "messages") if is_heavy(body) else read_body(body, "messages")
+            )
+            account.model = str(read.field("model") or "")
         except Broken:
             return await self.other(request, account)  # the upstream says what is wrong with it
         route = self._gateway.routes.find(ANTHROPIC.name, account.model)

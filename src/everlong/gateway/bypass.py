@@ -6,6 +6,7 @@ in memory, and with cache markers. Neither is stored or compacted; what both cos
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +14,7 @@ from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.drafts import draft_of
-from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.encodings import Unreadable, is_compressed
 from everlong.gateway.limits import Refused
 from everlong.gateway.raw import Broken, meant, read_body
 from everlong.gateway.relay import (
@@ -26,6 +27,7 @@ from everlong.gateway.relay import (
     streamed,
     target_of,
 )
+from everlong.gateway.structure import checked_structure, encoding_of, is_heavy, unpacked
 from everlong.gateway.taps import Tapped, tap_for
 
 if TYPE_CHECKING:
@@ -64,12 +66,18 @@ class Bypass:
     """Passes requests on beside the store."""
 
     def __init__(
-        self, relay: Relay, routes: Routes, marking: Marking, cost: Callable[[str, str, Usage], float]
+        self,
+        relay: Relay,
+        routes: Routes,
+        marking: Marking,
+        cost: Callable[[str, str, Usage], float],
+        most_values: int,
     ) -> None:
         self._relay = relay
         self._routes = routes
         self._marking = marking
         self._cost = cost
+        self._most_values = most_values
 
     async def pass_on(
         self, request: web.Request, api: str, tapped: Tapped, choice: OptOut, shape: Shape | None = None
@@ -84,11 +92,12 @@ class Bypass:
             shape: with ``no-store``, puts its body into the form of its view.
         """
         account, body = account_of(request), await request.read()
-        encoding = request.headers.get("Content-Encoding", "")
+        encoding = encoding_of(request.headers)
         is_packed = is_compressed(body, encoding)
         try:
-            words = plain(body, encoding, request.client_max_size) if is_packed else body
-            told = meant(words)
+            words = await unpacked(body, encoding, request.client_max_size)
+            await checked_structure(words, self._most_values)
+            told = await asyncio.to_thread(meant, words) if is_heavy(words) else meant(words)
             account.model = str(told.get("model") or "") if isinstance(told, dict) else ""
         except (Broken, Unreadable):
             words = body  # the upstream says what is wrong with it
@@ -112,7 +121,7 @@ class Bypass:
     async def _shaped(self, body: bytes, shape: Shape, model: str, route: Route) -> bytes:
         shaped = await shape(body)
         try:
-            read = read_body(shaped, "messages")
+            read = await asyncio.to_thread(read_body, shaped, "messages")
         except Broken:
             return body
         draft = draft_of(shaped, read, [entry.end for entry in read.entries])

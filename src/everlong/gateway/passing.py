@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from everlong.gateway.account import REQUEST_ID, Account, account_of
 from everlong.gateway.encodings import is_compressed
+from everlong.gateway.structure import encoding_of
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -55,7 +56,7 @@ class Passing:
     @property
     def encoding(self) -> str:
         """The encoding that the body is in, if it still is."""
-        encoding = self.request.headers.get("Content-Encoding", "")
+        encoding = encoding_of(self.request.headers)
         return encoding if is_compressed(self.body, encoding) else ""
 
     @property

@@ -14,7 +14,6 @@ from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.dialects import OPENAI
-from everlong.gateway.encodings import Unreadable, is_compressed, plain
 from everlong.gateway.hints import sender_of
 from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Ended
@@ -30,7 +29,8 @@ from everlong.gateway.relay import (
     streamed,
     target_of,
 )
-from everlong.gateway.responses import Call, Responses
+from everlong.gateway.responses import Call, Responses, read_asked
+from everlong.gateway.structure import is_heavy
 from everlong.gateway.taps import tap_for
 
 if TYPE_CHECKING:
@@ -65,17 +65,12 @@ class Responder:
         self._cost = cost
         self._tenants: dict[str, Responses] = {}
 
-    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
-        """Pass one on."""
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
-            return web.json_response(OPENAI.error(413, said), status=413)
+    async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
+        """Pass one on: a body, and its words without an encoding, where they can be read."""
         if tenant not in self._tenants:
             self._tenants[tenant] = self._responses_of(tenant)
         known = self._tenants[tenant]
-        call = self._entered(request, body, known)
+        call = None if words is None else await self._entered(request, words, known)
         route = self._routes.find("openai", call.asked.model) if call else self._routes.default("openai")
         headers = forwarded_headers(request.headers.items())
         account = account_of(request)
@@ -96,12 +91,11 @@ class Responder:
             extra = await self._finish(known, call, Ended(error=said))
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
 
-    def _entered(self, request: web.Request, body: bytes, known: Responses) -> Call | None:
-        encoding = request.headers.get("Content-Encoding", "")
+    async def _entered(self, request: web.Request, words: bytes, known: Responses) -> Call | None:
         try:
-            words = plain(body, encoding, request.client_max_size) if is_compressed(body, encoding) else body
-            return known.enter(words, sender_of(request.headers))
-        except (Broken, Unreadable):
+            said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
+            return known.enter(said, sender_of(request.headers))
+        except Broken:
             return None  # the upstream says what is wrong with it
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             _log.error("a request could not be read: %s", type(error).__name__)

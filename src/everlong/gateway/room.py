@@ -83,7 +83,7 @@ class Room:
 
     async def make(self, passing: Passing, visit: Visit) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case."""
-        if not self._is_on:
+        if not self._is_on or visit.is_unwieldy:
             return
         line = visit.line
         size = await self._size(passing, visit)
@@ -101,7 +101,7 @@ class Room:
         """Take in what the API counted in a body of so many bytes, and compact ahead if the next one should be less."""
         line = visit.line
         line.reported = (sent, usage.prompt_tokens)
-        if not self._is_on or passing.dialect.compacts_upstream(visit.read):
+        if not self._is_on or visit.is_unwieldy or passing.dialect.compacts_upstream(visit.read):
             return
         size = self._sized(passing, visit, usage.prompt_tokens + usage.output_tokens)
         self._waiting(visit, size).sent(usage.prompt_tokens, size.pace, size.prices)
@@ -111,7 +111,7 @@ class Room:
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
-        if not self._is_on:
+        if not self._is_on or visit.is_unwieldy:
             return False
         await passing.stored(visit)
         if isinstance(error, ContextOverflow):

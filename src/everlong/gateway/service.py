@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ from everlong.gateway.client_compaction import (
     ClientCompaction,
     asks_compaction,
     compacted_answer,
+    holds_compaction,
     is_compaction,
     response_answer,
     response_events,
@@ -32,18 +34,19 @@ from everlong.gateway.client_compaction import (
 )
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.drafts import draft_of
-from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
 from everlong.gateway.items import RESPONSES, is_stateless
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.late_refusals import read_beginning
+from everlong.gateway.limits import Refused
 from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
-from everlong.gateway.raw import Broken, dumped, meant
+from everlong.gateway.raw import Broken, Overgrown, dumped, meant, read_body
 from everlong.gateway.recalling import Lookup, looked_up, offered
 from everlong.gateway.relay import (
     ClientGone,
@@ -62,10 +65,11 @@ from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.structure import checked_structure, encoding_of, is_heavy, unpacked
 from everlong.gateway.summaries import Summaries
 from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep
-from everlong.gateway.visits import Visit, Visits
+from everlong.gateway.visits import MostNew, Visit, Visits
 from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
@@ -133,7 +137,7 @@ class Gateway:
         self._finishing = Finishing(self._writer)
         self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
         self._marking = Marking(settings.prompt_caching)
-        self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
+        self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost, settings.gateway.body_values)
         self._watch = CacheWatch()
         self._is_audit = settings.gateway.mode == "audit"
         self._shelf = Shelf()
@@ -220,14 +224,17 @@ class Gateway:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             return _too_large(request, RESPONSES)
-        encoding = request.headers.get("Content-Encoding", "")
         try:
-            words = plain(body, encoding, request.client_max_size) if is_compressed(body, encoding) else body
+            words = await unpacked(body, encoding_of(request.headers), request.client_max_size)
         except Unreadable:
-            return await self._responder.respond(request, tenant)
-        whole = unfolded(words)
-        if not is_stateless(whole):
-            return await self._responder.respond(request, tenant)
+            return await self._responder.respond(request, tenant, body, None)
+        await checked_structure(words, self.settings.gateway.body_values)
+        is_slow = is_heavy(words) or holds_compaction(words)
+        whole, is_own = await asyncio.to_thread(_unfolded, words) if is_slow else _unfolded(words)
+        if whole is not words:
+            await checked_structure(whole, self.settings.gateway.body_values)
+        if not is_own:
+            return await self._responder.respond(request, tenant, body, words)
         if whole is words:
             return await self._conversed(request, RESPONSES, tenant, body)
         return await self._conversed(request, RESPONSES, tenant, whole, is_rewritten=True)
@@ -237,6 +244,8 @@ class Gateway:
         visits = self._visits.get((tenant, dialect.name))
         try:
             return body if visits is None or self._is_audit else await visits.peek(body)
+        except Refused:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
@@ -245,12 +254,16 @@ class Gateway:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
         request, dialect = passing.request, passing.dialect
         try:
-            body = plain(passing.body, passing.encoding, request.client_max_size)
+            body = await unpacked(passing.body, passing.encoding, request.client_max_size)
             passing.visit = await passing.visits.enter(body, sender_of(request.headers))
             passing.account.model = passing.visit.model
             passing.route = self.routes.find(dialect.api, passing.visit.model)
+        except Overgrown as error:
+            raise Refused(413, str(error), close=True) from error
         except (Broken, Unreadable):
             pass
+        except Refused:
+            raise
         except (EverlongError, OSError) as error:
             passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), isinstance(error, AWAY)
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
@@ -491,7 +504,8 @@ class Gateway:
         key = (tenant, dialect.name)
         if key not in self._visits:
             keeper = Keeper(self._store_of(tenant), dialect)
-            self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf)
+            most = MostNew(self.settings.gateway.body_values, self.settings.gateway.new_blocks)
+            self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf, most)
         return self._visits[key]
 
 
@@ -507,6 +521,17 @@ def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str,
 def _recalls(passing: Passing) -> bool:
     """Return whether the model may look up what was said before, in the API that the client speaks."""
     return passing.route.recalls and passing.dialect is not RESPONSES
+
+
+def _unfolded(words: bytes) -> tuple[bytes, bool]:
+    """Return a request of the Responses API with our compactions opened, and whether it brings its conversation."""
+    with suppress(Broken):
+        try:
+            read_body(words, RESPONSES.list_name)
+        except Overgrown as error:
+            raise Refused(413, str(error), close=True) from error
+    whole = unfolded(words)
+    return whole, is_stateless(whole)
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:

@@ -113,12 +113,12 @@ class Storing(ABC, Generic[U, T]):
         stored.add_done_callback(partial(self._spool.settle, number, entry))
         return stored
 
-    async def caught_up(self) -> None:
+    async def caught_up(self, *, is_parallel: bool = False) -> None:
         """Wait until replies that clients have are in the store, so that what follows them is known by them.
 
-        One writing thread does everything in order, so nobody has to wait for it.
+        One writing thread does everything in order, so nobody has to wait for it; a heavy request has another one.
         """
-        if self._unsettled and self._writer.is_parallel:
+        if self._unsettled and (is_parallel or self._writer.is_parallel):
             self._writer.hurry()
             await asyncio.wait(list(self._unsettled), timeout=_CATCH_UP_SECONDS)
 
