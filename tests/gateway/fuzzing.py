@@ -149,7 +149,7 @@ def _path(rng: random.Random) -> str:
 
 
 def _headers(rng: random.Random, body: bytes, *, is_rude: bool) -> tuple[bytes, bytes, bool]:
-    lines = [b"host: gateway", b"authorization: Bearer " + SECRET.encode(), b"content-type: application/json"]
+    lines = [b"host: localhost", b"authorization: Bearer " + SECRET.encode(), b"content-type: application/json"]
     framing = rng.random() * (1.0 if is_rude else 0.86)
     if framing < 0.8:
         lines.append(b"content-length: %d" % len(body))

@@ -160,7 +160,7 @@ class Raw:
         self, body: bytes, path: str = "/v1/messages", headers: Iterable[tuple[str, str]] = (), method: str = "POST"
     ) -> None:
         """Send a whole request."""
-        given = [("host", "gateway"), *headers]
+        given = [("host", "localhost"), *headers]
         names = {name.lower() for name, _ in given}
         if "content-type" not in names:
             given.append(("content-type", "application/json"))

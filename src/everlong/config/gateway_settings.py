@@ -68,6 +68,11 @@ class GatewaySettings(Section):
 
     host: Name = setting("127.0.0.1", "a host name or an address", "Where the gateway listens.")
     port: Whole = setting(8642, "a whole number from 0 to 65,535", "The port; 0 for any free one.", ge=0, le=65_535)
+    hosts: Name | None = setting(
+        None,
+        "host names with commas between them, or null",
+        "Names beside those of this machine by which clients may call a gateway that needs no key.",
+    )
     mode: Literal["active", "audit"] = setting(
         "active", "active or audit", "Whether requests may be changed; audit changes none, stores and measures."
     )

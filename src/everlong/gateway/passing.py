@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from everlong.gateway.answering import Answering
+    from everlong.gateway.budget import Charge
     from everlong.gateway.cache_watch import Sent
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.routing import Route
@@ -48,6 +49,10 @@ class Passing:
     """Whether the body is another one than came, which is in no encoding."""
     is_unstored: bool = False
     """Whether the database was away when it came."""
+    is_unread: bool = False
+    """Whether it cannot be read here."""
+    aside: Charge | None = None
+    """What a summary on its behalf costs a key that may spend only so much."""
     account: Account = field(init=False)
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "items_at",
     "meant",
     "read_body",
+    "read_fields",
     "read_more",
     "spliced",
     "structure",
@@ -135,6 +136,18 @@ def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
     return dict(scanner.places("{", "}", named=True))
 
 
+def read_fields(body: bytes) -> dict[str, Stretch]:
+    """Where the values of a whole body stand; `Broken` where it is no object, is no UTF-8, or says something twice.
+
+    Names that differ in case only count as the same: some upstreams read them so.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Broken(str(error)) from error
+    return _Scanner(body, 0).whole()
+
+
 def items_at(body: bytes, place: Stretch) -> list[Stretch]:
     """Where the items of a list stand that is somewhere in a body."""
     scanner = _Scanner(body, *place)
@@ -219,6 +232,24 @@ class _Scanner:
             name = self._name()
             if name in before:
                 raise Broken(f"{name!r} stands there twice")
+            self._field(found, name)
+            self._comma("}")
+        self._at += 1
+        self._skip()
+        if self._at != len(self._text):
+            raise Broken("something stands after the end of the body")
+        return found
+
+    def whole(self) -> dict[str, Stretch]:
+        """The fields of a whole body."""
+        self._expect("{", "the body is no JSON object")
+        found: dict[str, Stretch] = {}
+        names: set[str] = set()
+        while not self._has("}"):
+            name = self._name()
+            if name.casefold() in names:
+                raise Broken(f"{name!r} stands there twice")
+            names.add(name.casefold())
             self._field(found, name)
             self._comma("}")
         self._at += 1

@@ -93,6 +93,10 @@ class Responses(Storing[Call, Branch]):
         self._watch(call)
         return call
 
+    def owns(self, name: str) -> bool:
+        """Return whether a response or a conversation of this name is one of this tenant's. Blocks."""
+        return name in self._unstored or self._keeper.store.turns.named(name) is not None
+
     def _overdue(self, call: Call) -> None:
         """Store a request that takes its time, after what it follows."""
         unsettled = call.unsettled()

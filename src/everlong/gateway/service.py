@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import ClientError, web
 
 from everlong.config.paths import data_home
-from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge
+from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, SummarizerError
 from everlong.gateway.answering import Answering
+from everlong.gateway.budget import Budget, Charge
 from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.client_compaction import (
@@ -60,7 +61,7 @@ from everlong.gateway.relay import (
     target_of,
     whole_of,
 )
-from everlong.gateway.responding import Responder
+from everlong.gateway.responding import Responder, check_readable
 from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
@@ -129,15 +130,20 @@ class Gateway:
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
-        self.summaries = Summaries(settings, self._send, windows, summarizer)
+        self.budget = Budget(database, windows)
+        self.summaries = Summaries(settings, self._send_aside, windows, summarizer)
         self._room = Room(settings, windows, self._workers, self.summaries, self.metrics)
         self._client_compaction = ClientCompaction(settings, self.summaries.now)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer)
-        self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
+        self._responder = Responder(
+            self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost, self.budget
+        )
         self._marking = Marking(settings.prompt_caching)
-        self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost, settings.gateway.body_values)
+        self._bypass = Bypass(
+            self.relay, routes, self._marking, self._room.windows.cost, settings.gateway.body_values, self.budget
+        )
         self._watch = CacheWatch()
         self._is_audit = settings.gateway.mode == "audit"
         self._shelf = Shelf()
@@ -187,7 +193,7 @@ class Gateway:
         """Pass on a request that carries a conversation."""
         if choice := opted_out(request.headers):
             shape = None if self._is_audit else partial(self.by_view, dialect=dialect, tenant=tenant)
-            return await self._bypass.pass_on(request, dialect.name, dialect, choice, shape)
+            return await self._bypass.pass_on(request, dialect.name, dialect, choice, check_readable, shape)
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -206,6 +212,9 @@ class Gateway:
         except ClientGone:
             self._abandon(passing)
             return web.Response(status=499)  # to nobody
+        except Refused as refused:
+            await self._finish(passing, Ended(error=f"status {refused.status}"))
+            raise
         except (ClientError, TimeoutError, OSError) as error:
             said = failure(passing.route.shown, error)
             await self._finish(passing, Ended(error=said))
@@ -219,7 +228,8 @@ class Gateway:
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
         """Pass on a request of the Responses API: kept inside the window, unless the upstream has its conversation."""
         if choice := opted_out(request.headers):
-            return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice)
+            check = partial(self._responder.check_names, tenant)
+            return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice, check)
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -238,6 +248,10 @@ class Gateway:
         if whole is words:
             return await self._conversed(request, RESPONSES, tenant, body)
         return await self._conversed(request, RESPONSES, tenant, whole, is_rewritten=True)
+
+    async def check_name(self, tenant: str, name: str) -> None:
+        """Refuse a response or conversation that is not one of a tenant's."""
+        await self._responder.check_name(tenant, name)
 
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
         """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
@@ -261,7 +275,7 @@ class Gateway:
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
         except (Broken, Unreadable):
-            pass
+            passing.is_unread = True
         except Refused:
             raise
         except (EverlongError, OSError) as error:
@@ -375,12 +389,32 @@ class Gateway:
     async def _refused(self, passing: Passing, upstream: ClientResponse) -> None:
         await self._finish(passing, Ended(error=f"status {upstream.status}"))
 
-    async def _send(self, passing: Passing, body: bytes) -> ClientResponse:
+    async def _send(self, passing: Passing, body: bytes, charge: Charge | None = None) -> ClientResponse:
+        visit = passing.visit
         headers = forwarded_headers(passing.request.headers.items())
         if body is not passing.body or passing.is_rewritten:
             headers.popall("Content-Encoding", None)  # it was unpacked
-        passing.route.authorize(headers, passing.account.spoken)
-        return await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
+        is_lent = passing.route.authorize(headers, passing.account.spoken) and bool(passing.account.spoken)
+        if is_lent and passing.is_unread:
+            await check_readable(None)
+        charge = passing.account.charge if charge is None else charge
+        if charge is not None:
+            words = None if visit is None else visit.body if body is passing.body else body
+            await self.budget.reserve(charge, words, passing.dialect, passing.account.model, passing.route.provider)
+        upstream = await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
+        if charge is not None:
+            charge.answered(upstream)
+        return upstream
+
+    async def _send_aside(self, passing: Passing, body: bytes) -> ClientResponse:
+        """Send a request on behalf of another one, for a summary; it is charged by itself."""
+        given = passing.account.charge
+        charge = None if given is None else Charge(given.tenant, given.most)
+        passing.aside = charge
+        try:
+            return await self._send(passing, body, charge)
+        except Refused as refused:
+            raise SummarizerError(refused.message) from refused
 
     def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
@@ -425,6 +459,8 @@ class Gateway:
             look_up,
             lambda body: self._send(passing, body),
         )
+        if passing.account.charge is not None:
+            passing.account.charge.said = passing.answering.partial
         return passing.answering
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -445,6 +481,8 @@ class Gateway:
             usage = account.usage = ended.reply.usage
             await self._room.answered(passing, visit, usage, sent)
             account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
+            if account.charge is not None:
+                account.charge.told(account.cost)
             account.miss = self._missed(passing, visit, ended.reply)
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:

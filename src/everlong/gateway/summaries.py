@@ -88,7 +88,11 @@ class OwnSummarizer:
         if reply is None:
             raise SummarizerError(tap.otherwise)
         model = passing.visit.model if passing.visit is not None else ""
-        self.cost += self._windows.cost(model, passing.route.provider, reply.usage)
+        spent = self._windows.cost(model, passing.route.provider, reply.usage)
+        self.cost += spent
+        if passing.aside is not None:
+            passing.aside.told(spent)
+            await passing.aside.close()
         if calls_of(reply.message):
             raise SummarizerError("the model called a tool rather than write a summary")
         return text_of(reply.message)
