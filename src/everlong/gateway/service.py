@@ -394,8 +394,9 @@ class Gateway:
         headers = forwarded_headers(passing.request.headers.items())
         if body is not passing.body or passing.is_rewritten:
             headers.popall("Content-Encoding", None)  # it was unpacked
-        is_lent = passing.route.authorize(headers, passing.account.spoken) and bool(passing.account.spoken)
-        if is_lent and passing.is_unread:
+        is_lent = passing.route.authorize(headers, passing.account.spoken)
+        has_key = "Authorization" in headers or "x-api-key" in headers
+        if passing.is_unread and passing.account.spoken and (is_lent or not has_key):
             await check_readable(None)
         charge = passing.account.charge if charge is None else charge
         if charge is not None:
