@@ -68,7 +68,7 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
         )
 
 
-@command("forget")
+@command("forget", "each")
 @click.argument("text", required=False)
 @click.option(
     "--turn",
@@ -95,6 +95,8 @@ def forget(
     """
     if sum(bool(given) for given in (text, turns or nodes, session)) != 1:
         raise click.UsageError("name what to forget: a TEXT, or messages with --turn and --node, or one --session")
+    if not text and click.get_current_context().meta.get("everlong.all_tenants"):
+        raise click.UsageError("--all-tenants goes with a TEXT; what is named is one tenant's")
     with opened() as store:
         if session is not None:
             one = found(store, session)

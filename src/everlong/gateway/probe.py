@@ -40,7 +40,8 @@ def find_gateway(address: str) -> RunningGateway | None:
         with closing(connection):
             question, own = ask(), secret(create=False)
             connection.connect()
-            address = connection.sock.getpeername()[:2]
+            peer = connection.sock.getpeername()
+            address = (str(peer[0]), int(peer[1]))
             connection.request("GET", "/healthz", headers={QUESTION: question})
             told = json.loads(connection.getresponse().read(10_000))
     except (OSError, ValueError, http.client.HTTPException):
