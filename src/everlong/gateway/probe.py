@@ -40,8 +40,8 @@ def find_gateway(address: str) -> RunningGateway | None:
         with closing(connection):
             question, own = ask(), secret(create=False)
             connection.connect()
-            peer = connection.sock.getpeername()
-            address = (str(peer[0]), int(peer[1]))
+            there = connection.sock.getpeername()
+            peer = (str(there[0]), int(there[1]))
             connection.request("GET", "/healthz", headers={QUESTION: question})
             told = json.loads(connection.getresponse().read(10_000))
     except (OSError, ValueError, http.client.HTTPException):
@@ -50,7 +50,7 @@ def find_gateway(address: str) -> RunningGateway | None:
         return None
     official = told.get("official")
     names = official if isinstance(official, list) else []
-    proof = None if own is None else prove(own, question, address)
+    proof = None if own is None else prove(own, question, peer)
     is_own = proof is not None and hmac.compare_digest(
         proof.encode(), str(told.get("proof")).encode("utf-8", "replace")
     )
