@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
                 {"role": "assistant", "content": "Yes."},
             ]
             branch = store.record(said[:1])
-            session = store.sessions.start(branch, source="cli", title=f"Talk of {tenant}")
+            session = store.sessions.start(branch, title=f"Talk of {tenant}")
             turn = store.turns.begin(branch, model="openai:m", session=session.id)
             store.turns.finish(turn.id, said[1], usage={"prompt_tokens": 10, "output_tokens": 1}, cost=0.5)
     return where

@@ -56,14 +56,13 @@ def _together(found: dict[str, Verified]) -> Verified:
                 owners.setdefault(text, []).append(name)
         return [text if len(found) == 1 or len(names) > 1 else f"{names[0]}: {text}" for text, names in owners.items()]
 
-    numbers = [sum(one[place] for one in found.values()) for place in range(4)]
     problems = told({name: one.problems for name, one in found.items()})
     remarks = told({name: one.remarks for name, one in found.items()})
     return next(iter(found.values()))._replace(
-        messages=numbers[0],
-        contents=numbers[1],
-        branches=numbers[2],
-        views=numbers[3],
+        messages=sum(one.messages for one in found.values()),
+        contents=sum(one.contents for one in found.values()),
+        branches=sum(one.branches for one in found.values()),
+        views=sum(one.views for one in found.values()),
         problems=problems,
         remarks=remarks,
     )

@@ -160,9 +160,9 @@ class Visits(Storing[Visit, Applied | None]):
     async def _looked_up(self, body: bytes, sender: Sender, found: Found | None) -> Visit:
         heavy = is_heavy(body)
         list_name = self.keeper.dialect.list_name
-        read = None if heavy else read_body(body, list_name)
+        given: Read | Callable[[], Read] = partial(read_body, body, list_name) if heavy else read_body(body, list_name)
         await self.caught_up(is_parallel=heavy)
-        work = partial(self._opened, read or partial(read_body, body, list_name), sender)
+        work = partial(self._opened, given, sender)
         read, line, places, told = await self._writer.submit(work, is_heavy=heavy)
         line.measure(len(body))
         if found is not None and found.place.line.session == line.session:
