@@ -66,6 +66,62 @@ class _Neighbour(threading.Thread):
         self.join(_PATIENCE)
 
 
+class _Run:
+    """One gateway that is sent odd requests, and what was found."""
+
+    def __init__(self, folder: str, upstream: str) -> None:
+        self._store, self._log = f"{folder}/store.db", Path(folder, "log")
+        arguments = ("--port", "0", "--upstream", upstream, "--store", self._store, "--log-file", str(self._log))
+        self._program = Program(*arguments, EVERLONG_HOME=folder)
+        self.others = [_Neighbour(self._program.address, path) for path in ("/healthz", "/v1/chat/completions")]
+        self.outcomes: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.slow: list[tuple[float, str]] = []
+        self.quiet = 0.0
+        """The longest wait of the others before anything odd was sent."""
+        self.megabytes = 0.0
+
+    def play(self, seed: int, count: int, every: int) -> None:
+        """Send so many requests, every so often one whose structure takes long to read."""
+        try:
+            for other in self.others:
+                other.start()
+            time.sleep(_QUIET_SECONDS)
+            self.quiet = max(max(other.waits, default=0.0) for other in self.others)
+            for other in self.others:
+                other.waits.clear()
+            for number, odd in enumerate(shots(seed, count)):
+                self._send(number, bomb(random.Random(f"{seed} {number}")) if number % every == every - 1 else odd)
+            for other in self.others:
+                other.end()
+                self.problems += other.problems[:5]
+            self.megabytes = _peak_megabytes(self._program.process.pid)
+            self._program.tell(signal.SIGTERM)
+            self._program.end()
+        finally:
+            if self._program.process.poll() is None:
+                self._program.process.kill()
+                self._program.process.communicate()
+        self._look_behind()
+
+    def _send(self, number: int, shot: Shot) -> None:
+        before = [len(other.waits) for other in self.others]
+        outcome = outcome_of(lambda: raw(self._program.address), shot, _PATIENCE)
+        self.outcomes[outcome] += 1
+        if outcome in {"500", "hang"}:
+            self.problems.append(f"request {number}: {outcome} for {b''.join(shot.pieces)[:300]!r}")
+        waits = [wait for other, first in zip(self.others, before, strict=True) for wait in other.waits[first:]]
+        if max(waits, default=0.0) > _MOST_SECONDS:
+            self.slow.append((max(waits), f"during request {number}: {outcome} for {_told(shot)}"))
+
+    def _look_behind(self) -> None:
+        """Look for words in the log, and for disorder in the store."""
+        lines = (_MODEL.sub("", line) for line in self._log.read_text(encoding="utf-8").splitlines())
+        self.problems += [f"logged {line[-300:]!r}" for line in lines if SECRET in line][:5]
+        with Store.open(self._store) as opened:
+            self.problems += opened.verify().problems
+
+
 def main() -> int:
     """Send them all and print what became of them."""
     parser = argparse.ArgumentParser(description="Send odd requests to a gateway.")
@@ -73,62 +129,28 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bombs", type=int, help="how many of them have a structure that takes long to read; 1 in 100")
     options = parser.parse_args()
-    every = max(1, options.count // max(1, options.bombs if options.bombs is not None else options.count // 100))
-    outcomes: Counter[str] = Counter()
-    slow: list[tuple[float, str]] = []
-    problems: list[str] = []
+    bombs = options.bombs if options.bombs is not None else options.count // 100
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, Upstream(_answered) as upstream:
-        store, log = f"{folder}/store.db", f"{folder}/log"
-        arguments = ("--port", "0", "--upstream", upstream.url, "--store", store, "--log-file", log)
-        program = Program(*arguments, EVERLONG_HOME=folder)
-        try:
-            others = [_Neighbour(program.address, path) for path in ("/healthz", "/v1/chat/completions")]
-            for other in others:
-                other.start()
-            time.sleep(_QUIET_SECONDS)
-            quiet = max(max(other.waits, default=0.0) for other in others)
-            for other in others:
-                other.waits.clear()
-            for number, odd in enumerate(shots(options.seed, options.count)):
-                shot = bomb(random.Random(f"{options.seed} {number}")) if number % every == every - 1 else odd
-                before = [len(other.waits) for other in others]
-                outcome = outcome_of(lambda: raw(program.address), shot, _PATIENCE)
-                waits = [wait for other, first in zip(others, before, strict=True) for wait in other.waits[first:]]
-                if max(waits, default=0.0) > _MOST_SECONDS:
-                    slow.append((max(waits), f"during request {number}: {_told(shot)}"))
-                outcomes[outcome] += 1
-                if outcome in {"500", "hang"}:
-                    problems.append(f"request {number}: {outcome} for {b''.join(shot.pieces)[:300]!r}")
-            for other in others:
-                other.end()
-                problems += other.problems[:5]
-            megabytes = _peak_megabytes(program.process.pid)
-            program.tell(signal.SIGTERM)
-            program.end()
-        finally:
-            if program.process.poll() is None:
-                program.process.kill()
-                program.process.communicate()
-        problems += _left_behind(Path(log), store)
-    slowest = [max(other.waits, default=0.0) for other in others]
-    asked = sum(len(other.waits) for other in others)
-    late = sum(wait > _MOST_SECONDS for other in others for wait in other.waits)
+        run = _Run(folder, upstream.url)
+        run.play(options.seed, options.count, max(1, options.count // max(1, bombs)))
+    problems = run.problems
+    late = sum(wait > _MOST_SECONDS for other in run.others for wait in other.waits)
     if late:
         problems.append(f"another client waited for more than {_MOST_SECONDS * 1_000:.0f} ms {late} times")
-        problems += [f"{wait * 1_000:.0f} ms {when}" for wait, when in sorted(slow, reverse=True)[:5]]
-    if megabytes > _MOST_MEGABYTES:
-        problems.append(f"the gateway took {megabytes:.0f} MB")
+        problems += [f"{wait * 1_000:.0f} ms {when}" for wait, when in sorted(run.slow, reverse=True)[:5]]
+    if run.megabytes > _MOST_MEGABYTES:
+        problems.append(f"the gateway took {run.megabytes:.0f} MB")
     for problem in problems[:20]:
         print(f"FAILED {problem}")
-    print(", ".join(f"{count:,} × {outcome}" for outcome, count in outcomes.most_common()))
-    health, chat = (f"{wait * 1_000:.0f} ms" for wait in slowest)
-    print(
-        f"another client: {asked:,} requests, slowest {health} (health), {chat} (chat), {quiet * 1_000:.0f} ms before"
-    )
-    print(f"the gateway: {megabytes:.0f} MB at most")
+    print(", ".join(f"{count:,} × {outcome}" for outcome, count in run.outcomes.most_common()))
+    health, chat = (f"{max(other.waits, default=0.0) * 1_000:.0f} ms" for other in run.others)
+    asked = sum(len(other.waits) for other in run.others)
+    quiet = f"{run.quiet * 1_000:.0f} ms"
+    print(f"another client: {asked:,} requests, slowest {health} (health), {chat} (chat); {quiet} before")
+    print(f"the gateway: {run.megabytes:.0f} MB at most")
     seconds = time.perf_counter() - began
-    print(f"fuzz: {sum(outcomes.values()):,} requests in {seconds:.0f} s, {len(problems)} problems")
+    print(f"fuzz: {sum(run.outcomes.values()):,} requests in {seconds:.0f} s, {len(problems)} problems")
     return 1 if problems else 0
 
 
@@ -141,8 +163,8 @@ def _answered(exchange: Exchange) -> None:
 
 def _told(shot: Shot) -> str:
     """Return enough of a request to know what it was."""
-    data = b"".join(shot.pieces)
-    return f"{len(data):,} bytes, {data[:60]!r} … {data.partition(b'\r\n\r\n')[2][:60]!r}"
+    head, _, body = b"".join(shot.pieces).partition(b"\r\n\r\n")
+    return f"{len(body):,} bytes, {head[:60]!r} … {body[:60]!r}"
 
 
 def _peak_megabytes(pid: int) -> float:
@@ -152,16 +174,6 @@ def _peak_megabytes(pid: int) -> float:
     except OSError:
         return 0.0
     return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmHWM")), 0.0)
-
-
-def _left_behind(log: Path, store: str) -> list[str]:
-    """Return what is wrong with the log and the store."""
-    lines = (
-        _MODEL.sub("", line) for line in log.read_text(encoding="utf-8").splitlines()
-    )  # a name that clients make up
-    problems = [f"logged {line[-300:]!r}" for line in lines if SECRET in line][:5]
-    with Store.open(store) as opened:
-        return problems + opened.verify().problems
 
 
 if __name__ == "__main__":

@@ -64,12 +64,13 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
             "here; gateway.body_values says how many may come",
             close=True,
         )
-    for _ in range(MOST_DEPTH):
+    is_deep = b"[" * (MOST_DEPTH + 1) in brackets
+    for _ in range(0 if is_deep else MOST_DEPTH):
         size = len(brackets)
         brackets = brackets.replace(b"[]", b"")
         if len(brackets) == size:
             break
-    if b"[]" in brackets or brackets.count(b"[") > MOST_DEPTH:
+    if is_deep or b"[]" in brackets or brackets.count(b"[") > MOST_DEPTH:
         raise Refused(400, f"the request nests lists and objects more than {MOST_DEPTH} deep", close=True)
 
 
