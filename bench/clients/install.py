@@ -59,7 +59,7 @@ def _packages(machine: str) -> dict[str, Package]:
             f"@anthropic-ai/claude-code-{machine}@2.1.325", f"node_modules/@anthropic-ai/claude-code-{machine}/claude"
         ),
         "codex": Package(f"@openai/codex@0.166.0-{machine}", "node_modules/@openai/codex/vendor/*/bin/codex"),
-        "opencode": Package(f"{opencode}@1.18.33", f"node_modules/{opencode}/bin/opencode"),
+        "opencode": Package(f"{opencode}@1.18.18", f"node_modules/{opencode}/bin/opencode"),
         "pi": Package(
             "@earendil-works/pi-coding-agent@0.87.1",
             "node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js",
@@ -167,8 +167,13 @@ def main() -> None:
     """Install the named clients, two at a time."""
     parser = argparse.ArgumentParser(prog="python -m bench.clients.install", description=__doc__)
     parser.add_argument("clients", nargs="*", choices=[[], *CLIENTS], default=[], help="all by default")
-    names = parser.parse_args().clients or list(CLIENTS)
+    parser.add_argument("--missing", action="store_true", help="only print which of them are not installed")
+    asked = parser.parse_args()
+    names = asked.clients or list(CLIENTS)
     missing = [name for name in names if not is_installed(name)]
+    if asked.missing:
+        print(*missing)
+        return
     if not missing:
         return
     print(f"==> installing {', '.join(missing)} into {FOLDER.name}/", flush=True)
@@ -176,10 +181,18 @@ def main() -> None:
     _install_from_python("node", NODE)
     if "aider" in names:
         _install_from_python("uv", UV)
+    failed = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for name, seconds in zip(names, pool.map(install, names), strict=True):
-            print(f"    {name:12} {CLIENTS[name].spec}  {seconds:.0f} s", flush=True)
+        installing = {name: pool.submit(install, name) for name in names}
+        for name, installed in installing.items():
+            try:
+                print(f"    {name:12} {CLIENTS[name].spec}  {installed.result():.0f} s", flush=True)
+            except (OSError, RuntimeError) as error:
+                failed.append(name)
+                print(f"    {name:12} {CLIENTS[name].spec}  {error}", flush=True)
     print(f"    in {time.perf_counter() - began:.0f} s", flush=True)
+    if failed:
+        sys.exit(f"not installed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

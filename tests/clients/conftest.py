@@ -10,17 +10,26 @@ from bench.clients.install import is_installed
 from bench.clients.programs import PROGRAMS, Program
 
 ALL = bool(os.environ.get("EVERLONG_CLIENT_MATRIX"))
-NONE = bool(os.environ.get("EVERLONG_NO_CLIENTS"))
+WITHOUT = os.environ.get("EVERLONG_WITHOUT_CLIENTS", "").split()
+"""Clients that the registry does not have for this machine."""
 FOLDER = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked ``matrix``, unless it is asked for; everything, where no client can be had."""
+    """Leave out what is marked ``matrix``, unless it is asked for, and clients that cannot be had here."""
     own = [item for item in items if item.path.parent == FOLDER]
-    left_out = own if NONE else [] if ALL else [item for item in own if item.get_closest_marker("matrix")]
+    left_out = [item for item in own if not ALL and item.get_closest_marker("matrix")]
+    left_out += [item for item in own if item not in left_out and _client_of(item) in WITHOUT]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def _client_of(item: pytest.Item) -> str | None:
+    """Return the client that a test runs."""
+    call = getattr(item, "callspec", None)
+    name = call.params.get("program") if call else None
+    return PROGRAMS[name].name if name in PROGRAMS else None
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from bench.clients.programs import PROGRAMS, Place, Program
-from bench.clients.script import Plan, expected_files, plan_of_one_prompt, short_plan
+from bench.clients.script import Plan, expected_files, long_plan, plan_of_one_prompt, short_plan
 from bench.clients.session import Desk, open_desk, play, written
 
 from everlong.testing import Ask, Fault
@@ -17,6 +17,8 @@ from everlong.testing import Ask, Fault
 pytestmark = pytest.mark.matrix
 
 WINDOW = 200_000
+SMALL = 40_000
+"""A window that a client is told so that it compacts long before the gateway would."""
 RECALL = {"gateway": {"routes": {"*": {"recall": True}}}}
 RESUMING = [name for name, program in PROGRAMS.items() if program.resumes]
 
@@ -150,3 +152,27 @@ def test_the_clients_own_compaction_is_a_request_like_others(program: Program) -
         assert desk.server.rejections == []
         with desk.store() as store:
             assert store.verify().problems == []
+            newest, *between, oldest = store.conversations.newest()
+            assert [one.works_for for one in (newest, *between)] == [one.id for one in (*between, oldest)]
+
+
+@pytest.mark.parametrize("program", ["pi", "pi-openai", "opencode", "codex"], indirect=True)
+def test_a_client_that_makes_room_for_itself_is_not_disturbed(program: Program) -> None:
+    plan = long_plan(30, 3_000)
+    played = play(program, plan, through_gateway=True, window=WINDOW, told_window=SMALL)
+    assert played.own_compactions >= 1
+    assert not played.compactions
+    assert played.bill.refused == []
+    assert played.files == expected_files(plan)
+    assert played.problems == []
+
+
+@pytest.mark.parametrize("program", RESUMING, indirect=True)
+def test_a_new_session_in_the_same_folder_knows_nothing_of_the_one_before(program: Program) -> None:
+    plan = short_plan()
+    with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:
+        place = desk.place(plan)
+        for _ in range(2):  # what `/clear` does
+            assert plan.tasks[0].answer in program.run(place, plan.prompt(0))
+        assert _conversations(desk) == 2
+        assert desk.server.rejections == []

@@ -1,7 +1,4 @@
-"""Each client works through a session of three times the window, and still knows what was said at its beginning.
-
-Requests of the Responses API have no recall, so Codex has to know only what the user said, which summaries keep.
-"""
+"""Each client works through a session of three times the window, and still knows what was said at its beginning."""
 
 from __future__ import annotations
 
@@ -48,8 +45,7 @@ def test_a_session_of_three_windows_loses_nothing(program: Program) -> None:
     played = play(program, plan, through_gateway=True, window=window, told_window=TOLD, settings=RECALL)
     assert played.bill.refused == []
     assert played.files == expected_files(plan)
-    facts = [fact for fact in KNOWN if fact.teller == "user" or program.api != "responses"]
-    assert [fact.words for fact in facts if fact.words not in " ".join(played.answers[-1].split())] == []
+    assert [fact.words for fact in KNOWN if fact.words not in " ".join(played.answers[-1].split())] == []
     assert played.problems == []
     assert sum(played.compactions.values()) >= 2
     assert played.bill.largest <= window

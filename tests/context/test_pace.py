@@ -77,6 +77,23 @@ def test_the_next_compaction_comes_after_a_step() -> None:
     assert Waiting(left=160_000).reason(figures.room, figures, Prices()) is None
 
 
+def test_a_conversation_that_grows_evenly_is_compacted_where_that_is_nearly_cheapest() -> None:
+    figures, growth = pace(200_000, fixed=5_000), 5_000
+    least = figures.usual_need
+
+    def cost(threshold: int) -> float:
+        """What a long conversation costs for each token that it grows by, beside what every token costs once."""
+        reads = KNOWN.cache_read * (threshold - least) ** 2 / (2 * growth)
+        return (reads + figures.compaction_cost(threshold, KNOWN, asks_model=True)) / (threshold - least)
+
+    waiting, tokens = Waiting(), least
+    while tokens < figures.threshold or waiting.reason(tokens, figures, KNOWN, asks_model=True) == "cheaper":
+        waiting.sent(tokens, figures, KNOWN)
+        tokens += growth
+    best = min(cost(threshold) for threshold in range(figures.threshold, figures.room, 1_000))
+    assert cost(tokens) <= 1.05 * best
+
+
 def test_a_compaction_waits_until_waiting_has_cost_as_much() -> None:
     figures, waiting, tokens = pace(200_000, fixed=34_000), Waiting(), 107_000
     while waiting.reason(tokens, figures, KNOWN) == "cheaper":

@@ -138,6 +138,29 @@ def test_compactions_would_have_come_at_the_threshold_and_held_from_the_next_req
     assert all(two - one > 3 for one, two in pairwise(at))
 
 
+def test_requests_of_the_responses_api_are_judged_too(model: ModelServer, tmp_path: Path) -> None:
+    small = {"models": {"gpt-5": {"context_length": 32_000}}}
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    items: list[dict[str, Any]] = []
+    about: dict[str, Any] = {"model": "gpt-5", "store": False, "instructions": WORDS * 120, "tools": [tool]}
+    settings = {**small, "gateway": {"mode": "audit", "routes": {"*": {"recall": True}}}}
+    with run_gateway(model.url, str(tmp_path / "store.db"), settings) as running, running.raw() as raw:
+        for number in range(36):
+            items.append({"role": "user", "content": f"{number}: {WORDS * 60}"})
+            answer = raw.ask(
+                json.dumps({**about, "input": items}).encode(), "/v1/responses", [("authorization", "Bearer own")]
+            )
+            assert answer.status == 200, answer.body
+            assert model.requests[-1].body == {**about, "input": items}
+            items += answer.json()["output"]
+        found = audit(running.store(), Settings.model_validate(small)).requests
+    assert len(found) == 36
+    assert [one.tokens.prompt for one in found] == [record.usage["input_tokens"] for record in model.requests]
+    assert any(one.compaction for one in found)
+    assert max(one.shown.prompt for one in found) < 0.85 * 32_000
+    assert all(one.cost is not None and one.markers == 0 for one in found)
+
+
 TOKENS = st.builds(Tokens, *(st.integers(0, 100_000) for _ in range(5)))
 
 

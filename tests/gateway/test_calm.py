@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from tests.gateway.running import Running, run_gateway
 
 WINDOW = 40_000
 MODEL = "claude-sonnet-5"
+UNPRICED = "harbour-1"
+"""A model whose conversations are compacted at the threshold, because nothing tells that waiting is cheaper."""
 SETTINGS: dict[str, Any] = {"models": {MODEL: {"context_length": WINDOW}}}
 HEADERS = [("x-api-key", "k"), ("anthropic-version", "2023-06-01")]
 TOOL = {
@@ -41,12 +46,13 @@ def body(turns: int) -> dict[str, Any]:
 
 def looks(ask: Ask) -> Answer:
     """A model that looks once more each time."""
-    return Answer("", [Call("look", {"type": str(ask.number)}, f"t{ask.number}")])
+    seen = int(ask.results[-1][0].removeprefix("t")) + 1 if ask.results else 0
+    return Answer("", [Call("look", {"type": str(seen)}, f"t{seen}")])
 
 
-def send(running: Running, turns: int) -> None:
+def send(running: Running, turns: int, model: str = MODEL) -> None:
     with running.raw() as raw:
-        assert raw.ask(json.dumps(body(turns)).encode(), headers=HEADERS).status == 200
+        assert raw.ask(json.dumps({**body(turns), "model": model}).encode(), headers=HEADERS).status == 200
 
 
 @pytest.mark.spec("4.5")
@@ -79,3 +85,45 @@ def test_what_was_reported_is_known_after_a_restart(tmp_path: Path) -> None:
             read = json.dumps(body(4)).encode()
             line, _ = visits.keeper.opened(read_body(read, "messages"))
             assert visits.keeper.last_reported(line) == (line.depths[6], before)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it does not come to that"
+        time.sleep(0.01)
+
+
+@pytest.mark.spec("4.5")
+def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_written(tmp_path: Path) -> None:
+    settings = {"models": {UNPRICED: {"context_length": 4 * WINDOW}}}
+    writing, may_go_on = threading.Event(), threading.Event()
+
+    def slow_writer(ask: Ask) -> Answer:
+        if "Summarize the conversation above." in ask.text:
+            writing.set()
+            may_go_on.wait(30)
+            return Answer("## Goal\n- Watch the harbour.\n\n## Progress\n### Done\n- Looked at many places.\n")
+        return looks(ask)
+
+    with (
+        ModelServer(slow_writer, window=4 * WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        turns = 0
+        while not writing.is_set():
+            assert turns < 100
+            send(running, turns, UNPRICED)
+            turns += 1
+        for more in range(2):  # they go on under the old view
+            send(running, turns + more, UNPRICED)
+        sent, store = len(body(turns + 1)["messages"]), running.store()
+        until(lambda: len(store.entries(store.branch(1))) > sent)  # with the reply
+        may_go_on.set()
+        until(store.compactions)
+        (done,) = store.compactions()
+        assert done.summarizer == "own model"
+        assert done.messages_before >= sent
+        send(running, turns + 2, UNPRICED)
+        before, after = (record.prompt_tokens for record in model.requests[-2:])
+        assert after < before / 1.5

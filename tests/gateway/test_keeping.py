@@ -21,7 +21,8 @@ from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault
 from tests.gateway.running import Running, run_gateway
 
-TOOL = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
+TOOL: Any = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
+CLAUDE_TOOL: Any = {"name": "weather", "input_schema": {"type": "object"}}
 
 
 def looks_up(ask: Ask) -> Answer:
@@ -139,7 +140,7 @@ def test_a_client_of_openai_hears_nothing_of_a_lookup(
     said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
     said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
     if is_streamed:
-        chunks = list(client.chat.completions.create(model="m", messages=said, stream=True))
+        chunks = list(client.chat.completions.create(model="m", messages=said, tools=[TOOL], stream=True))
         deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
         assert not any(delta.tool_calls for delta in deltas)
         text = "".join(delta.content or "" for delta in deltas)
@@ -147,7 +148,7 @@ def test_a_client_of_openai_hears_nothing_of_a_lookup(
             "stop"
         ]
     else:
-        message = client.chat.completions.create(model="m", messages=said).choices[0].message
+        message = client.chat.completions.create(model="m", messages=said, tools=[TOOL]).choices[0].message
         assert message.tool_calls is None
         text = message.content or ""
     assert "Found: Found for" in text
@@ -165,10 +166,12 @@ def test_a_client_of_anthropic_hears_nothing_of_a_lookup(
     said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
     message: Any
     if is_streamed:
-        with client.messages.stream(model="claude-sonnet-5", max_tokens=100, messages=said) as stream:
+        with client.messages.stream(
+            model="claude-sonnet-5", max_tokens=100, messages=said, tools=[CLAUDE_TOOL]
+        ) as stream:
             message = stream.get_final_message()
     else:
-        message = client.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said)
+        message = client.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said, tools=[CLAUDE_TOOL])
     assert {block.type for block in message.content} == {"text"}
     assert "Found: Found for" in "".join(getattr(block, "text", "") for block in message.content)
     assert message.stop_reason == "end_turn"

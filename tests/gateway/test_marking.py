@@ -16,7 +16,7 @@ from everlong.gateway.inserting import NotAdded, added
 from everlong.gateway.lines import Applied
 from everlong.gateway.marking import Marking
 from everlong.gateway.raw import read_body, spliced
-from everlong.gateway.recalling import NAMES, answered_lookups, offered
+from everlong.gateway.recalling import NAMES, answered_lookups, can_offer, offered
 from everlong.gateway.views import with_view
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
 from tests.gateway.running import Raw
@@ -87,6 +87,13 @@ def test_tools_that_are_no_list_give_way() -> None:
     sent = offered(ANTHROPIC, draft(b'{"tools": null , "messages": [{"role":"user","content":"hi"}]}'))
     places_are_right(sent)
     assert [tool["name"] for tool in json.loads(sent.body)["tools"]] == ["everlong_recall", "everlong_read_turn"]
+
+
+@pytest.mark.parametrize("tools", [b"", b'"tools": null ,', b'"tools": [ ],', b'"tools": {"name": "look"},'])
+def test_requests_without_tools_are_not_offered_ours(tools: bytes) -> None:
+    body = draft(b"{" + tools + b'"messages": [{"role":"user","content":"hi"}]}')
+    assert not can_offer(ANTHROPIC, body)
+    assert can_offer(ANTHROPIC, body, is_compacted=True)
 
 
 @given(REQUESTS, RNG, st.data())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from everlong.gateway import room
+from everlong.model import text_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
@@ -113,6 +116,99 @@ def test_nobody_is_asked_where_summaries_are_extractive(tmp_path: Path) -> None:
         assert set(talk(running, "openai")) == {200}
         assert not any(ASKED in json.dumps(record.body) for record in model.requests)
         assert running.store().compactions()
+
+
+# -- while a request waits ---------------------------------------------------------------------------------------------
+
+
+def ask(running: Running, api: str, history: list[dict[str, Any]], **fields: Any) -> int:
+    """Send a history, and take the answer into it; returns the status."""
+    body = {"model": "claude-sonnet-5", "max_tokens": 200, **fields}
+    body |= {"input": history} if api == "responses" else {"messages": history}
+    if api == "responses":
+        body["max_output_tokens"] = body.pop("max_tokens")
+    path = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions", "responses": "/v1/responses"}[api]
+    with running.raw() as raw:
+        answer = raw.ask(json.dumps(body).encode(), path, KEYS)
+    history.append({"role": "assistant", "content": "Go on."})
+    return answer.status
+
+
+def grow(running: Running, api: str, lengths: tuple[int, ...] = (1, 1, 4, 18)) -> list[int]:
+    """A conversation that stays small, until one message more no longer fits; the status of each answer."""
+    history: list[dict[str, Any]] = []
+    found = []
+    for length in lengths:
+        history.append({"role": "user", "content": f"Question {len(history)}: {WORDS * length}"})
+        found.append(ask(running, api, history))
+    return found
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic", "responses"])
+@pytest.mark.parametrize(
+    ("known", "lengths"), [(WINDOW, (1, 1, 4, 18)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
+)
+def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
+    api: str, known: int, lengths: tuple[int, ...], tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": known}}}
+    with (
+        ModelServer(writes, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        assert grow(running, api, lengths) == [200] * 4
+        (done,) = running.store().compactions()
+        assert done.summarizer == "own model"
+        assert done.reason == ("preflight" if known == WINDOW else "overflow")
+        asked = next(record for record in model.requests if ASKED in json.dumps(record.body))
+        name = "input" if api == "responses" else "messages"
+        before = model.requests[2].body[name]
+        assert len(asked.body[name]) - len(before) == (1 if api == "responses" else 0)
+        assert [text_of(one) for one in asked.body[name][:4]] == [text_of(one) for one in before[:4]]
+        assert len(model.rejections) == (0 if known == WINDOW else 1)
+
+
+def test_a_clients_cache_marker_is_where_the_summary_is_asked_for(tmp_path: Path) -> None:
+    def marked(text: str) -> list[Any]:
+        return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
+
+    words = "what the client says takes up some room in the window of the model " * 40
+    history: list[dict[str, Any]] = []
+    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": 20_000}}}
+    with (
+        ModelServer(writes, window=20_000) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        for times in (2, 4, 4, 20):
+            for message in history:
+                if message["role"] == "user":
+                    message["content"] = [{"type": "text", "text": message["content"][0]["text"]}]
+            history.append({"role": "user", "content": marked(f"Question {len(history)}: {words * times}")})
+            assert ask(running, "anthropic", history) == 200
+        assert model.rejections == []
+        asked = next(record for record in model.requests if ASKED in json.dumps(record.body))
+    assert asked.usage["cache_read_input_tokens"] > 1_000
+
+
+def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_WAIT_SECONDS", 0.4)
+    go_on = threading.Event()
+
+    def slow(ask: Ask) -> Answer:
+        if is_summary_request(ask):
+            go_on.wait(30)
+        return writes(ask)
+
+    with (
+        ModelServer(slow, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
+    ):
+        try:
+            assert grow(running, "openai") == [200] * 4
+            done = running.store().compactions()
+        finally:
+            go_on.set()
+        assert {one.summarizer for one in done} == {"extractive"}
 
 
 @pytest.mark.spec("12.2")

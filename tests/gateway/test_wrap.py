@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong.cli.clients.client import around_proxies
 from everlong.config import Settings
 from everlong.gateway.hosting import HostedRelay
 from everlong.gateway.probe import is_gateway
@@ -62,9 +63,31 @@ def test_a_program_finds_the_gateway_by_its_usual_variables_and_nothing_else_cha
     assert seen["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
     assert seen["OPENAI_BASE_URL"] == seen["ANTHROPIC_BASE_URL"] + "/v1"
     changed = {name for name, value in seen.items() if os.environ.get(name) != value} - {"MINE", "PYTHONPATH"}
-    assert changed <= {*VARIABLES, "LC_CTYPE"}
+    assert changed <= {*VARIABLES, "LC_CTYPE", "NO_PROXY", "no_proxy"}
     assert seen["MINE"] == "as it was"
     assert not is_gateway(seen["ANTHROPIC_BASE_URL"]), "the gateway ends with the program"
+
+
+def test_a_proxy_does_not_swallow_what_goes_to_the_gateway(tmp_path: Path) -> None:
+    proxies = {"HTTPS_PROXY": "http://proxy.invalid:3128", "NO_PROXY": "mine.invalid", "no_proxy": ""}
+    code, out, _ = run("--port", "0", *python(SHOW), folder=tmp_path, **proxies)
+    assert code == 0
+    seen = json.loads(out)
+    assert seen["NO_PROXY"] == seen["no_proxy"] == "mine.invalid,127.0.0.1,localhost"
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ({}, None),
+        ({"NO_PROXY": "a"}, None),
+        ({"http_proxy": "http://p"}, "127.0.0.1,localhost"),
+        ({"ALL_PROXY": "http://p", "no_proxy": "a, localhost"}, "a,localhost,127.0.0.1"),
+        ({"HTTP_PROXY": "http://p", "NO_PROXY": "*"}, "*"),
+    ],
+)
+def test_only_where_there_is_a_proxy_anything_is_said_of_it(given: dict[str, str], made: str | None) -> None:
+    assert around_proxies(given) == ({} if made is None else {"NO_PROXY": made, "no_proxy": made})
 
 
 def test_calls_are_kept_and_the_answers_arrive(model: ModelServer, tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ ANTHROPIC: list[tuple[dict[str, Any], str]] = [
     ({"messages": [said("user", text("", cache_control=MARK))]}, "cache_control cannot be set for empty text blocks"),
     ({"messages": [{**OK, "name": "Ada"}]}, "messages.0.name: Extra inputs are not permitted"),
     (
+        {"messages": [said("user", text(cache_control={**MARK, "scope": "global"}))]},
+        "messages.0.content.0.cache_control.ephemeral.scope: Extra inputs are not permitted",
+    ),
+    (
+        {"messages": [said("user", text(cache_control={**MARK, "scope": "mine"}))]},
+        "cache_control.ephemeral.scope: Input should be 'global'",
+    ),
+    (
         {"messages": [said("user", {"type": "text", "text": "x", "_openai": 1})]},
         "messages.0.content.0.text._openai: Extra",
     ),
@@ -278,3 +286,12 @@ def test_a_client_that_dies_while_it_sends_is_refused_nothing(serve: Serve) -> N
         assert gone.recv(1) == b""
     assert not server.requests
     assert not server.rejections
+
+
+def test_a_marker_with_a_scope_is_taken_with_its_beta(serve: Serve) -> None:
+    server = serve("Hello.")
+    marked = text(cache_control={**MARK, "ttl": "1h", "scope": "global"})
+    body = {"model": "claude-sonnet-5", "max_tokens": 50, "system": [marked], "messages": [OK]}
+    betas = "claude-code-20250219,prompt-caching-scope-2026-01-05"
+    assert post(server, "/v1/messages", body, anthropic_beta=betas).status == 200
+    assert post(server, "/v1/messages", body).status == 400

@@ -66,10 +66,10 @@ def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | Non
 
 
 def _run_through(keeping: _Keeping, client: Client | None, command: tuple[str, ...]) -> int:
-    from everlong.cli.clients.client import Run, base_urls  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.clients.client import Run, around_proxies, base_urls  # noqa: PLC0415 - keeps `everlong --help` quick
 
     gateway = client_gateway(keeping.settings, keeping.address)
-    run = Run(list(command), {**os.environ, **base_urls(gateway)})
+    run = Run(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
     with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
         return _run(tuple(ready.command), ready.env)
 

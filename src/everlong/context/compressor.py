@@ -26,7 +26,7 @@ from everlong.context.pace import NEAR, Pace, Waiting, pace_of
 from everlong.context.recognise import digest_of
 from everlong.context.report import CompactionReport
 from everlong.context.situation import Request
-from everlong.context.summarize import Summarizer, SummaryWriter
+from everlong.context.summarize import Summarizer, SummaryWriter, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.model import Message, checked_messages, leading_system_count
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
@@ -90,6 +90,7 @@ class ContextCompressor(ContextEngine):
         self._emitted: list[str] = []
         self._waiting = Waiting()
         self._always = (0, 0)
+        self._prepared: Written | None = None
         self._set_window(context_length)
 
     @property
@@ -263,6 +264,15 @@ class ContextCompressor(ContextEngine):
 
     # -- compacting ------------------------------------------------------------------------------------------------
 
+    def prepare(self, messages: list[Message]) -> None:
+        """Have the summary of a conversation written now, which may take a while.
+
+        The next `compress` of that conversation, which has gone on meanwhile, then asks no model.
+        """
+        self._writer.last = None
+        Compaction(self.request_for(checked_messages(messages))).run()
+        self._prepared = self._writer.last
+
     def compress(
         self,
         messages: list[Message],
@@ -293,7 +303,9 @@ class ContextCompressor(ContextEngine):
             force=force,
             memory_context=memory_context,
             target_tokens=target_tokens,
+            written=self._prepared,
         )
+        self._prepared = None
         return self._compacted(request, current_tokens)
 
     def explain(

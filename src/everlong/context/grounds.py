@@ -108,7 +108,7 @@ class HeldBack:
         if self.cost:
             return (
                 f"{due}it would cost as much as {self.cost:,.0f} fresh tokens, and waiting has cost {self.paid:,.0f}; "
-                f"it is made when that is as much, or at {self.room:,}"
+                f"it is made when that is clearly more, or at {self.room:,}"
             )
         if not self.saved:
             return f"{due}there was nothing to compact, all of it is recent or protected"

@@ -30,6 +30,12 @@ NEED_SHARE = 0.6
 """What a compaction leaves takes no more than this share of the threshold, and of the room."""
 NEAR = 0.7
 """From this share of the threshold on, a compaction makes room for a while; a shorter conversation keeps more."""
+USUAL_SUMMARY = 3_000
+"""What a summary takes as a rule; its cap is a limit that few reach."""
+PATIENCE = 1.4
+"""A compaction costs words besides money, so waiting may cost this much more than it; near the best that is little."""
+APART = 0.4
+"""For the same reason a conversation whose prices are known grows by this share of the window between two of them."""
 STEP_OF_WINDOW = 0.15
 STEP_OF_THRESHOLD = 0.3
 
@@ -45,6 +51,8 @@ class Pace:
     need: int
     threshold: int
     step: int
+    apart: int
+    """By how much it grows where waiting is known to cost little."""
     tail: int
     """The tail's budget, which shrinks where a compaction would otherwise leave too much."""
     summary: int
@@ -61,11 +69,20 @@ class Pace:
         why = f"after a compaction {self.need:,} tokens stand there, and the room is {self.room:,}"
         return [f"for this conversation {self.threshold:,} instead of {usual:,}: {why}"]
 
+    @property
+    def usual_summary(self) -> int:
+        """The tokens that a summary takes as a rule."""
+        return min(self.summary, USUAL_SUMMARY)
+
+    @property
+    def usual_need(self) -> int:
+        """The tokens that a compaction leaves as a rule."""
+        return self.need - self.summary + self.usual_summary
+
     def compaction_cost(self, tokens: int, prices: Prices, *, asks_model: bool) -> float:
         """Return what compacting so many tokens costs, in fresh input tokens."""
-        moved = self.summary + self.tail
-        rewritten = (prices.cache_write - prices.cache_read) * moved
-        asked = prices.cache_read * tokens + prices.output * self.summary if asks_model else 0.0
+        rewritten = (prices.cache_write - prices.cache_read) * (self.usual_summary + self.tail)
+        asked = prices.cache_read * tokens + prices.output * self.usual_summary if asks_model else 0.0
         return rewritten + asked
 
 
@@ -99,27 +116,26 @@ def pace_of(
         threshold = min(room, max(threshold, int(need / NEED_SHARE)))
     step = min(int(STEP_OF_WINDOW * window), int(STEP_OF_THRESHOLD * threshold))
     is_priced = budgets.grounds.automatic is not None
-    return Pace(room, need, threshold, step, tail, budgets.summary_cap, is_set, is_priced)
+    return Pace(room, need, threshold, step, int(APART * window), tail, budgets.summary_cap, is_set, is_priced)
 
 
 @dataclass(slots=True)
 class Waiting:
     """What has happened in one conversation since its last compaction.
 
-    Every request above the threshold pays for tokens that a compaction would have taken away. Once they have cost as
-    much as the compaction itself, it is made: so, however the conversation goes on, waiting never costs more than twice
-    what would have been best.
+    Every request pays for tokens that a compaction would have taken away. Once they have cost somewhat more than the
+    compaction itself, it is made: so, however the conversation goes on, waiting never costs much more than twice what
+    would have been best, and in one that grows evenly it is nearly the best.
     """
 
     left: int | None = None
     """What the last compaction left; None where there was none."""
     paid: float = 0.0
-    """What the tokens above `Pace.need` have cost since the threshold was reached, in fresh input tokens."""
+    """What the tokens above `Pace.usual_need` have cost since the last compaction, in fresh input tokens."""
 
     def sent(self, tokens: int, pace: Pace, prices: Prices) -> None:
         """Note a request that was sent with so many tokens."""
-        if tokens >= pace.threshold:
-            self.paid += prices.cache_read * max(0, tokens - pace.need)
+        self.paid += prices.cache_read * max(0, tokens - pace.usual_need)
 
     def compacted(self, tokens: int) -> None:
         """Note a compaction that left so many tokens."""
@@ -154,4 +170,6 @@ class Waiting:
             return "recent"
         if pace.is_priced or is_cold or not prices.are_known:
             return None
-        return "cheaper" if self.paid < pace.compaction_cost(tokens, prices, asks_model=asks_model) else None
+        is_soon = self.left is not None and tokens < self.left + pace.apart
+        cost = pace.compaction_cost(tokens, prices, asks_model=asks_model)
+        return "cheaper" if is_soon or self.paid < PATIENCE * cost else None

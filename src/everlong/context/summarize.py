@@ -146,6 +146,8 @@ class SummaryWriter:
         self._cooling_until: float | None = None
         self._failure = ""
         self._unusable = 0
+        self.last: Written | None = None
+        """What was written last."""
 
     @property
     def left_alone(self) -> list[LeftAlone]:
@@ -172,7 +174,8 @@ class SummaryWriter:
     ) -> Written:
         """A summary within the request's budget, never measured below the fallback's; never raises for its sake."""
         written = self._asked(request, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
-        return written._replace(text=without_control_words(written.text))
+        self.last = written._replace(text=without_control_words(written.text))
+        return self.last
 
     def rewrite(self, written: Written, request: SummaryRequest, yardstick: Yardstick) -> Written:
         """A summary for another request on the same conversation from an answer that is there; nobody is asked."""

@@ -6,16 +6,16 @@ Bytes go on as they came. The turn is stored before the last of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from everlong.gateway.encodings import plain
+from everlong.gateway.encodings import Unreadable, decoder, plain
 from everlong.gateway.hiding import hiding_for
 from everlong.gateway.keeper import Ended
 from everlong.gateway.raw import dumped
-from everlong.gateway.recalling import ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
+from everlong.gateway.recalling import NO_ROOM, ROUNDS, Lookup, answered_lookups, lookups_in, without_lookups
 from everlong.gateway.relay import Stream, answered, comes_whole, is_whole, streamed
 from everlong.gateway.taps import StreamTap, WholeTap, tap_for
 
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
     from everlong.gateway.dialects import Dialect
     from everlong.model import Message
+    from everlong.providers.base import Usage
 
 __all__ = ["Answering"]
 
 Finish = Callable[[Ended], Awaitable[None]]
-LookUp = Callable[[list[Lookup]], Awaitable[dict[str, str]]]
+LookUp = Callable[[list[Lookup], int, bytes], Awaitable[dict[str, str]]]
+"""Looks things up for a conversation of so many tokens (0 where nobody told), which was sent in these bytes."""
 Send = Callable[[bytes], Awaitable["ClientResponse"]]
+
+_REFUSED = frozenset({400, 413, 422})
 
 
 @dataclass(slots=True)
@@ -47,6 +51,8 @@ class Answering:
     send: Send | None = None
     tap: StreamTap | WholeTap | None = None
     """Listens to the answer, once there is one."""
+    used: list[Usage] = field(default_factory=list)
+    """What the answers have used that called the tool, and were followed by another."""
 
     def partial(self) -> Message | None:
         """Return what has come of the answer so far; None where nothing has that can be read."""
@@ -57,7 +63,9 @@ class Answering:
         if (self.look_up is not None and is_whole(upstream)) or await comes_whole(upstream):
             return await self._whole(upstream)
         return (
-            await self._stream(upstream, ahead) if self.look_up is None else await self._stream_with_lookups(upstream)
+            await self._stream(upstream, ahead)
+            if self.look_up is None
+            else await self._stream_with_lookups(upstream, ahead)
         )
 
     async def _whole(self, upstream: ClientResponse) -> web.StreamResponse:
@@ -71,13 +79,16 @@ class Answering:
             if not lookups:
                 break
             if others or not left:
-                data = dumped(without_lookups(self.dialect, answer))
+                data, encoding = dumped(without_lookups(self.dialect, answer)), ""
                 break
             upstream = await self._again(answer, lookups)
-        tap = tap_for(self.dialect, upstream)
+        tap = WholeTap(self.dialect, encoding) if is_whole(upstream) else tap_for(self.dialect, upstream)
         tap(data)
-        await self.finish(_ended(tap))
-        return answered(upstream, data, self.extra())
+        await self.finish(self._ended(tap))
+        response = answered(upstream, data, self.extra())
+        if not encoding:
+            response.headers.popall("Content-Encoding", None)
+        return response
 
     async def _stream(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap = self.tap = tap_for(self.dialect, upstream)
@@ -87,20 +98,24 @@ class Answering:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(_ended(tap))
+                await self.finish(self._ended(tap))
 
         return await streamed(self.request, upstream, tap, before_end, self.extra(), ahead)
 
-    async def _stream_with_lookups(self, upstream: ClientResponse) -> web.StreamResponse:
+    async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect)
+        try:
+            decode = decoder(upstream.headers.get("Content-Encoding", ""))
+        except Unreadable:
+            return await self._stream(upstream, ahead)
         self.tap = tap
         stream = Stream(self.request, upstream, self.extra())
-        stream.without_length()
+        stream.unpacked()
         await stream.open()
         for left in reversed(range(ROUNDS)):
             try:
-                async for chunk in stream.chunks(upstream):
-                    if shown := hiding.take(chunk):
+                async for chunk in stream.chunks(upstream, ahead):
+                    if shown := hiding.take(decode(chunk)):
                         tap(shown)
                         await stream.write(shown)
             finally:
@@ -110,26 +125,39 @@ class Answering:
             if not lookups or others or not left or whole is None:
                 break
             upstream = await self._again(whole, lookups)
-            if upstream.status != 200:
+            if upstream.status != 200 or is_whole(upstream):
+                upstream.release()
                 break
+            ahead, decode = b"", decoder(upstream.headers.get("Content-Encoding", ""))
             hiding.again()
-        last = hiding.end()
+        last = hiding.end(has_calls=others)
         tap(last)
-        await self.finish(_ended(tap))
+        await self.finish(self._ended(tap))
         await stream.write(last)
         return await stream.end()
 
     async def _again(self, answer: dict[str, Any], lookups: list[Lookup]) -> ClientResponse:
+        """Send the request once more, with what was found behind it; with less of it where it is refused."""
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
         assert self.send is not None  # noqa: S101 - as above
-        results = await self.look_up(lookups)
-        self.sent = answered_lookups(self.dialect, self.sent, answer, results)
-        return await self.send(self.sent)
+        reply = self.dialect.reply(answer)
+        if reply is not None:
+            self.used.append(reply.usage)
+        results = await self.look_up(lookups, 0 if reply is None else reply.usage.total_tokens, self.sent)
+        before = self.sent
+        shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
+        for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
+            self.sent = answered_lookups(self.dialect, before, answer, told)
+            upstream = await self.send(self.sent)
+            if upstream.status not in _REFUSED:
+                break
+        return upstream
 
-
-def _ended(tap: StreamTap | WholeTap) -> Ended:
-    reply = tap.reply()
-    return Ended(reply) if reply is not None else Ended(error=tap.otherwise, partial=tap.partial())
+    def _ended(self, tap: StreamTap | WholeTap) -> Ended:
+        reply = tap.reply()
+        if reply is None:
+            return Ended(error=tap.otherwise, partial=tap.partial(), before=tuple(self.used))
+        return Ended(reply, before=tuple(self.used))
 
 
 def _object(data: bytes, encoding: str) -> dict[str, Any]:

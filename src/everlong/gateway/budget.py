@@ -69,10 +69,10 @@ class Charge:
         if self.sends:
             self.sends[-1].upstream = upstream
 
-    def told(self, dollars: float) -> None:
-        """Note what the upstream's figures for what was sent last come to."""
-        if self.sends:
-            self.sends[-1].dollars = dollars
+    def told(self, *dollars: float) -> None:
+        """Note what the upstream's figures come to, for as many as were sent last, in their order."""
+        for sent, cost in zip(reversed(self.sends), reversed(dollars), strict=False):
+            sent.dollars = cost
 
     async def close(self) -> float:
         """Settle everything; what it has cost in all."""

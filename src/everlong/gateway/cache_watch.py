@@ -20,7 +20,7 @@ from everlong.caching.blocks import Layout, head_blocks, message_blocks
 from everlong.caching.misses import Miss, Parts, Tokens, find_miss
 from everlong.caching.rules import cache_rules, model_rules, provider_of
 from everlong.caching.view import SWITCHES
-from everlong.gateway.raw import meant
+from everlong.gateway.raw import dumped, meant
 
 if TYPE_CHECKING:
     from everlong.gateway.drafts import Draft
@@ -36,6 +36,10 @@ _NAME = b'"cache_control"'
 _HOUR = re.compile(rb'\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
 _MOST_MESSAGES = 1_000_000
 """Messages of which digests are kept, of all conversations together; each takes about 24 bytes."""
+_UNSEEN = frozenset({"id", "status"})
+"""Fields of an item that no model sees."""
+_ROUTING = ("prompt_cache_key",)
+"""Fields that say in which cache to look."""
 _NEWEST = 4
 """Messages at the end of a first request that may come again in another shape: clients move their markers."""
 
@@ -54,6 +58,8 @@ class Sent(NamedTuple):
     """Entries at the beginning that are system messages."""
     view: int | None
     at: float
+    is_items: bool = False
+    """Whether the list holds items of the Responses API, whose system prompt is called instructions."""
 
 
 class _Known(NamedTuple):
@@ -161,9 +167,9 @@ def _known(sent: Sent, tokens: Tokens, before: _Known | None) -> _Known:
             entries.append(before.entries[number])
             counts.append(before.counts[number])
         elif before is not None or number >= len(draft.ends) - _NEWEST or number < sent.lead:
-            blocks = message_blocks(number, meant(draft.body[start:end]), sent.layout, _uncounted)
-            entries.append(_joined(block.digest for block in blocks))
-            counts.append(len(blocks))
+            digests = _digests(number, meant(draft.body[start:end]), sent)
+            entries.append(_joined(digests))
+            counts.append(len(digests))
         else:
             entries.append(0)
             counts.append(0)
@@ -175,7 +181,7 @@ def _known(sent: Sent, tokens: Tokens, before: _Known | None) -> _Known:
         [*heads["system"][1], *entries[: sent.lead]],
         {
             name: zlib.crc32(whole[slice(*draft.fields[name])])
-            for name in SWITCHES
+            for name in (*SWITCHES, *(_ROUTING if sent.is_items else ()))
             if name in draft.fields and draft.body[slice(*draft.fields[name])] != b"null"
         },
         entries[sent.lead :],
@@ -184,6 +190,19 @@ def _known(sent: Sent, tokens: Tokens, before: _Known | None) -> _Known:
         ["1h" if _HOUR.match(sent.body, place) else "5m" for place in _markers(sent.body)],
     )
     return _Known(parts, tokens, raw, entries, counts, heads, _stem(draft, whole))
+
+
+def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
+    """Return the digests of an entry's blocks; an item is one, whatever its name and state are."""
+    if not sent.is_items:
+        return [block.digest for block in message_blocks(number, entry, sent.layout, _uncounted)]
+    told = {name: value for name, value in entry.items() if name not in _UNSEEN and value is not None}
+    content = told.get("content")
+    if isinstance(content, str):
+        kind = "output_text" if told.get("role") == "assistant" else "input_text"
+        told["content"] = [{"type": kind, "text": content}]
+    told.setdefault("type", "message")
+    return [blake2b(dumped(dict(sorted(told.items()))), digest_size=16).digest()]
 
 
 def _stem(draft: Draft, whole: memoryview) -> tuple[int, int, int]:
@@ -218,13 +237,16 @@ def _markers(body: bytes) -> Iterator[int]:
 
 
 def _head(name: str, sent: Sent, before: _Known | None) -> tuple[int, list[int]]:
-    place = sent.draft.fields.get(name)
+    is_instructions = sent.is_items and name == "system"
+    place = sent.draft.fields.get("instructions" if is_instructions else name)
     if place is None:
         return 0, []
     data = sent.draft.body[slice(*place)]
     checksum = zlib.crc32(data) | (len(data) << 32)
     if before is not None and before.heads[name][0] == checksum:
         return before.heads[name]
+    if is_instructions:
+        return checksum, [checksum]
     blocks = head_blocks({name: meant(data)}, sent.layout, _uncounted)
     return checksum, [int.from_bytes(block.digest[:8]) for block in blocks]
 

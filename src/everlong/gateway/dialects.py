@@ -56,6 +56,10 @@ class Dialect(ABC):
             before = found[-1][-1] if found[-1] else before
         return found
 
+    def is_said(self, entry: Any) -> bool:
+        """Return whether an entry of a body is something that the model said."""
+        return isinstance(entry, dict) and entry.get("role") == "assistant"
+
     def compacts_upstream(self, read: Read) -> bool:
         """Return whether a request asks the provider to compact it, so that nobody here may."""
         del read

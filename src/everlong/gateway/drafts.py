@@ -49,6 +49,10 @@ class Draft:
         ends, shift = self.ends if ends is None else ends, start - self.start
         return Draft(spliced(self.body, changes), fields, start, [end + shift for end in ends] if shift else ends)
 
+    def cut(self, count: int) -> Draft:
+        """The body with the first entries of its list only, of which there must be one."""
+        return self.changed([(self.ends[count - 1], self.ends[-1], b"")], self.ends[:count])
+
     def with_field(self, name: str, value: bytes) -> Draft:
         """The body with one more field, behind all others."""
         place = self.body.rindex(b"}")

@@ -175,12 +175,18 @@ class Front:
             self._idle.set()
 
 
+_ANTHROPIC_PATHS = ("/v1/messages",)
+_OPENAI_PATHS = ("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings")
+
+
 def dialect_of(request: web.BaseRequest) -> Dialect:
-    """The API that a client speaks, as far as its request tells."""
+    """Return the API that a client speaks: the one whose path it is, else the one whose headers it sends."""
+    if request.path.startswith(_ANTHROPIC_PATHS):
+        return ANTHROPIC
+    if request.path.startswith(_OPENAI_PATHS):
+        return OPENAI
     headers = request.headers
-    is_anthropic = (
-        request.path.startswith("/v1/messages") or "anthropic-version" in headers or "anthropic-beta" in headers
-    )
+    is_anthropic = "anthropic-version" in headers or "anthropic-beta" in headers
     return ANTHROPIC if is_anthropic or ("x-api-key" in headers and "Authorization" not in headers) else OPENAI
 
 

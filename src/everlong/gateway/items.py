@@ -133,6 +133,10 @@ class _Responses(Dialect):
         del before
         return _said(entries)
 
+    def is_said(self, entry: Any) -> bool:
+        kind = str(entry.get("type")) if isinstance(entry, dict) else ""
+        return kind == "reasoning" or kind.endswith("_call") or super().is_said(entry)
+
     def system_of(self, read: Read) -> list[Message]:
         return _instructed(read.field("instructions"))
 

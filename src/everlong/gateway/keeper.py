@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from everlong.context import ContextEngine
     from everlong.gateway.spool import Spooled
     from everlong.model import Message
-    from everlong.providers.base import Reply
+    from everlong.providers.base import Reply, Usage
     from everlong.store import Compacted, Store
     from everlong.store.past_turns import End
 
@@ -86,6 +86,19 @@ class Ended:
     """What it did not read from the provider's cache, and why."""
     is_audited: bool = False
     """Whether it was sent as it came, whatever the gateway would have done."""
+    before: tuple[Usage, ...] = ()
+    """What answers have used that only looked something up, the first one first."""
+
+    @property
+    def used(self) -> Usage | None:
+        """Everything that was used for it; None where that is not known."""
+        return None if self.reply is None else sum(self.before, self.reply.usage)
+
+    @property
+    def sent_tokens(self) -> int:
+        """Tokens of the prompt as the client has it, without what was looked up."""
+        first = self.before[0] if self.before else None if self.reply is None else self.reply.usage
+        return 0 if first is None else first.prompt_tokens
 
     @property
     def status(self) -> End:
@@ -100,11 +113,13 @@ class Ended:
     @property
     def usage(self) -> dict[str, Any] | None:
         """What it used."""
-        if self.reply is None:
+        used = self.used
+        if used is None:
             return None
         missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
         audited = {"audited": True} if self.is_audited else {}
-        return {**self.reply.usage.to_dict(), **missed, **audited}
+        looked_up = {"sent_tokens": self.sent_tokens} if self.before else {}
+        return {**used.to_dict(), **looked_up, **missed, **audited}
 
     def past(self, session: str | None, model: str | None, began: float, names: Sequence[str] = ()) -> Past:
         """The whole turn."""
@@ -263,7 +278,8 @@ class Keeper:
         view = None if line.view is None else line.view.view_id
         if row is None or row[1] is None or row[2] != view:
             return None
-        tokens = json.loads(row[1]).get("prompt_tokens")
+        usage = json.loads(row[1])
+        tokens = usage.get("sent_tokens") or usage.get("prompt_tokens")
         return (row[0], tokens) if tokens else None
 
     def view_in_force(self, at: Branch) -> int | None:
@@ -363,9 +379,17 @@ class Keeper:
                 line.session = self.store.stateless.session_at(connection, line.branch.id, line.branch.depth)
         return line.view is not None and (before is None or before.view_id != line.view.view_id)
 
-    def compacted(self, line: Line, engine: ContextEngine, occasion: Occasion, **options: Any) -> Compacted:
-        """Have an engine compact a conversation, and put the view into the form of the API."""
-        done = self.store.compact(line.branch, engine, occasion, roll_over=line.session, **options)
+    def newest(self, line: Line) -> Branch:
+        """Return how far the requests of a conversation have come by now."""
+        row = self._first("SELECT MAX(depth) FROM turn WHERE branch = ?", line.branch.id)
+        depth = line.branch.depth if row is None or row[0] is None else max(row[0], line.branch.depth)
+        return line.branch if depth == line.branch.depth else self.store.branch(line.branch.id, depth)
+
+    def compacted(
+        self, line: Line, engine: ContextEngine, occasion: Occasion, at: Branch | None = None, **options: Any
+    ) -> Compacted:
+        """Have an engine compact a conversation, here or further on, and put the view into the form of the API."""
+        done = self.store.compact(at or line.branch, engine, occasion, roll_over=line.session, **options)
         if done.child is not None:
             line.session = done.child
         line.view = applied_view(self.store, self.dialect, line)

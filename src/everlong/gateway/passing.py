@@ -43,6 +43,8 @@ class Passing:
     warning: str = ""
     sent: Sent | None = None
     """What of its conversation went upstream last."""
+    offers_recall: bool = False
+    """Whether the model may look up what was said before."""
     is_over: bool = False
     """Whether it is known what came of it."""
     is_rewritten: bool = False

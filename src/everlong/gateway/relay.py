@@ -252,9 +252,10 @@ class Stream:
         self.is_cut = False
         """Whether the upstream has broken off."""
 
-    def without_length(self) -> None:
-        """Say that other bytes are sent than came."""
-        self.response.headers.popall("Content-Length", None)
+    def unpacked(self) -> None:
+        """Say that other bytes are sent than came, in no encoding."""
+        for name in ("Content-Length", "Content-Encoding"):
+            self.response.headers.popall(name, None)
 
     async def open(self) -> None:
         """Send the head."""

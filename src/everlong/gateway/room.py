@@ -1,8 +1,9 @@
 """Keep conversations inside the window: ahead of time where there is time, in line where a request would not fit.
 
-When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come
-and holds from the next request on that finds it, so the bytes of a conversation change only there. Requests that come
-meanwhile go on under the old view. One that would not fit, or was refused as too long, waits for it a while; then it is
+When a compaction is due is decided by `everlong.context.pace`. One that is made ahead begins when an answer has come.
+While its summary is being written, requests go on under the old view; then the conversation is compacted as far as it
+has come by now, so that what came meanwhile is not sent anew. That takes a moment, for which requests wait. A request
+that would not fit, or was refused as too long, waits longer for it, or for one that is begun then; after that it is
 compacted without a model.
 """
 
@@ -12,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +21,18 @@ from everlong.context import ContextCompressor
 from everlong.context.pace import Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError
 from everlong.gateway.passing import Passing, header_text
-from everlong.gateway.summaries import Summaries, spent_by
-from everlong.gateway.windows import Size, Windows, tokens_in
+from everlong.gateway.summaries import Earlier, Summaries, spent_by
+from everlong.gateway.windows import Size, Windows, tokens_in, tokens_of
 from everlong.store.compact import see
 from everlong.store.history import Occasion
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.lines import Applied
     from everlong.gateway.metrics import Metrics
     from everlong.gateway.visits import Visit
-    from everlong.providers.base import Usage
 
 __all__ = ["Room"]
 
@@ -41,15 +40,25 @@ _log = logging.getLogger("everlong.gateway")
 
 _SHARES = (0.7, 0.45, 0.25)
 """What a request is cut to that was refused as too long more than once."""
+_PATIENT_TRIES = 2
+"""So often one that was refused waits for a model's summary: first by the window that is known, then by a share."""
 _PLENTY = 0.8
+_FULL = 0.98
+"""More of the window than this is never filled on purpose."""
 _CAREFUL = 1.1
 """Our own count may be too low by this."""
 _LEAP = 0.1
 """Where a request seems to have grown by more than this share of the window, its words are counted."""
 _AHEAD = 0.05
 """By this share of the window a compaction made ahead comes before it must."""
+_AT_ONCE = 32
+"""So many summaries are waited for at the same time, of all conversations together."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
+_OWN_SHARE = 0.9
+"""Of that time a conversation's own model may take this share, so that what follows is within it."""
+_MOMENT_SECONDS = 1.0
+"""So long any request waits for a compaction whose summary is written."""
 _KEPT_SECONDS = 300.0
 _LONG_KEPT_SECONDS = 3_600.0
 """So long providers keep a prompt in their cache, and so long where a client asks for an hour."""
@@ -65,6 +74,7 @@ class Room:
         workers: ThreadPoolExecutor,
         summaries: Summaries,
         metrics: Metrics,
+        earlier: Callable[[Passing, Visit], Earlier | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings.compression
@@ -73,19 +83,26 @@ class Room:
         self._workers = workers
         self._summaries = summaries
         self._metrics = metrics
+        self._earlier = earlier
         self._clock = clock
+        self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
+        self._nearly_done: set[int] = set()
+        """The conversations whose summary is written and whose view is not in force yet."""
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
         if self._ahead:
             await asyncio.wait(self._ahead.values(), timeout=10)
+        self._patient.shutdown(wait=False, cancel_futures=True)
 
     async def make(self, passing: Passing, visit: Visit) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and is written anew in any case."""
         if not self._is_on or visit.is_unwieldy:
             return
         line = visit.line
+        if line.branch.id in self._nearly_done:
+            await self._waited(passing, visit, self._ahead[line.branch.id], _MOMENT_SECONDS)
         size = await self._size(passing, visit)
         is_due = size.is_too_large or (size.is_considered and self._is_cold(visit) and self._is_due(visit, size, True))
         line.sent_at = self._clock()
@@ -97,17 +114,26 @@ class Room:
         if after.is_too_large:
             await self._compact(passing, visit, "preflight", after, target=int(_PLENTY * after.pace.room))
 
-    async def answered(self, passing: Passing, visit: Visit, usage: Usage, sent: int) -> None:
-        """Take in what the API counted in a body of so many bytes, and compact ahead if the next one should be less."""
+    async def answered(self, passing: Passing, visit: Visit, tokens: int, output: int, sent: int) -> None:
+        """Take in what the API counted in a body of so many bytes, and compact ahead if the next one should be less.
+
+        Args:
+            passing: the request.
+            visit: its conversation.
+            tokens: what the API counted in the prompt.
+            output: what it counted in the answer.
+            sent: bytes of the body.
+        """
         line = visit.line
-        line.reported = (sent, usage.prompt_tokens)
+        line.reported = (sent, tokens)
         if not self._is_on or visit.is_unwieldy or passing.dialect.compacts_upstream(visit.read):
             return
-        size = self._sized(passing, visit, usage.prompt_tokens + usage.output_tokens)
-        self._waiting(visit, size).sent(usage.prompt_tokens, size.pace, size.prices)
+        size = self._sized(passing, visit, tokens + output)
+        self._waiting(visit, size).sent(tokens, size.pace, size.prices)
         ident = line.branch.id
         if size.is_considered and ident not in self._ahead and self._is_due(visit, size, False):
-            self._begin(passing, visit, size)
+            choose = partial(self._summaries.ahead, passing, size.window - size.tokens)
+            self._begin(passing, visit, size, "threshold", choose)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
@@ -119,12 +145,28 @@ class Room:
             if error.prompt_tokens:
                 visit.line.reported = (sent, error.prompt_tokens)
         size = self._sized(passing, visit, tokens_in(visit.line, sent))
-        if attempt == 0:
-            await self._shrunk(passing, visit, "overflow", size)
+        target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1]) if attempt else None
+        if attempt < _PATIENT_TRIES:
+            await self._shrunk(passing, visit, "overflow", size, target)
         else:
-            target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1])
             await self._compact(passing, visit, "overflow", size, target=target)
         return len(visit.sent(passing.dialect)) < visit.drafted
+
+    async def left_for_lookups(self, passing: Passing, visit: Visit, tokens: int, sent: bytes) -> int:
+        """Return how many tokens may be added to a conversation in the middle of a turn.
+
+        Args:
+            passing: the request.
+            visit: its conversation.
+            tokens: what the conversation has come to by the API's count; 0 where the API does not tell.
+            sent: the body that was sent last, which is counted then.
+        """
+        if not tokens:
+            work = partial(_counted_words, passing, visit, sent)
+            tokens = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        window = self.windows.window(visit.model, passing.route.provider)
+        left = int(_FULL * window) - tokens - passing.dialect.answer_tokens(visit.read)
+        return max(0, int(left / _CAREFUL))
 
     # -- how large, and when -------------------------------------------------------------------------------------------
 
@@ -165,40 +207,77 @@ class Room:
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, passing: Passing, visit: Visit, size: Size, reason: str = "threshold") -> asyncio.Task[None]:
-        """Begin a compaction that nobody has to wait for."""
+    def _begin(
+        self,
+        passing: Passing,
+        visit: Visit,
+        size: Size,
+        reason: str,
+        choose: Callable[[], Summarizer | None],
+        target: int | None = None,
+    ) -> asyncio.Task[None]:
+        """Begin a compaction that goes on whoever waits for it."""
         ident = visit.line.branch.id
-        work = self._made_ahead(passing, visit, size, reason, visit.line.view)
+        work = self._made_ahead(passing, visit, size, reason, choose, visit.line.view, target)
         task = self._ahead[ident] = asyncio.create_task(work)
         task.add_done_callback(partial(self._over, ident))
         return task
 
-    async def _made_ahead(self, passing: Passing, visit: Visit, size: Size, reason: str, under: Applied | None) -> None:
+    async def _made_ahead(
+        self,
+        passing: Passing,
+        visit: Visit,
+        size: Size,
+        reason: str,
+        choose: Callable[[], Summarizer | None],
+        under: Applied | None,
+        target: int | None,
+    ) -> None:
+        is_ahead = reason == "threshold"
         await passing.stored(visit)
         if visit.line.view != under:
             return  # it was compacted while the request was under way
-        left = size.window - size.tokens
-        is_waited_for = reason != "threshold"
-        summarizer = self._summaries.now() if is_waited_for else self._summaries.ahead(passing, left)
-        await self._compact(passing, visit, reason, size, summarizer)
+        summarizer, engine = choose(), None
+        if is_ahead and summarizer is not None:
+            work = partial(self._prepared, passing, visit, size, summarizer)
+            engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
+        if is_ahead:
+            self._nearly_done.add(visit.line.branch.id)
+        await self._compact(passing, visit, reason, size, summarizer, target=target, engine=engine)
+
+    def _prepared(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer) -> ContextCompressor:
+        """Return an engine that has had the summary of a conversation written."""
+        engine = self._engine(passing, visit, size, summarizer)
+        engine.prepare(see(passing.visits.keeper.store, visit.line.branch).messages)
+        return engine
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
-        del task
         self._ahead.pop(ident, None)
+        self._nearly_done.discard(ident)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
-    async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size) -> None:
+    async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size, target: int | None = None) -> None:
         """Compact a request that has to be shorter now; without a model where one takes too long."""
         under_way = self._ahead.get(visit.line.branch.id)
-        if under_way is None and self._summaries.now() is not None:
-            under_way = self._begin(passing, visit, size, reason)
+        if under_way is None:
+            summarizer = self._summarizer_now(passing, visit, size)
+            if summarizer is not None:
+                under_way = self._begin(passing, visit, size, reason, lambda: summarizer, target)
         if under_way is not None:
-            await asyncio.wait([under_way], timeout=_WAIT_SECONDS)
-            await self._caught_up(passing, visit)
+            await self._waited(passing, visit, under_way, _WAIT_SECONDS)
         if len(visit.sent(passing.dialect)) >= (visit.drafted or len(visit.body)):
-            await self._compact(passing, visit, reason, size)
+            await self._compact(passing, visit, reason, size, target=target)
 
-    async def _caught_up(self, passing: Passing, visit: Visit) -> None:
-        """Put the newest view into a request."""
+    def _summarizer_now(self, passing: Passing, visit: Visit, size: Size) -> Summarizer | None:
+        """Return who writes the summary that a request waits for; None where that is nobody."""
+        earlier = self._earlier(passing, visit) if self._summaries.is_own else None
+        room = 0 if earlier is None else size.window - tokens_of(visit.line, len(earlier.body))
+        return self._summaries.now(passing, earlier, room, _OWN_SHARE * _WAIT_SECONDS)
+
+    async def _waited(self, passing: Passing, visit: Visit, under_way: asyncio.Task[None], seconds: float) -> None:
+        """Wait for a compaction at most so long, and put the newest view into a request."""
+        await asyncio.wait([under_way], timeout=seconds)
         work = partial(passing.visits.keeper.catch_up, visit.line)
         try:
             await asyncio.get_running_loop().run_in_executor(self._workers, work)
@@ -214,6 +293,7 @@ class Room:
         summarizer: Summarizer | None = None,
         *,
         target: int | None = None,
+        engine: ContextCompressor | None = None,
     ) -> None:
         line, keeper = visit.line, passing.visits.keeper
         occasion = Occasion(reason, line.session, visit.model, str(size.window))
@@ -221,19 +301,25 @@ class Room:
         def work() -> str:
             if keeper.catch_up(line) and target is None:
                 return "unchanged"  # it was compacted while this request came
-            engine = self._engine(passing, visit, size, summarizer)
+            chosen = engine or self._engine(passing, visit, size, summarizer)
             options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
             options["spent"] = partial(spent_by, summarizer)
             if target is not None:
-                options["target_tokens"] = max(1, target - engine.overhead_tokens)
-            if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
+                options["target_tokens"] = max(1, target - chosen.overhead_tokens)
+            if reason == "threshold":
+                options["at"] = at = keeper.newest(line)
+                if at != line.branch:
+                    options["current_tokens"] = chosen.estimate_tokens(see(keeper.store, at).messages)
+            else:  # whoever needs it now gives way to nobody who compacts the same conversation
                 options["lease_seconds"] = None
-            return keeper.compacted(line, engine, occasion, **options).outcome
+            return keeper.compacted(line, chosen, occasion, **options).outcome
 
         passing.account.compactions.append(reason)
         outcome = "failed"
+        asks = summarizer is not None and engine is None
         try:
-            outcome = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            workers = self._patient if asks else self._workers
+            outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
@@ -253,10 +339,14 @@ class Room:
 
 def _counted(passing: Passing, visit: Visit, body: bytes) -> int:
     """Count the tokens of a request by its words, a little more than they are; what was reported counts as it is."""
+    if visit.line.reported is not None and visit.new is not None:
+        counter = MessageCounter(counter_for(visit.model))
+        return visit.line.reported[1] + int(counter.total(visit.new.added.messages) * _CAREFUL)
+    return _counted_words(passing, visit, body)
+
+
+def _counted_words(passing: Passing, visit: Visit, body: bytes) -> int:
     from everlong.gateway.counting import read_request  # noqa: PLC0415 - seldom needed
 
-    counter = MessageCounter(counter_for(visit.model))
-    if visit.line.reported is not None and visit.new is not None:
-        return visit.line.reported[1] + int(counter.total(visit.new.added.messages) * _CAREFUL)
     _, messages, tools = read_request(passing.dialect, body)
-    return int(counter.total(messages, tools) * _CAREFUL)
+    return int(MessageCounter(counter_for(visit.model)).total(messages, tools) * _CAREFUL)

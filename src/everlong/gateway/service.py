@@ -48,7 +48,7 @@ from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.raw import Broken, Overgrown, dumped, meant, read_body
-from everlong.gateway.recalling import Lookup, looked_up, offered
+from everlong.gateway.recalling import Lookup, all_looked_up, can_offer, offered
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -67,7 +67,7 @@ from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.structure import checked_structure, encoding_of, is_heavy, unpacked
-from everlong.gateway.summaries import Summaries
+from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep
 from everlong.gateway.visits import MostNew, Visit, Visits
@@ -76,6 +76,7 @@ from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.opening import redacted_message
+from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,6 @@ if TYPE_CHECKING:
     from everlong.gateway.routing import Routes
     from everlong.providers.base import Reply
     from everlong.store.database import Database
-    from everlong.store.tree import Branch
 
 __all__ = ["Gateway"]
 
@@ -132,8 +132,8 @@ class Gateway:
         windows = Windows(settings)
         self.budget = Budget(database, windows)
         self.summaries = Summaries(settings, self._send_aside, windows, summarizer)
-        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics)
-        self._client_compaction = ClientCompaction(settings, self.summaries.now)
+        self._room = Room(settings, windows, self._workers, self.summaries, self.metrics, self._earlier)
+        self._client_compaction = ClientCompaction(settings, self.summaries.configured)
         self._spool = Spool(spool or data_home() / "gateway-spool")
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer)
@@ -423,15 +423,31 @@ class Gateway:
             return self._untouched(passing, visit)
         draft = visit.draft(passing.dialect)
         visit.drafted = len(draft.body)
-        if _recalls(passing):
+        shown = visit.line.view
+        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
+        may = passing.route.recalls and can_offer(passing.dialect, draft, is_compacted=view is not None)
+        passing.offers_recall = may
+        if may:
             draft = offered(passing.dialect, draft)
         provider, store = passing.route.cached_as, passing.visits.keeper.store
         marks = passing.dialect.takes_markers
         sent = self._marking.marked(visit.line, draft, visit.model, provider, store.tenant) if marks else draft.body
-        shown = visit.line.view
-        view = shown.view_id if shown is not None and shown.covers <= len(visit.line.ends) else None
         passing.sent = _sent(passing, visit, draft, sent, view)
         return passing.body if sent == visit.body else sent
+
+    def _earlier(self, passing: Passing, visit: Visit) -> Earlier | None:
+        """Return the request before this one, as it was sent: what its conversation's own model has in its cache."""
+        dialect = passing.dialect
+        found = earlier_request(dialect, visit.draft(dialect), visit.line.lead)
+        if found is None:
+            return None
+        draft, marker = found
+        view = visit.line.view
+        if passing.route.recalls and can_offer(dialect, draft, is_compacted=view is not None):
+            draft = offered(dialect, draft)
+        if not dialect.takes_markers:
+            return Earlier(draft.body)
+        return Earlier(self._marking.marked_once(draft, visit.model, passing.route.cached_as), marker)
 
     def _untouched(self, passing: Passing, visit: Visit) -> bytes:
         """Return the client's own bytes, as in audit mode."""
@@ -441,14 +457,15 @@ class Gateway:
 
     def _answering(self, passing: Passing, sent: bytes) -> Answering:
         visit = passing.visit
-        if visit is None or self._is_audit or not _recalls(passing):
+        if visit is None or not passing.offers_recall:
             look_up = None
         else:
             line, store = visit.line, passing.visits.keeper.store
 
-            async def look_up(lookups: list[Lookup]) -> dict[str, str]:
+            async def look_up(lookups: list[Lookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await passing.stored(visit)
-                work = partial(_all_looked_up, store, line.branch, lookups)
+                room = await self._room.left_for_lookups(passing, visit, tokens, sent)
+                work = partial(all_looked_up, store, line.branch, lookups, room, counter_for(visit.model))
                 return await asyncio.get_running_loop().run_in_executor(self._workers, work)
 
         passing.answering = Answering(
@@ -479,15 +496,17 @@ class Gateway:
         account = passing.account
         account.session, account.branch = visit.line.session, visit.line.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
-            usage = account.usage = ended.reply.usage
-            await self._room.answered(passing, visit, usage, sent)
-            account.cost = self._room.windows.cost(visit.model, passing.route.provider, usage)
+            usage, cost = ended.reply.usage, partial(self._room.windows.cost, visit.model, passing.route.provider)
+            account.usage = ended.used
+            await self._room.answered(passing, visit, ended.sent_tokens, usage.output_tokens, sent)
+            costs = [cost(one) for one in (*ended.before, usage)]
+            account.cost = sum(costs)
             if account.charge is not None:
-                account.charge.told(account.cost)
+                account.charge.told(*costs)
             account.miss = self._missed(passing, visit, ended.reply)
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
-                self._learn(passing.dialect, visit.body, visit.model, usage.prompt_tokens)
+                self._learn(passing.dialect, visit.body, visit.model, ended.sent_tokens)
         if problem := await self._finishing.finish(passing.visits, visit, ended):
             passing.warning = header_text(problem)
 
@@ -550,16 +569,8 @@ class Gateway:
 
 def _sent(passing: Passing, visit: Visit, draft: Draft, body: bytes, view: int | None) -> Sent:
     layout: Layout = "anthropic" if passing.dialect.name == "anthropic" else "openai"
-    return Sent(draft, body, visit.model, passing.route.cached_as, layout, visit.line.lead, view, visit.began)
-
-
-def _all_looked_up(store: Store, at: Branch, lookups: list[Lookup]) -> dict[str, str]:
-    return {one.id: looked_up(store, at, one) for one in lookups}
-
-
-def _recalls(passing: Passing) -> bool:
-    """Return whether the model may look up what was said before, in the API that the client speaks."""
-    return passing.route.recalls and passing.dialect is not RESPONSES
+    provider, lead, is_items = passing.route.cached_as, visit.line.lead, passing.dialect is RESPONSES
+    return Sent(draft, body, visit.model, provider, layout, lead, view, visit.began, is_items)
 
 
 def _unfolded(words: bytes) -> tuple[bytes, bool]:

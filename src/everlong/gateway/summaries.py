@@ -1,17 +1,20 @@
 """Decide who writes the summaries of a gateway: the conversation's own model, a configured one, or nobody.
 
 The conversation's own model is asked with the request as it was sent and one message more, so that it reads from the
-cache and the client looks to its provider as it always does. The client's credentials stay in the request that brought
+cache and the client looks to its provider as it always does. A request that does not fit is not sent for that; the one
+before it is, which did. The client's credentials stay in the request that brought
 them: in memory, for as long as the summary takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -19,7 +22,7 @@ from aiohttp import ClientError
 
 from everlong.context.summary.prompt import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
-from everlong.gateway.raw import dumped, read_body, spliced
+from everlong.gateway.raw import dumped, meant, read_body, spliced
 from everlong.gateway.taps import tap_for
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
@@ -31,12 +34,13 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer, SummaryRequest
     from everlong.gateway.dialects import Dialect
+    from everlong.gateway.drafts import Draft
     from everlong.gateway.passing import Passing
     from everlong.gateway.windows import Windows
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply, Usage
 
-__all__ = ["OwnSummarizer", "Summaries", "spent_by", "told_writer"]
+__all__ = ["Earlier", "OwnSummarizer", "Summaries", "earlier_request", "spent_by", "told_writer"]
 
 _SECONDS = 180.0
 """So long a model may take for a summary."""
@@ -44,7 +48,37 @@ _DAY = 86_400.0
 _NOT_CHOSEN = frozenset({"auto", "main"})
 """Providers of ``auxiliary.compression`` by which nobody in particular is named."""
 
+_MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
+
 Send = Callable[["Passing", bytes], Awaitable["ClientResponse"]]
+
+
+class Earlier(NamedTuple):
+    """The request before one that does not fit, as it can be sent again."""
+
+    body: bytes
+    marker: Mapping[str, Any] | None = None
+    """The client's cache marker behind its end, which is not in it."""
+
+
+def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, Mapping[str, Any] | None] | None:
+    """Return a body up to what the model said last, and the marker that is cut off with the rest; None for a first one.
+
+    Args:
+        dialect: the API.
+        draft: the body.
+        lead: entries at its beginning that are system messages.
+    """
+    entries = [meant(draft.body[slice(*draft.entry(number))]) for number in range(lead, len(draft.ends))]
+    count = len(entries)
+    for is_said in (False, True):
+        while count and dialect.is_said(entries[count - 1]) is is_said:
+            count -= 1
+    if not count:
+        return None
+    rest = draft.body[draft.ends[lead + count - 1] : draft.ends[-1]]
+    markers = _MARKER.findall(rest)
+    return draft.cut(lead + count), meant(markers[-1]) if markers and dialect.takes_markers else None
 
 
 class OwnSummarizer:
@@ -52,12 +86,23 @@ class OwnSummarizer:
 
     name = "own model"
 
-    def __init__(self, passing: Passing, sent: bytes, room: int, send: Send, windows: Windows) -> None:
+    def __init__(
+        self,
+        passing: Passing,
+        sent: Earlier,
+        room: int,
+        send: Send,
+        windows: Windows,
+        take: Callable[[], bool],
+        seconds: float = _SECONDS,
+    ) -> None:
         self._passing = passing
         self._sent = sent
         self._room = room
         self._send = send
         self._windows = windows
+        self._take = take
+        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self.cost = 0.0
         """What the summary has cost, in US dollars."""
@@ -67,12 +112,14 @@ class OwnSummarizer:
         told = warm_ask(request, request.budget_tokens)
         if request.count(told) + request.budget_tokens > self._room:
             raise SummarizerError("the conversation leaves no room in the window for its summary")
+        if not self._take():
+            raise SummarizerError("as many summaries were asked for today as gateway.summaries_per_day allows")
         asking = asyncio.run_coroutine_threadsafe(self._asked(told), self._loop)
         try:
-            return asking.result(_SECONDS)
+            return asking.result(self._seconds)
         except FutureTimeoutError as error:
             asking.cancel()
-            raise SummarizerError(f"no summary came within {_SECONDS:g} seconds") from error
+            raise SummarizerError(f"no summary came within {self._seconds:g} seconds") from error
 
     async def _asked(self, told: str) -> str:
         passing = self._passing
@@ -84,8 +131,11 @@ class OwnSummarizer:
                 upstream.close()
                 raise SummarizerError(f"the upstream answered with status {upstream.status}")
             tap = tap_for(dialect, upstream)
-            async for chunk in upstream.content.iter_any():
-                tap(chunk)
+            try:
+                async for chunk in upstream.content.iter_any():
+                    tap(chunk)
+            finally:
+                upstream.close()  # in the middle of an answer that came too late
         except (ClientError, OSError) as error:
             raise SummarizerError(f"the upstream cannot be reached ({type(error).__name__})") from error
         reply = tap.reply()
@@ -102,15 +152,19 @@ class OwnSummarizer:
         return text_of(reply.message)
 
 
-def _with_ask(dialect: Dialect, sent: bytes, told: str) -> bytes:
+def _with_ask(dialect: Dialect, earlier: Earlier, told: str) -> bytes:
     """Put an ask behind the last message of a body; into it where that is a user's, so that roles alternate.
 
-    What was cached up to there stays valid.
+    What was cached up to there stays valid. A marker on the ask has the provider look for it.
     """
+    sent, marker = earlier
     read = read_body(sent, dialect.list_name)
     last = read.entries[-1] if read.entries else None
     if last is not None and dialect.list_name == "messages" and last.value.get("role") == "user":
-        return spliced(sent, [(last.start, last.end, dumped(with_part_appended(last.value, told)))])
+        asking = with_part_appended(last.value, told)
+        if marker is not None:
+            asking["content"][-1]["cache_control"] = marker
+        return spliced(sent, [(last.start, last.end, dumped(asking))])
     entries = b",".join(map(dumped, dialect.entries_of([{"role": "user", "content": told}])))
     return spliced(sent, [(read.end, read.end, b"," + entries if last is not None else entries)])
 
@@ -139,6 +193,7 @@ class Summaries:
         self._windows = windows
         self._clock = clock
         self._day, self._count = 0, 0
+        self._lock = threading.Lock()
         self.is_own = given is None and settings.gateway.summaries == "own" and not _names_model(settings)
         self._configured = given or (lambda: None if self.is_own else _configured(settings, windows.cost))
         self._settings = settings
@@ -150,21 +205,47 @@ class Summaries:
         """Who writes them, for whoever starts the gateway."""
         return told_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
 
-    def now(self) -> Summarizer | None:
-        """Return who writes a summary that a request waits for; None for lines of the conversation itself."""
+    def configured(self) -> Summarizer | None:
+        """Return the model of the settings; None where each conversation's own is asked, or nobody."""
         return self._configured()
+
+    def now(self, passing: Passing, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
+        """Return who writes a summary that a request waits for; None for lines of the conversation itself.
+
+        Args:
+            passing: the request.
+            earlier: the request before it in the conversation; None where there is none.
+            room: tokens that the earlier request leaves in the window.
+            seconds: how long the conversation's own model may take.
+        """
+        if not self.is_own:
+            return self._configured()
+        if earlier is None or not self._may_ask():
+            return None
+        return OwnSummarizer(passing, earlier, room, self._send, self._windows, self._take, seconds)
 
     def ahead(self, passing: Passing, room: int) -> Summarizer | None:
         """Return who writes a summary that nobody waits for, with so many tokens left in the window."""
         if not self.is_own:
             return self._configured()
+        if passing.sent_body is None or not self._may_ask():
+            return None
+        return OwnSummarizer(passing, Earlier(passing.sent_body), room, self._send, self._windows, self._take)
+
+    def _may_ask(self) -> bool:
+        """Return whether a conversation's own model may be asked once more today."""
         today = int(self._clock() // _DAY)
         if today != self._day:
             self._day, self._count = today, 0
-        if passing.sent_body is None or self._count >= self._most:
-            return None
-        self._count += 1
-        return OwnSummarizer(passing, passing.sent_body, room, self._send, self._windows)
+        return self._count < self._most
+
+    def _take(self) -> bool:
+        """Count one more that is asked today; False where there have been too many."""
+        with self._lock:
+            if not self._may_ask():
+                return False
+            self._count += 1
+            return True
 
 
 def _names_model(settings: Settings) -> bool:

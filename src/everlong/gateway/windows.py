@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from everlong.gateway.lines import Line
     from everlong.providers.base import Usage
 
-__all__ = ["Size", "Windows", "tokens_in"]
+__all__ = ["Size", "Windows", "tokens_in", "tokens_of"]
 
 _BYTES_PER_TOKEN = 2.8
 """Of a body of which nothing is known; most are nearer to four."""

@@ -30,6 +30,7 @@ from everlong.store.additions import Known
 from everlong.store.carrying import carry, view_to_carry
 from everlong.store.clearing import shift_of, told_by
 from everlong.store.content import Blob
+from everlong.store.continuations import find_continued
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.paths import Segment, segments_to
 from everlong.store.recognition import MOST_ALIKE, Found
@@ -517,6 +518,8 @@ class Stateless:
             works_for, kind = (None if row is None else str(row[0])), "agent"
         if forked_from is not None:
             works_for = works_for or forked_from.conversation
+        elif kind == "main" and sender.session and opening is not None:
+            works_for = find_continued(self._store, connection, sender.session, opening.messages)
         said = opening.messages if opening is not None else self._opening(connection, at, forked_from)
         preamble = None if opening is None or opening.preamble is None else opening.preamble.digest
         if forked_from is not None:

@@ -13,7 +13,7 @@ from everlong.cli.clients.configuration import ConfigurationFile
 from everlong.cli.clients.formats import Format, value_at
 from everlong.errors import ConfigError
 
-__all__ = ["VARIABLES", "Client", "Gateway", "Run", "Setting", "base_urls"]
+__all__ = ["VARIABLES", "Client", "Gateway", "Run", "Setting", "around_proxies", "base_urls"]
 
 VARIABLES = {
     "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"),
@@ -132,6 +132,25 @@ class Client:
 def base_urls(gateway: Gateway) -> dict[str, str]:
     """Return the variables that lead any program with an official SDK through the gateway."""
     return {name: gateway.base_url(api) for api, names in VARIABLES.items() for name in names}
+
+
+def around_proxies(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a program reaches a gateway on this machine without its network's proxy.
+
+    Without a proxy in the environment there are none: some programs take the variable alone for all there is to know
+    of proxies, and forget the system's.
+    """
+    if not any(env.get(name) for name in _PROXIES):
+        return {}
+    given = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    hosts = [host.strip() for host in given.split(",") if host.strip()]
+    if "*" not in hosts:
+        hosts += [host for host in _LOOPBACK if host not in hosts]
+    return dict.fromkeys(("NO_PROXY", "no_proxy"), ",".join(hosts))
+
+
+_LOOPBACK = ("127.0.0.1", "localhost")
+_PROXIES = tuple(spelled for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") for spelled in (name, name.lower()))
 
 
 def folder_of(variable: str, usual: Path, env: Mapping[str, str]) -> Path:

@@ -54,8 +54,10 @@ def check_marker(marker: Any, path: str) -> None:
         return
     if not isinstance(marker, dict) or marker.get("type") != "ephemeral":
         raise Refusal(f"{path}: Input tag found using 'type' does not match any of the expected tags: 'ephemeral'")
-    if marker.keys() - {"type", "ttl"}:
-        raise Refusal(f"{path}.ephemeral.{min(marker.keys() - {'type', 'ttl'})}: Extra inputs are not permitted")
+    if extra := marker.keys() - {"type", "ttl", "scope"}:
+        raise Refusal(f"{path}.ephemeral.{min(extra)}: Extra inputs are not permitted")
+    if marker.get("scope") not in {None, "global"}:
+        raise Refusal(f"{path}.ephemeral.scope: Input should be 'global'")
     if marker.get("ttl", "5m") not in {"5m", "1h"}:
         raise Refusal(f"{path}.ephemeral.ttl: Input should be '5m' or '1h'")
 

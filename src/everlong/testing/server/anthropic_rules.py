@@ -33,8 +33,15 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _PREFILL_MODELS = re.compile(r"claude-(2|3|instant|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8})?$)")
 
 
-def check_anthropic(body: Any, *, counting: bool = False, alternate_roles: bool = False) -> None:
-    """Refuse a body as the API would; ``counting`` is for ``/v1/messages/count_tokens``, which wants less."""
+def check_anthropic(body: Any, *, betas: str = "", counting: bool = False, alternate_roles: bool = False) -> None:
+    """Refuse a body as the API would.
+
+    Args:
+        body: the request.
+        betas: the features of its ``anthropic-beta`` header.
+        counting: for ``/v1/messages/count_tokens``, which wants less.
+        alternate_roles: whether two messages of one role in a row are refused.
+    """
     if not isinstance(body, dict):
         raise Refusal("Input should be a valid dictionary or object to extract fields from")
     for name in body:
@@ -59,6 +66,27 @@ def check_anthropic(body: Any, *, counting: bool = False, alternate_roles: bool 
     _check_roles(messages, str(body["model"]), alternate_roles)
     _check_pairs(messages)
     check_thinking(body)
+    _check_scopes(body, betas)
+
+
+_SCOPE_BETA = "prompt-caching-scope-2026-01-05"
+
+
+def _check_scopes(body: Any, betas: str) -> None:
+    if _SCOPE_BETA not in betas and (path := _scoped(body)):
+        raise Refusal(f"{path}.ephemeral.scope: Extra inputs are not permitted")
+
+
+def _scoped(value: Any, path: str = "") -> str:
+    """Return where the first cache marker with a scope stands; empty where there is none."""
+    if isinstance(value, dict):
+        marker = value.get("cache_control")
+        if isinstance(marker, dict) and "scope" in marker:
+            return f"{path}cache_control"
+    if not isinstance(value, dict | list):
+        return ""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    return next((found for name, one in inner if (found := _scoped(one, f"{path}{name}."))), "")
 
 
 def _check_max_tokens(body: Mapping[str, Any]) -> None:

@@ -107,7 +107,7 @@ def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> Non
 def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[Block]:
     """Hold a body against every rule; returns the blocks of its prompt."""
     if api == "anthropic":
-        check_anthropic(body, alternate_roles=server.alternate_roles)
+        check_anthropic(body, betas=record.headers.get("anthropic-beta", ""), alternate_roles=server.alternate_roles)
         blocks = anthropic_blocks_of(body)
         most = body["max_tokens"]
     elif api == "responses":
@@ -234,7 +234,8 @@ def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> 
         _check_key(server, "anthropic", headers)
         body, problem = _decoded(raw)
         _check_size(problem)
-        check_anthropic(body, counting=True, alternate_roles=server.alternate_roles)
+        betas = headers.get("anthropic-beta", "")
+        check_anthropic(body, betas=betas, counting=True, alternate_roles=server.alternate_roles)
         return Reply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
     except Refusal as refusal:
         return _error("anthropic", refusal, 0)
