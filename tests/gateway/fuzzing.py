@@ -119,28 +119,26 @@ def bomb(rng: random.Random) -> Shot:
     """Return a request whose structure takes long to read: very many values, deep ones, or packed ones."""
     count = rng.choice([20_000, 100_000, 400_000, 2_000_000])
     depth = rng.choice([200, 5_000, 200_000])
-    content = rng.choice(
-        [
-            lambda: b"[" + b"[]," * count + b"[]]",
-            lambda: b"[{" + b",".join(b'"k%d":1' % number for number in range(count)) + b"}]",
-            lambda: b"[" + b'{"type":"text","text":"x"},' * (count // 10) + b'{"type":"text","text":"x"}]',
-            lambda: b"[" * depth + b"]" * depth,
-            lambda: b'{"a":' * depth,
-            lambda: b'"' + b"\\n" * count + b'"',
-            lambda: b'"' + b"well, [yes] " * (count // 4) + b'"',
-            lambda: b"[" + b"1e400," * count + b"1]",
-        ]
-    )()
+    contents: list[Callable[[], bytes]] = [
+        lambda: b"[" + b"[]," * count + b"[]]",
+        lambda: b"[{" + b",".join(b'"k%d":1' % number for number in range(count)) + b"}]",
+        lambda: b"[" + b'{"type":"text","text":"x"},' * (count // 10) + b'{"type":"text","text":"x"}]',
+        lambda: b"[" * depth + b"]" * depth,
+        lambda: b'{"a":' * depth,
+        lambda: b'"' + b"\\n" * count + b'"',
+        lambda: b'"' + b"well, [yes] " * (count // 4) + b'"',
+        lambda: b"[" + b"1e400," * count + b"1]",
+    ]
+    content = rng.choice(contents)()
     entry = b'{"role":"user","content":%s}' % content
-    made = rng.choice(
-        [
-            lambda: b'{"model":"m","max_tokens":9,"messages":[%s],"input":[%s]}' % (entry, entry),
-            lambda: b'{"model":"m","max_tokens":9,"tools":%s,"messages":[{"role":"user","content":"x"}]}' % content,
-            lambda: b'{"model":"m","input":%s,"previous_response_id":"r"}' % content,
-            lambda: b'{"model":"m","messages":[%s]}' % b",".join([b'{"role":"user","content":"x"}'] * (count // 20)),
-            lambda: b'{%s,"messages":[]}' % b",".join(b'"f%d":0' % number for number in range(count // 10)),
-        ]
-    )()
+    bodies: list[Callable[[], bytes]] = [
+        lambda: b'{"model":"m","max_tokens":9,"messages":[%s],"input":[%s]}' % (entry, entry),
+        lambda: b'{"model":"m","max_tokens":9,"tools":%s,"messages":[{"role":"user","content":"x"}]}' % content,
+        lambda: b'{"model":"m","input":%s,"previous_response_id":"r"}' % content,
+        lambda: b'{"model":"m","messages":[%s]}' % b",".join([b'{"role":"user","content":"x"}'] * (count // 20)),
+        lambda: b'{%s,"messages":[]}' % b",".join(b'"f%d":0' % number for number in range(count // 10)),
+    ]
+    made = rng.choice(bodies)()
     lines = [b"host: localhost", b"content-type: application/json", b"authorization: Bearer " + SECRET.encode()]
     if rng.random() < 0.5:
         made = gzip.compress(made, 6)
