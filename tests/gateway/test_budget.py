@@ -213,8 +213,25 @@ def test_a_client_that_leaves_after_a_word_pays_for_what_was_sent(upstream: Upst
         (body(tools=[{"type": "web_search_20250305", "name": "web_search"}]), []),
         (b"no json", []),
     ],
+    ids=[
+        "two models",
+        "two cases",
+        "two limits",
+        "utf-16",
+        "byte order mark",
+        "unknown encoding",
+        "packed twice",
+        "two encodings",
+        "unpriced",
+        "other models",
+        "priority",
+        "server tool",
+        "no json",
+    ],
 )
-@pytest.mark.parametrize("way", [[], [("x-everlong", "off")], [("x-everlong", "no-store")]])
+@pytest.mark.parametrize(
+    "way", [[], [("x-everlong", "off")], [("x-everlong", "no-store")]], ids=["", "off", "no-store"]
+)
 @pytest.mark.spec("12.5")
 def test_what_cannot_be_read_or_priced_is_refused_under_a_limit(
     sent: bytes, headers: list[tuple[str, str]], way: list[tuple[str, str]], upstream: Upstream, tmp_path: Path
