@@ -1,0 +1,135 @@
+"""What belongs into which section: preferences and decisions of people, variants told once, no code among the done."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong.context.rules.detection import found_rules
+from everlong.context.summary.facts import read_facts
+from everlong.context.summary.language import phrases_for, sentences
+from everlong.context.summary.outline import Candidate, Outline
+from everlong.context.summary.select import select
+from everlong.context.summary.takeback import taken_back
+from everlong.context.summary.wording import clauses, prose
+from everlong.tokens import EstimatingCounter
+from tests.context.builders import assistant, step, user
+from tests.context.test_extractive import sections, summarize
+
+CONSTRAINTS = "Constraints & Preferences"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I should be eligible for a full refund of 300 euros.",
+        "I've achieved 99.9% uptime within 7 days of the launch.",
+        "Can you plan the sprint carefully so that we meet the deadline?",
+        "I want to cache the tiles to avoid a slow map of berth B-17.",
+        "I want to see how the map of berth B-17 works, considering my deadline is April 15.",
+        "My accuracy has gone from 70% to 90%.",
+    ],
+)
+def test_claims_reports_and_requests_are_no_preference(said: str) -> None:
+    assert read_facts(user(said)).preferences == ()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The map should be readable on phones.",
+        "I have a deadline of April 15 for the map.",
+        "I want to avoid external services.",
+        "We're on Postgres 15 here.",
+        "My berth number is B-17.",
+    ],
+)
+def test_wishes_limits_and_circumstances_are_preferences(said: str) -> None:
+    assert len(read_facts(user(said)).preferences) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "is_decided"),
+    [
+        ("I've decided to host the map on our own server.", True),
+        ("I chose vector tiles over images because they are small.", True),
+        ("I'll stick to the agenda you suggested.", False),
+        ("I've heard that switching to vector tiles could help.", False),
+        ("Let's do it!", False),
+    ],
+)
+def test_a_decision_was_made_and_says_what(said: str, *, is_decided: bool) -> None:
+    assert bool(read_facts(user(said)).decisions) is is_decided
+
+
+@pytest.mark.parametrize(
+    ("said", "is_rule"),
+    [
+        ("I'm leaning towards giving it a shot.", False),
+        ("I chose to prioritize the map over attending the fair.", False),
+        ("I'm considering video samples rather than plain text.", False),
+        ("I want to understand how harbours developed over time.", False),
+        ("I'm leaning towards plain functions over classes.", True),
+        ("I use pnpm over npm in all my projects.", True),
+    ],
+)
+def test_who_weighs_or_chose_once_lays_nothing_down(said: str, *, is_rule: bool) -> None:
+    assert bool(found_rules(said)) is is_rule
+
+
+def test_a_wish_that_is_mentioned_stands_without_the_words_around_it() -> None:
+    said = (
+        "Can you help me with the map of the harbour, taking into account my preference for short answers with a "
+        "sketch of every step, and also provide an example of a berth?"
+    )
+    assert [rule.text for rule in found_rules(said)] == ["my preference for short answers with a sketch of every step"]
+
+
+def chosen(*items: str) -> list[str]:
+    outline = Outline(phrases_for(["The map"]), 9)
+    outline.candidates = [Candidate(CONSTRAINTS, place, f"- {item}", 3 - place / 9) for place, item in enumerate(items)]
+    document = select(outline, 900, EstimatingCounter().count_text, None)
+    return [item.removeprefix("- ") for item in document.items[CONSTRAINTS]]
+
+
+def test_variants_of_a_circumstance_are_told_once_with_all_their_figures() -> None:
+    assert chosen(
+        "I'm using Leaflet 1.9 for the map",
+        "I'm using Leaflet v1.9",
+        "I'm using Django 5.1 and Leaflet 1.9",
+        "I'm using Leaflet",
+    ) == ["I'm using Django 5.1 and Leaflet 1.9"]
+
+
+def test_other_figures_and_other_things_are_no_variants() -> None:
+    items = ["a deadline of April 5 for the map", "a deadline of April 20 for the map", "keep tiles under 200KB each"]
+    assert chosen(*items) == items
+
+
+def test_dropping_something_here_takes_nothing_back() -> None:
+    handed, given_up = "Just drop the details here.", "Drop the details."
+    assert taken_back(handed, sentences(handed)) == ()
+    assert taken_back(given_up, sentences(given_up)) != ()
+
+
+def test_formulas_titles_and_comments_of_a_pasted_text_are_no_clauses() -> None:
+    pasted = (
+        "Fix the tide table\n<!-- you need not remove this comment -->\n**Describe the bug**\nThe area is \\( 3b \\)."
+    )
+    assert [clause.text for clause in clauses(prose(pasted))] == ["Fix the tide table"]
+
+
+def test_a_closing_quotation_mark_stays() -> None:
+    assert [clause.text for clause in clauses('The tide table fails with mode set to "lunar".')] == [
+        'The tide table fails with mode set to "lunar"'
+    ]
+
+
+def test_an_edit_by_a_command_names_the_file_and_no_code() -> None:
+    turns = [
+        user("Correct the tide table."),
+        *step(1, "ok", command="sed -i '12s/return None/return tide.level(at)/' harbour/tides.py"),
+        assistant("The table is corrected."),
+    ]
+    done = "\n".join(sections(summarize(turns))["Done"])
+    assert "tides.py" in done
+    assert "return tide.level" not in done
