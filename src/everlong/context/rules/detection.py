@@ -198,6 +198,7 @@ _REPORTED = re.compile(
     r"|server|message|output))\b"
     r"|^(?:my|our|his|her|their) (?:\w+ )?(?:boss|manager|colleague|friend|sister|brother|wife|husband|teacher"
     r"|mother|father|mom|dad|son|daughter|partner|client|customer|professor|coach|team lead|lead)\b"
+    r"|^i(?:['’]ve been| was) (?:thinking|considering|wondering)\b|^i had to\b"
     r"|^i(?:'m| am| was|'ve| have)? (?:never|always|usually|often|sometimes)\b(?! want| prefer| need)"
     r"|\b(?:told|asked|warned|taught|reminded) (?:me|us)\b|^(?:it|there|this|that|what|why|how|which|who"
     r"|when did|where)\b(?! must (?:be|have) (?:always|never))",
@@ -242,7 +243,7 @@ _STOPPED = re.compile(
     r"^(?:stop|quit|cease|avoid|refrain from)\s+(?:[a-z]+ing\b|(?:any|all|using)\b|[a-z]+s\b)", re.IGNORECASE
 )
 _NO_SUCH = re.compile(
-    r"^no\s+(?!,|need\b|problem|idea|worries|thanks|way\b|doubt|one\b|longer\b|matter\b|wonder|luck|rush|i\b"
+    r"^no\s+(?!,|need\b|regrets?\b|complaints?\b|problem|idea|worries|thanks|way\b|doubt|one\b|longer\b|matter\b|wonder|luck|rush|i\b"
     r"|it\b|that\b|this\b|you\b|we\b|the\b|change|error|question|clue|such\b|response|answer|output"
     r"|result)[\w-]+(?: [\w-]+)*",
     re.IGNORECASE,
@@ -380,7 +381,7 @@ _WISH = re.compile(
     r"|minimi[sz]e|maintain)\b"
     r"|\bi (?:want|need|have|try|aim|plan) to (?:keep|stay|stick|avoid|limit|minimi[sz]e|maintain|prioriti[sz]e)\b"
     r"|\bi(?:['’]m| am)? (?:\w+ )?(?:drawn to|(?:lean(?:ing)? towards?|inclined to|want|use|using)\b[^,.;]{2,60}"
-    r"(?:\bover (?!time\b|the\b|and\b|\d)|\brather than\b|\binstead of\b))"
+    r"(?:\bover (?!time\b|the\b|and\b|\d|\w+ing\b)|\brather than\b|\binstead of\b))"
     r"|\bi (?:find|found)\b[^,.;]{2,50}\b(?:helpful|easier|clearer|better|more (?:useful|helpful))\b",
     re.IGNORECASE,
 )

@@ -41,7 +41,7 @@ _MOST_RULES = 8
 
 _PREFERS = re.compile(
     r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b|"
-    r"\b(?:must(?:n't)?|prefer\w*|(?<!to )avoid|don't want|do not want|don't (?:use|touch|change|add|fly)|"
+    r"\b(?:must(?:n't)?|prefer\w*|(?<!to )avoid\b|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
     r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
     r"stick to|"
@@ -62,7 +62,8 @@ _PREFERENCE_WORDS = (
 """Looking for plain words first spares most clauses the long expression."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _NEVER_DID = re.compile(
-    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b",
+    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b"
+    r"|\bi always do\b|\b(?:see|check|ask) if\b|\byou (?:suggested|mentioned|recommended)\b",
     re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(

@@ -33,6 +33,11 @@ _HAS_AIM = re.compile(
 )
 _TELLS = re.compile(r"(?:i|i'm|i've|i'd|i'll|my|it|it's|the|that|this|there|she|he|they)\b", re.IGNORECASE)
 """People who tell how they are, or what they did, set out to do nothing yet."""
+_ONE_THING = re.compile(r"\b(?:this|these|those)\b", re.IGNORECASE)
+_OF_THE_HELPER = re.compile(
+    r"(?:recommend|suggest|provide|give|explain|show|tell|review|check|list|compare|find out)\b", re.IGNORECASE
+)
+"""What the one who helps is to do is a step; the goal is what the person is out for."""
 _INTRODUCES = re.compile(
     r"\b(?:[Ii](?:'m| am) [A-Z][\w'-]+(?: [A-Z][\w'-]+)*(?:,|$| and\b)|[Mm]y name is\b)"
     r"|\b[Ii](?:'m| am) an? (?:\d+|[\w-]+)[ -](?:[\w-]+ ){0,4}(?:from|in|at|who|with|based|living|working)\b|我叫"
@@ -125,6 +130,8 @@ def _aim(text: str) -> str:
 def _purpose(clause: Clause) -> float:
     """How much a clause sounds like something that a person sets out to do."""
     text = clause.text.replace("’", "'")
+    if _ONE_THING.search(text) or _OF_THE_HELPER.match(text):
+        return 0.3
     makes = _MAKES.search(text) is not None
     if _TELLS.match(text) and not _OWN_MAKING.match(text):
         return 1.8 if makes and _HAS_AIM.search(text) else 0.2
