@@ -1,23 +1,125 @@
-"""Odd requests by the thousand: broken HTTP, broken JSON, odd headers and paths, on all routes.
+"""Odd requests by the thousand: broken HTTP, broken JSON, structure bombs, odd headers and paths, on all routes.
 
-    python -m bench.gateway.fuzz [--count N] [--seed N]
+    python -m bench.gateway.fuzz [--count N] [--seed N] [--bombs N]
 
-Exits with 1 if one of them was answered with an error of ours (500), hung, was logged with a word of its content, or
-left the gateway or its store in disorder.
+The gateway runs as a program of its own. Meanwhile another client asks it for its health and talks to a model. Exits
+with 1 if a request was answered with an error of ours (500) or hung, if the other client had to wait for longer than
+250 ms, if the gateway took more than 400 MB, was logged with a word of content, or left its store in disorder.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import random
+import re
+import signal
 import tempfile
+import threading
 import time
 from collections import Counter
+from pathlib import Path
 
-from tests.gateway.fuzzing import play, upstream_script
-from tests.gateway.running import run_gateway
-from tests.gateway.upstream import Upstream
+from tests.gateway.fuzzing import SECRET, Shot, bomb, outcome_of, shots, upstream_script
+from tests.gateway.served import Program, raw
+from tests.gateway.upstream import Exchange, Upstream
 
-_AT_ONCE = 1_000
+from everlong.store import Store
+
+_MOST_SECONDS = 0.25
+_MOST_MEGABYTES = 400
+_PATIENCE = 120.0
+_QUIET_SECONDS = 3.0
+_OTHER = b"another client"
+_MODEL = re.compile(r'"model":"[^"]*"')
+
+
+class _Neighbour(threading.Thread):
+    """Another client: how long it has to wait for what it asks."""
+
+    def __init__(self, address: str, path: str) -> None:
+        super().__init__(daemon=True)
+        self._address = address
+        self._path = path
+        self._is_over = threading.Event()
+        self.waits: list[float] = []
+        self.problems: list[str] = []
+
+    def run(self) -> None:
+        number = 0
+        with raw(self._address) as client:
+            while not self._is_over.wait(0.02):
+                number += 1
+                said = {"model": "m", "messages": [{"role": "user", "content": f"{_OTHER.decode()} asks {number}"}]}
+                began = time.perf_counter()
+                if self._path == "/healthz":
+                    answer = client.ask(b"", self._path, method="GET")
+                else:
+                    answer = client.ask(json.dumps(said).encode(), self._path)
+                self.waits.append(time.perf_counter() - began)
+                if answer.status != 200:
+                    self.problems.append(f"another client got {answer.status} from {self._path}")
+
+    def end(self) -> None:
+        """Stop asking."""
+        self._is_over.set()
+        self.join(_PATIENCE)
+
+
+class _Run:
+    """One gateway that is sent odd requests, and what was found."""
+
+    def __init__(self, folder: str, upstream: str) -> None:
+        self._store, self._log = f"{folder}/store.db", Path(folder, "log")
+        arguments = ("--port", "0", "--upstream", upstream, "--store", self._store, "--log-file", str(self._log))
+        self._program = Program(*arguments, EVERLONG_HOME=folder)
+        self.others = [_Neighbour(self._program.address, path) for path in ("/healthz", "/v1/chat/completions")]
+        self.outcomes: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self.slow: list[tuple[float, str]] = []
+        self.quiet = 0.0
+        """The longest wait of the others before anything odd was sent."""
+        self.megabytes = 0.0
+
+    def play(self, seed: int, count: int, every: int) -> None:
+        """Send so many requests, every so often one whose structure takes long to read."""
+        try:
+            for other in self.others:
+                other.start()
+            time.sleep(_QUIET_SECONDS)
+            self.quiet = max(max(other.waits, default=0.0) for other in self.others)
+            for other in self.others:
+                other.waits.clear()
+            for number, odd in enumerate(shots(seed, count)):
+                self._send(number, bomb(random.Random(f"{seed} {number}")) if number % every == every - 1 else odd)
+            for other in self.others:
+                other.end()
+                self.problems += other.problems[:5]
+            self.megabytes = _peak_megabytes(self._program.process.pid)
+            self._program.tell(signal.SIGTERM)
+            self._program.end()
+        finally:
+            if self._program.process.poll() is None:
+                self._program.process.kill()
+                self._program.process.communicate()
+        self._look_behind()
+
+    def _send(self, number: int, shot: Shot) -> None:
+        before = [len(other.waits) for other in self.others]
+        outcome = outcome_of(lambda: raw(self._program.address), shot, _PATIENCE)
+        self.outcomes[outcome] += 1
+        if outcome in {"500", "hang"}:
+            self.problems.append(f"request {number}: {outcome} for {b''.join(shot.pieces)[:300]!r}")
+        waits = [wait for other, first in zip(self.others, before, strict=True) for wait in other.waits[first:]]
+        if max(waits, default=0.0) > _MOST_SECONDS:
+            self.slow.append((max(waits), f"during request {number}: {outcome} for {_told(shot)}"))
+
+    def _look_behind(self) -> None:
+        """Look for words in the log, and for disorder in the store."""
+        lines = (_MODEL.sub("", line) for line in self._log.read_text(encoding="utf-8").splitlines())
+        self.problems += [f"logged {line[-300:]!r}" for line in lines if SECRET in line][:5]
+        with Store.open(self._store) as opened:
+            self.problems += opened.verify().problems
 
 
 def main() -> int:
@@ -25,26 +127,53 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Send odd requests to a gateway.")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bombs", type=int, help="how many of them have a structure that takes long to read; 1 in 100")
     options = parser.parse_args()
-    outcomes: Counter[str] = Counter()
-    problems: list[str] = []
+    bombs = options.bombs if options.bombs is not None else options.count // 100
     began = time.perf_counter()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Upstream(upstream_script) as upstream,
-        run_gateway(upstream.url, f"{folder}/store.db") as running,
-    ):
-        for number, left in enumerate(range(options.count, 0, -_AT_ONCE)):
-            found, wrong = play(running, options.seed + number, min(left, _AT_ONCE))
-            outcomes += found
-            problems += wrong
-        problems += running.store().verify().problems
+    with tempfile.TemporaryDirectory() as folder, Upstream(_answered) as upstream:
+        run = _Run(folder, upstream.url)
+        run.play(options.seed, options.count, max(1, options.count // max(1, bombs)))
+    problems = run.problems
+    late = sum(wait > _MOST_SECONDS for other in run.others for wait in other.waits)
+    if late:
+        problems.append(f"another client waited for more than {_MOST_SECONDS * 1_000:.0f} ms {late} times")
+        problems += [f"{wait * 1_000:.0f} ms {when}" for wait, when in sorted(run.slow, reverse=True)[:5]]
+    if run.megabytes > _MOST_MEGABYTES:
+        problems.append(f"the gateway took {run.megabytes:.0f} MB")
     for problem in problems[:20]:
         print(f"FAILED {problem}")
-    print(", ".join(f"{count:,} × {outcome}" for outcome, count in outcomes.most_common()))
+    print(", ".join(f"{count:,} × {outcome}" for outcome, count in run.outcomes.most_common()))
+    health, chat = (f"{max(other.waits, default=0.0) * 1_000:.0f} ms" for other in run.others)
+    asked = sum(len(other.waits) for other in run.others)
+    quiet = f"{run.quiet * 1_000:.0f} ms"
+    print(f"another client: {asked:,} requests, slowest {health} (health), {chat} (chat); {quiet} before")
+    print(f"the gateway: {run.megabytes:.0f} MB at most")
     seconds = time.perf_counter() - began
-    print(f"fuzz: {sum(outcomes.values()):,} requests in {seconds:.0f} s, {len(problems)} problems")
+    print(f"fuzz: {sum(run.outcomes.values()):,} requests in {seconds:.0f} s, {len(problems)} problems")
     return 1 if problems else 0
+
+
+def _answered(exchange: Exchange) -> None:
+    if _OTHER in exchange.received.body:
+        exchange.answer(b'{"choices":[{"message":{"role":"assistant","content":"Yes."}}]}')
+    else:
+        upstream_script(exchange)
+
+
+def _told(shot: Shot) -> str:
+    """Return enough of a request to know what it was."""
+    head, _, body = b"".join(shot.pieces).partition(b"\r\n\r\n")
+    return f"{len(body):,} bytes, {head[:60]!r} … {body[:60]!r}"
+
+
+def _peak_megabytes(pid: int) -> float:
+    """Return the most memory that a process has had; 0 where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "gateway": {
             "host": "127.0.0.1",
             "port": 8642,
+            "hosts": None,
             "mode": "active",
             "upstream": None,
             "ca_bundle": None,
@@ -94,6 +95,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "summaries_per_day": 1_000,
             "keys": {},
             "body_megabytes": 64,
+            "body_values": 300_000,
+            "new_blocks": 3_000,
             "body_seconds": 120,
             "drain_seconds": 30,
             "log_level": "info",

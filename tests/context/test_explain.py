@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
 
 import pytest
@@ -73,7 +74,7 @@ class Result:
 
     def contradicts(self, part: Verdict, *, is_words: bool) -> str:
         """What a verdict says that is not so; empty where all is."""
-        words, item = flat(part.text).removeprefix("- "), flat(part.item or "")
+        words, item = re.sub(r"^(- |\d+[.)] )", "", flat(part.text)), flat(part.item or "")
         claims = {
             "kept but not there": part.fate != "kept" or not is_words or flat(part.text) in self.all,
             "its item is not in the summary": item in self.summary,

@@ -12,13 +12,13 @@ import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.gateway.running import Answer, Raw, Running
 from tests.gateway.upstream import Exchange, Hangup
 
-__all__ = ["SECRET", "Shot", "listening", "play", "shots", "upstream_script"]
+__all__ = ["SECRET", "Shot", "bomb", "listening", "outcome_of", "play", "shots", "upstream_script"]
 
 SECRET = "sesame-8431"  # noqa: S105 - not one
 
@@ -115,6 +115,41 @@ def _shot(rng: random.Random) -> Shot:
     return Shot(pieces, is_whole, hangs_up, method == "HEAD")
 
 
+def bomb(rng: random.Random) -> Shot:
+    """Return a request whose structure takes long to read: very many values, deep ones, or packed ones."""
+    count = rng.choice([20_000, 100_000, 400_000, 2_000_000])
+    depth = rng.choice([200, 5_000, 200_000])
+    contents: list[Callable[[], bytes]] = [
+        lambda: b"[" + b"[]," * count + b"[]]",
+        lambda: b"[{" + b",".join(b'"k%d":1' % number for number in range(count)) + b"}]",
+        lambda: b"[" + b'{"type":"text","text":"x"},' * (count // 10) + b'{"type":"text","text":"x"}]',
+        lambda: b"[" * depth + b"]" * depth,
+        lambda: b'{"a":' * depth,
+        lambda: b'"' + b"\\n" * count + b'"',
+        lambda: b'"' + b"well, [yes] " * (count // 4) + b'"',
+        lambda: b"[" + b"1e400," * count + b"1]",
+    ]
+    content = rng.choice(contents)()
+    entry = b'{"role":"user","content":%s}' % content
+    bodies: list[Callable[[], bytes]] = [
+        lambda: b'{"model":"m","max_tokens":9,"messages":[%s],"input":[%s]}' % (entry, entry),
+        lambda: b'{"model":"m","max_tokens":9,"tools":%s,"messages":[{"role":"user","content":"x"}]}' % content,
+        lambda: b'{"model":"m","input":%s,"previous_response_id":"r"}' % content,
+        lambda: b'{"model":"m","messages":[%s]}' % b",".join([b'{"role":"user","content":"x"}'] * (count // 20)),
+        lambda: b'{%s,"messages":[]}' % b",".join(b'"f%d":0' % number for number in range(count // 10)),
+    ]
+    made = rng.choice(bodies)()
+    lines = [b"host: localhost", b"content-type: application/json", b"authorization: Bearer " + SECRET.encode()]
+    if rng.random() < 0.5:
+        made = gzip.compress(made, 6)
+        lines.append(b"content-encoding: gzip")
+    if rng.random() < 0.2:
+        lines.append(b"x-everlong: " + rng.choice([b"off", b"no-store"]))
+    lines.append(b"content-length: %d" % len(made))
+    head = b"POST %s HTTP/1.1\r\n" % rng.choice(_ROUTES[:4]).encode()
+    return Shot([head + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + made], True, False, False)
+
+
 def _path(rng: random.Random) -> str:
     path = rng.choice(_ROUTES[:4] * 3 + _ROUTES)
     if rng.random() < 0.6:
@@ -149,7 +184,7 @@ def _path(rng: random.Random) -> str:
 
 
 def _headers(rng: random.Random, body: bytes, *, is_rude: bool) -> tuple[bytes, bytes, bool]:
-    lines = [b"host: gateway", b"authorization: Bearer " + SECRET.encode(), b"content-type: application/json"]
+    lines = [b"host: localhost", b"authorization: Bearer " + SECRET.encode(), b"content-type: application/json"]
     framing = rng.random() * (1.0 if is_rude else 0.86)
     if framing < 0.8:
         lines.append(b"content-length: %d" % len(body))
@@ -304,13 +339,18 @@ def play(running: Running, seed: int, count: int) -> tuple[Counter[str], list[st
 
 
 def _outcome(running: Running, shot: Shot) -> str:
+    return outcome_of(running.raw, shot)
+
+
+def outcome_of(connect: Callable[[], Raw], shot: Shot, patience: float = 20.0) -> str:
+    """Send a request; the status that it was answered with, or what became of it."""
     try:
-        with running.raw() as raw:
+        with connect() as raw:
             for piece in shot.pieces:
                 raw.send(piece)
             if shot.hangs_up:
                 return "left"
-            raw.wire.socket.settimeout(20 if shot.is_whole else 0.2)
+            raw.wire.socket.settimeout(patience if shot.is_whole else 0.2)
             return _told(raw, is_head=shot.is_head)
     except Hangup:
         return "closed"

@@ -160,7 +160,9 @@ class Raw:
         self, body: bytes, path: str = "/v1/messages", headers: Iterable[tuple[str, str]] = (), method: str = "POST"
     ) -> None:
         """Send a whole request."""
-        given = [("host", "gateway"), *headers]
+        given = list(headers)
+        if not any(name.lower() == "host" for name, _ in given):
+            given.insert(0, ("host", "localhost"))
         names = {name.lower() for name, _ in given}
         if "content-type" not in names:
             given.append(("content-type", "application/json"))

@@ -1,4 +1,4 @@
-"""What each key may use: requests, requests at a time, bytes, dollars, and time to send a body."""
+"""What each key may use: requests, requests at a time, bytes, and time to send a body."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import pytest
 from everlong.config.gateway_settings import KeySettings
 from everlong.gateway.auth import Caller
 from everlong.gateway.limits import Limits, Refused
-from everlong.store import Store
-from everlong.testing import ModelServer
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
 from tests.gateway.upstream import Exchange, Upstream
@@ -84,31 +82,6 @@ def test_a_request_that_is_refused_for_its_pace_takes_no_place() -> None:
     limits.leave(ada)
     refusal(lambda: limits.enter(ada))
     clock.now += 60
-    limits.enter(ada)
-
-
-def test_what_a_day_may_cost_is_refused_until_the_next_day() -> None:
-    clock = Clock(86_400 * 20_000 + 86_000)
-    limits, ada = Limits(100, now=clock), caller(dollars_per_day=1.5)
-    limits.enter(ada)
-    limits.spend(ada, 1.0)
-    limits.enter(ada)
-    limits.spend(ada, 0.5)
-    refused = refusal(lambda: limits.enter(ada))
-    assert refused.status == 429
-    assert refused.retry_after == pytest.approx(400)
-    clock.now += 400
-    limits.enter(ada)
-
-
-def test_what_the_store_knows_of_the_day_counts() -> None:
-    limits, ada = Limits(100), caller(dollars_per_day=1.0)
-    assert ada.limits is not None
-    limits.stored("ada", ada.limits, 0.7)
-    limits.enter(ada)
-    limits.spend(ada, 0.4)
-    refusal(lambda: limits.enter(ada))
-    limits.stored("ada", ada.limits, 0.9)  # it includes what was spent since
     limits.enter(ada)
 
 
@@ -222,28 +195,3 @@ def test_a_body_that_does_not_come_is_given_up(upstream: Upstream, tmp_path: Pat
         answer = client.answer()
         assert (answer.status, answer.header("connection")) == (408, "close")
     assert upstream.requests == []
-
-
-def test_spend_is_counted_by_known_prices_and_outlives_a_restart(model: ModelServer, tmp_path: Path) -> None:
-    gateway = {"keys": {"ada": {**KEYS["ada"], "dollars_per_day": 0.000001}}}
-    prices: Any = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}
-    said: Any = [{"role": "user", "content": "hi"}]
-    own = {"x-everlong-key": ADA}
-    with (
-        serving(model.url, tmp_path, gateway, **prices) as hosted,
-        openai.OpenAI(base_url=f"{hosted.address}/v1", api_key="own", default_headers=own, max_retries=0) as gpt,
-    ):
-        used = gpt.chat.completions.create(model="m", messages=said).usage
-        with pytest.raises(openai.RateLimitError, match="US dollars a day"):
-            gpt.chat.completions.create(model="m", messages=said)
-    assert used is not None
-    with Store.open(tmp_path / "served.db", "ada") as store:
-        turn = next(store.turns.since())
-    assert turn.cost == pytest.approx((used.prompt_tokens * 3 + used.completion_tokens * 15) / 1e6)
-    with (
-        serving(model.url, tmp_path, gateway, **prices) as hosted,
-        openai.OpenAI(base_url=f"{hosted.address}/v1", api_key="own", default_headers=own, max_retries=0) as gpt,
-        pytest.raises(openai.RateLimitError),
-    ):
-        gpt.chat.completions.create(model="m", messages=said)
-    assert len(model.requests) == 1

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.limits import Limits
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.served import raw as connected
 from tests.gateway.served import serving
 from tests.gateway.test_auth import ADA, KEYS
-from tests.gateway.test_limits import caller, refusal
 from tests.gateway.upstream import Exchange, Upstream
 
 OFF, NO_STORE = ("x-everlong", "off"), ("X-Everlong", "No-Store")
@@ -138,16 +136,6 @@ def test_what_it_costs_counts_towards_the_limit_and_is_in_the_log(
     assert (first["opted_out"], first["prompt_tokens"], "session" in first) == ("off", 1_000_000, False)
     with Store.open(tmp_path / "served.db", "ada") as store:
         assert not list(store.turns.since())
-
-
-def test_what_the_store_does_not_know_is_not_forgotten_when_the_store_is_asked() -> None:
-    limits, ada = Limits(100), caller(dollars_per_day=1.0)
-    assert ada.limits is not None
-    limits.spend(ada, 0.6, is_stored=False)
-    limits.stored("ada", ada.limits, 0.3)
-    limits.enter(ada)
-    limits.spend(ada, 0.2, is_stored=False)
-    refusal(lambda: limits.enter(ada))
 
 
 def test_an_answer_that_breaks_off_breaks_off_and_an_upstream_that_is_away_is_said_to_be(

@@ -381,15 +381,15 @@ def test_a_head_that_does_not_come_to_an_end_is_given_up(
 ) -> None:
     monkeypatch.setattr("everlong.gateway.server._IDLE_SECONDS", 0.2)
     with serving(upstream.url, tmp_path) as slow, raw(slow.address) as client:
-        client.send(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-slow: ")
+        client.send(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
         assert client.rest() == b""
 
 
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (b"CONNECT /healthz HTTP/1.1\r\nhost: x\r\n", 404),
-        (b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nexpect: the-unexpected\r\ncontent-length: 0\r\n", 417),
+        (b"CONNECT /healthz HTTP/1.1\r\nhost: localhost\r\n", 404),
+        (b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nexpect: the-unexpected\r\ncontent-length: 0\r\n", 417),
     ],
 )
 def test_what_the_web_server_refuses_by_itself_has_the_shape_too(
@@ -408,9 +408,9 @@ def test_what_the_web_server_refuses_by_itself_has_the_shape_too(
         b"GET / HTTP/9.nine\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
         b"GET / HTTP/1.1\r\nbroken header\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: x\r\nx-long: " + b"a" * 200_000 + b"\r\n\r\n",
-        b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
-        b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"a" * 200_000 + b"\r\n\r\n",
+        b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: -5\r\n\r\n",
+        b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ],
     ids=["version", "tls", "header", "long", "length", "chunk"],
 )

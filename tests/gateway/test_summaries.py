@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from everlong.model import text_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
+from tests.gateway.upstream import Upstream
 
 WINDOW = 8_000
 SETTINGS: dict[str, Any] = {"models": {"claude-sonnet-5": {"context_length": WINDOW}}, "auxiliary": {}}
@@ -207,3 +209,59 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
         finally:
             go_on.set()
         assert {one.summarizer for one in done} == {"extractive"}
+
+
+@pytest.mark.spec("12.2")
+@pytest.mark.parametrize("summaries", [{}, {"summaries": "extractive"}])
+def test_a_key_in_the_environment_sends_no_conversation_anywhere_else(
+    summaries: dict[str, Any], upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.script = lambda exchange: exchange.cut()  # nobody is to come here
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
+        monkeypatch.setenv(name, "made-up-key")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", upstream.url)
+    monkeypatch.setenv("OPENAI_BASE_URL", upstream.url)
+    monkeypatch.setenv("HTTPS_PROXY", upstream.url)
+    monkeypatch.setenv("https_proxy", upstream.url)
+    settings = {**SETTINGS, "auxiliary": {"compression": {"provider": "auto"}}, "gateway": summaries}
+    with (
+        ModelServer(writes, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        assert set(talk(running, "anthropic")) == {200}
+        done = running.store().compactions()
+        assert done
+        assert {one.summarizer for one in done} <= {"own model", "extractive"}
+        assert running.gateway.summaries.told.startswith("no model" if summaries else "each conversation's own model")
+    assert upstream.requests == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the writer's connection
+def test_who_writes_summaries_is_told_with_its_name_and_its_cost_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRITER_KEY", "made-up-key")
+    with (
+        ModelServer(writes, window=WINDOW) as model,
+        ModelServer(lambda _: Answer(SUMMARY)) as writer,
+        run_gateway(
+            model.url,
+            str(tmp_path / "store.db"),
+            {
+                **SETTINGS,
+                "models": {
+                    **SETTINGS["models"],
+                    "w": {"input_price": 3.0, "output_price": 15.0, "context_length": 100_000},
+                },
+                "providers": {"shop": {"base_url": f"{writer.url}/v1", "key_variable": "WRITER_KEY"}},
+                "gateway": {"summaries": "shop:w"},
+            },
+            summarizer=None,
+        ) as running,
+    ):
+        assert running.gateway.summaries.told == "shop:w, as gateway.summaries says"
+        assert set(talk(running, "openai")) == {200}
+        done = running.store().compactions()
+        assert writer.requests
+        assert any(one.cost for one in done)
+    gc.collect()

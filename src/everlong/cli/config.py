@@ -7,6 +7,7 @@ and asks it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ def show(origin: bool, as_json: bool) -> None:
     loaded = load_settings()
     tell_notices(loaded)
     if as_json:
-        values = loaded.settings.model_dump()
+        values = _without_passwords(loaded.settings.model_dump())
         if origin:
             values = {
                 ".".join(path): {"value": value, "origin": str(loaded.origins[".".join(path)])}
@@ -64,7 +65,8 @@ def set_(key: str, value: str, project: bool) -> None:
     else:
         path, note = user_config_path(), ""
         understood = set_value(path, key, value)
-    click.echo(f"{key} is now {json.dumps(understood, ensure_ascii=False, default=str)} in {path}", err=True)
+    shown = json.dumps(_without_passwords(understood), ensure_ascii=False, default=str)
+    click.echo(f"{key} is now {shown} in {path}", err=True)
     if note:
         click.echo(f"note: {note}", err=True)
     _warn_if_overridden(key, str(path))
@@ -140,6 +142,23 @@ def _warn_if_overridden(key: str, path: str) -> None:
         click.echo(f"note: {where} overrides it", err=True)
 
 
+_PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:)[^/?#\s]*(?=@)")
+_IN_QUERY = re.compile(
+    r"(?P<before>[?&;](?:password|passwd|pwd|token|key|api_key|secret|sslpassword)=)[^&#\s]*", re.IGNORECASE
+)
+
+
+def _without_passwords(value: Any) -> Any:
+    """Return settings with the passwords in their addresses left out: what is shown is copied into reports."""
+    if isinstance(value, dict):
+        return {name: _without_passwords(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_passwords(one) for one in value]
+    if isinstance(value, str) and "://" in value:
+        return _IN_QUERY.sub(r"\g<before>***", _PASSWORD.sub(r"\g<before>***", value))
+    return value
+
+
 def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every setting as a path and its value; what plugins nest below their own keys stays whole."""
     for name, value in values.items():
@@ -156,7 +175,7 @@ def _listing(loaded: LoadedSettings, with_origin: bool) -> list[str]:
 
     rows: list[tuple[str, str]] = []
     open_sections: tuple[str, ...] = ()
-    for path, value in _leaves(loaded.settings.model_dump()):
+    for path, value in _leaves(_without_passwords(loaded.settings.model_dump())):
         above = path[:-1]
         for depth, name in enumerate(above):
             if open_sections[: depth + 1] != above[: depth + 1]:

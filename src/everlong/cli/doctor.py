@@ -61,7 +61,7 @@ def _checks() -> Iterator[Check]:
     yield from (setup.check_python, setup.check_packages, setup.check_config, setup.check_folder)
     yield from (setup.check_sandbox, setup.check_terminal)
     yield from (model.check_keys, model.check_model, model.check_call, model.check_clock)
-    yield from (model.check_summaries, model.check_local)
+    yield from (model.check_summaries, model.check_gateway, model.check_local)
     yield from (store.check_store, store.check_disk, store.check_logs, store.check_memory, setup.check_engine)
     yield setup.check_plugins
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from everlong.providers.connection import Connection
     from everlong.providers.names import Endpoint
 
-__all__ = ["check_call", "check_clock", "check_keys", "check_local", "check_model", "check_summaries"]
+__all__ = ["check_call", "check_clock", "check_gateway", "check_keys", "check_local", "check_model", "check_summaries"]
 
 _PATIENCE = 30.0
 _CLOCK_SECONDS = 60.0
@@ -132,6 +132,17 @@ def _remedy(error: Exception) -> str:
     if isinstance(error, errors.NetworkFailure | errors.Overloaded | errors.RateLimited):
         return "try again in a while; check the network and the provider's status"
     return "check the model's name and what the account may use"
+
+
+def check_gateway(situation: Situation) -> Iterator[Finding]:
+    """Who writes the summaries of conversations that pass through the gateway."""
+    from importlib.util import find_spec  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    if find_spec("aiohttp") is None or find_spec("brotli") is None:
+        return
+    from everlong.gateway.summaries import told_writer  # noqa: PLC0415 - as above
+
+    yield ok("gateway summaries", f"by {told_writer(situation.settings)}")
 
 
 def check_summaries(situation: Situation) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     SIGTERM or a hang-up when the requests under way are done; a second signal stops it at once.
     """
     check_installed()
-    settings = gateway_settings({f"gateway.{name}": value for name, value in given.items() if value is not None})
+    overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}
+    settings = gateway_settings(overrides)
 
     import asyncio  # noqa: PLC0415 - keeps `everlong --help` quick
 
@@ -55,7 +57,8 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     log = open_log(own.log_file, own.log_level)
     try:
         with opened_database() as database:
-            server = GatewayServer(settings, routes, database, log=log, tracing=tracing)
+            reload = partial(gateway_settings, overrides)
+            server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload)
             tune()
             code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:

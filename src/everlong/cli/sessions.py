@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everlong.cli.sessions_change import delete, forget
-from everlong.cli.sessions_common import store_option
+from everlong.cli.sessions_common import store_option, tenant_options
 from everlong.cli.sessions_export import export
 from everlong.cli.sessions_import import import_
 from everlong.cli.sessions_list import compactions, list_, rename, tail
@@ -16,6 +16,7 @@ from everlong.cli.sessions_upkeep import backup, stats, vacuum, verify
 
 @click.group("sessions")
 @store_option(hidden=False)
+@tenant_options(hidden=False)
 def sessions_group() -> None:
     """Look at, search, import, export and keep the conversations in the store."""
 

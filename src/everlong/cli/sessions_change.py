@@ -68,7 +68,7 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
         )
 
 
-@command("forget")
+@command("forget", "each")
 @click.argument("text", required=False)
 @click.option(
     "--turn",
@@ -94,8 +94,7 @@ def forget(
     every summary that was made with them in sight, and are not stored again. This cannot be undone. Files that were
     exported, backups and notes keep what they have.
     """
-    if sum(bool(given) for given in (text, turns or nodes, session)) != 1:
-        raise click.UsageError("name what to forget: a TEXT, or messages with --turn and --node, or one --session")
+    _check_one_is_named(text, turns or nodes, session)
     from everlong.cli.traces import forget_traces, old_copies, store_journal  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.forget import Forgotten  # noqa: PLC0415 - as above
 
@@ -133,6 +132,14 @@ def forget(
     say("`everlong sessions vacuum` takes their last traces out of the file")
     for copy in copies:
         say(f"{copy} is a copy from before an update and still has them; delete it if you do not need it")
+
+
+def _check_one_is_named(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
+    """Raise a usage error unless exactly one kind of thing to forget is named."""
+    if sum(bool(given) for given in (text, messages, session)) != 1:
+        raise click.UsageError("name what to forget: a TEXT, or messages with --turn and --node, or one --session")
+    if not text and click.get_current_context().meta.get("everlong.all_tenants"):
+        raise click.UsageError("--all-tenants goes with a TEXT; what is named is one tenant's")
 
 
 def _holding(store: Store, text: str) -> list[bytes]:

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
 _KEY = "everlong.store"
+_TENANT = "everlong.tenant"
+_ALL = "everlong.all_tenants"
+_GATHERED = "everlong.gathered"
+"""What was put out as JSON for each tenant, where a command is run for all."""
 
 
 def _remember(context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -43,13 +48,90 @@ def store_option(*, hidden: bool) -> Callable[[Any], Any]:
     )
 
 
-def command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command of the group ``sessions``; ``--store`` may also stand after its name."""
+def _name_tenant(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_TENANT] = value
 
-    def made(function: Callable[..., Any]) -> click.Command:
-        return click.command(name)(store_option(hidden=True)(function))
+
+def _name_all(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_ALL] = True
+
+
+def tenant_options(*, hidden: bool) -> Callable[[Any], Any]:
+    """Whose conversations are meant: a gateway with keys keeps those of each key apart."""
+
+    def made(function: Any) -> Any:
+        one = click.option(
+            "--tenant",
+            metavar="NAME",
+            expose_value=False,
+            callback=_name_tenant,
+            hidden=hidden,
+            help="Those of this key of the gateway (gateway.keys.NAME).  [default: those of no key]",
+        )
+        every = click.option(
+            "--all-tenants",
+            is_flag=True,
+            expose_value=False,
+            callback=_name_all,
+            hidden=hidden,
+            help="Those of all keys, one after the other.",
+        )
+        return one(every(function))
 
     return made
+
+
+def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callable[[Callable[..., Any]], click.Command]:
+    """A command of the group ``sessions``; ``--store`` and ``--tenant`` may also stand after its name.
+
+    With ``each`` it is run for one tenant after the other where the user says so; with ``all`` it sees to all itself.
+    """
+
+    def made(function: Callable[..., Any]) -> click.Command:
+        run = function if tenants == "all" else for_each_tenant(function, is_allowed=tenants == "each")
+        return click.command(name)(store_option(hidden=True)(tenant_options(hidden=True)(run)))
+
+    return made
+
+
+def for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True) -> Callable[..., Any]:
+    """Return a command that is run for every tenant with ``--all-tenants``: what it says below the name of each."""
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        meta = click.get_current_context().meta
+        if not meta.get(_ALL):
+            function(*arguments, **options)
+            return
+        if not is_allowed or _TENANT in meta:
+            raise click.UsageError(
+                "this is done for one tenant at a time; name it with --tenant, without --all-tenants"
+            )
+        code, meta[_GATHERED] = 0, {}
+        for name in _all_tenants():
+            meta[_TENANT] = name
+            if not options.get("as_json"):
+                say(f"{name}:")
+            try:
+                function(*arguments, **options)
+            except click.exceptions.Exit as left:
+                code = max(code, left.exit_code)
+        gathered = meta.pop(_GATHERED)
+        if options.get("as_json"):
+            put_json(gathered)
+        if code:
+            raise click.exceptions.Exit(code)
+
+    return run
+
+
+def _all_tenants() -> list[str]:
+    from everlong.store.maintenance import tenants  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    with opened() as store:
+        return tenants(store.database)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -96,8 +178,32 @@ def opened(*, new: bool = False) -> Iterator[Store]:
         raise StoreUnavailable(
             f"there is no store at {named}; `everlong sessions import --store {named} FILE` makes one"
         )
-    with open_store(store_settings()) as store:
+    tenant = click.get_current_context().meta.get(_TENANT, "local")
+    with open_store(store_settings(), tenant) as store:
+        if tenant != "local" and not new:
+            _check_tenant(store)
         yield store
+
+
+def _check_tenant(store: Store) -> None:
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.maintenance import tenants  # noqa: PLC0415 - as above
+
+    known = tenants(store.database)
+    if store.tenant not in known:
+        raise NotStored(
+            f"nothing of a tenant {store.tenant!r} is in {store.database.backend.where}; there are: {', '.join(known)}"
+        )
+
+
+@contextmanager
+def opened_for_all() -> Iterator[list[Store]]:
+    """The store that is meant, for each tenant that has something in it."""
+    from everlong.store import Store  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.maintenance import tenants  # noqa: PLC0415 - as above
+
+    with opened() as store:
+        yield [Store(store.database, name) for name in tenants(store.database)]
 
 
 def found(store: Store, name: str) -> Conversation:
@@ -163,7 +269,11 @@ def to_go_on_with(store: Store, folder: Path, program: str) -> tuple[str | None,
 
 
 def put_json(value: Any) -> None:
-    """Data on stdout as JSON."""
+    """Data on stdout as JSON; of a command that is run for all tenants, all together at the end."""
+    meta = click.get_current_context().meta
+    if _GATHERED in meta:
+        meta[_GATHERED][meta[_TENANT]] = value
+        return
     from everlong.store.transcripts.write import json_text  # noqa: PLC0415 - keeps `everlong --help` quick
 
     click.echo(json_text(value, indent=2))

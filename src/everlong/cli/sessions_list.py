@@ -22,7 +22,7 @@ _TITLE = 30
 _FOLDER = 28
 
 
-@command("list")
+@command("list", "each")
 @click.option("--source", help="Only from this source, such as cli or claude-code.")
 @click.option("--folder", type=click.Path(), help="Only those that work in this folder; . for the current one.")
 @click.option(
@@ -201,7 +201,7 @@ def _put(one: Newest, as_json: bool) -> None:
     click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
 
 
-@command("compactions")
+@command("compactions", "each")
 @click.argument("session", required=False)
 @json_option
 def compactions(session: str | None, as_json: bool) -> None:

@@ -19,7 +19,7 @@ INDEX_SECONDS = 2.0
 """How long a search may first work on the index for what was stored since; what is left is looked through directly."""
 
 
-@command("search")
+@command("search", "each")
 @click.argument("query", nargs=-1, required=True)
 @click.option("--phrase", "mode", flag_value="phrase", help="The whole query, as whole words in a row.")
 @click.option("--substring", "mode", flag_value="substring", help="The whole query, anywhere, also within words.")

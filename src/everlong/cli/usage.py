@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.sessions_common import counted, found, json_option, opened, put_json, say, store_option, when
+from everlong.cli.sessions_common import (
+    counted,
+    for_each_tenant,
+    found,
+    json_option,
+    opened,
+    put_json,
+    say,
+    store_option,
+    tenant_options,
+    when,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +50,8 @@ _SIDE = {
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw the running totals: an .svg or .png file.")
 @json_option
 @store_option(hidden=False)
+@tenant_options(hidden=False)
+@for_each_tenant
 def usage_command(
     since: float | None, by: By, session: str | None, audit: bool, plot: str | None, as_json: bool
 ) -> None:

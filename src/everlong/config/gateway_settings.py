@@ -68,6 +68,11 @@ class GatewaySettings(Section):
 
     host: Name = setting("127.0.0.1", "a host name or an address", "Where the gateway listens.")
     port: Whole = setting(8642, "a whole number from 0 to 65,535", "The port; 0 for any free one.", ge=0, le=65_535)
+    hosts: Name | None = setting(
+        None,
+        "host names with commas between them, or null",
+        "Names beside those of this machine by which clients may call a gateway that needs no key.",
+    )
     mode: Literal["active", "audit"] = setting(
         "active", "active or audit", "Whether requests may be changed; audit changes none, stores and measures."
     )
@@ -103,6 +108,18 @@ class GatewaySettings(Section):
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )
     body_megabytes: Whole = setting(64, _COUNT, "The largest request; three million tokens fit the default.", ge=1)
+    body_values: Whole = setting(
+        300_000,
+        _COUNT,
+        "The most values (numbers, texts, lists, objects) in one request; long conversations have some ten thousand.",
+        ge=1,
+    )
+    new_blocks: Whole = setting(
+        3_000,
+        _COUNT,
+        "The most blocks (messages, or parts of them) in one request that the gateway has not stored yet.",
+        ge=1,
+    )
     body_seconds: Whole = setting(120, _COUNT, "How long a client may take to send a request.", ge=1)
     drain_seconds: Whole = setting(
         30,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Literal
 
 from everlong.config.agent_settings import AgentSettings
-from everlong.config.fields import DatabaseUrl, Flag, Name, Price, Ratio, Threshold, WebAddress, Whole
+from everlong.config.fields import DatabaseUrl, Flag, Name, Names, Price, Ratio, Threshold, WebAddress, Whole
 from everlong.config.fields import Section as _Section
 from everlong.config.fields import setting as _setting
 from everlong.config.gateway_settings import GatewaySettings
-from everlong.config.plugin_settings import Names, PluginsSettings
+from everlong.config.plugin_settings import PluginsSettings
 from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
 
 __all__ = [

@@ -345,8 +345,8 @@ class ContextCompressor(ContextEngine):
             self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
             self.habits.summarized(report.summary_tokens)
         self.last_report = report
-        if report.quality is not None:
-            self._writer.note_quality(report.quality.score, is_replaced=report.fallback_reason is not None)
+        if report.quality is not None and report.fallback_reason is None:
+            self._writer.note_quality(report.quality.score)
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._waiting.compacted(self.last_prompt_tokens)
         self._sent = None

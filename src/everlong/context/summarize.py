@@ -311,16 +311,15 @@ class SummaryWriter:
             problems = (reason,)
         return Written(self._fallback.summarize(request), self._fallback.name, reason, problems)
 
-    def note_quality(self, score: float, *, is_replaced: bool = False) -> None:
-        """Take in how good the last summary was; two poor ones in a row change the strategy.
+    def note_quality(self, score: float) -> None:
+        """Take in how good the last summary of whoever was asked is; two poor ones in a row change the strategy.
 
-        One that had to be replaced by the fallback's was poor, too. First the budget grows, then the next model is
-        asked first, then no model for as long as after a failure.
+        First the budget grows, then the next model is asked first, then no model for as long as after a failure.
         """
         chosen = self._chosen
         if chosen is None or type(chosen) is type(self._fallback) or self._is_cooling():
             return
-        self._poor = self._poor + 1 if score < GOOD or is_replaced else 0
+        self._poor = self._poor + 1 if score < GOOD else 0
         if self._poor < _POOR_IN_A_ROW:
             return
         self._poor = 0

@@ -153,7 +153,7 @@ class Yardstick:
         said = one_line(said_in(item)).removesuffix(" ...")[:_COMPARED]
         if not (quotes_wrapper(item) or (len(said) >= _TELLING and said in texts)):
             return False
-        return not any(said in one_line(typed_words(m)) for m in self._source if m["role"] == "user")
+        return not any(_has_in_order(typed_words(m), said) for m in self._source if m["role"] == "user")
 
     def measure(
         self,
@@ -356,3 +356,9 @@ def _is_inside(text: str, left: int, right: int) -> bool:
 
 def _is_name_character(character: str) -> bool:
     return character.isascii() and (character.isalnum() or character == "_")
+
+
+def _has_in_order(text: str, quote: str) -> bool:
+    """Whether all words of a quote stand in a text in their order, perhaps with others between them."""
+    words = iter(text.split())
+    return all(word in words for word in quote.split())

@@ -16,6 +16,7 @@ from aiohttp import web
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
     from everlong.gateway.auth import Caller
+    from everlong.gateway.budget import Charge
     from everlong.providers.base import Usage
 
 __all__ = ["ACCOUNT", "REQUEST_ID", "Account", "account_of", "request_id"]
@@ -55,6 +56,8 @@ class Account:
     usage: Usage | None = None
     miss: Miss | None = None
     """What it did not read from the provider's cache, and why."""
+    charge: Charge | None = None
+    """What it costs a key that may spend only so much."""
     cost: float = 0.0
     """US dollars."""
     problem: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,11 @@ from everlong.gateway.front import Front, dialect_of
 from everlong.gateway.limits import Limits, Refused
 from everlong.gateway.metrics import CONTENT_TYPE
 from everlong.gateway.probe import SERVICE
+from everlong.gateway.proof import QUESTION, prove, secret
 from everlong.gateway.quiet import server_logger
 from everlong.gateway.raw import Broken, read_body
-from everlong.gateway.relay import MAX_HEADER_BYTES, answered
+from everlong.gateway.relay import MAX_HEADER_BYTES, answered, forwarded_headers
+from everlong.gateway.structure import checked_structure, is_heavy
 from everlong.gateway.through import passed_through, safe_target, whole_answer
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ _MODELS_SECONDS = 2.5
 """Some clients wait three seconds for the list of models."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
+_FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+_NAMED_PATH = re.compile(r"/(?:v\d+/)?(?:responses|conversations|chat/completions)/([^/]+)")
 
 SERVER_OPTIONS: dict[str, Any] = {
     "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
@@ -90,6 +95,7 @@ class _Endpoints:
         self._gateway = gateway
         self._front = front
         self._counting = counting
+        self._secret = secret(create=True)
         gateway.learns(self._counting.learn)
 
     # -- conversations -------------------------------------------------------------------------------------------------
@@ -122,8 +128,12 @@ class _Endpoints:
     async def count_tokens(self, request: web.Request, account: Account) -> web.StreamResponse:
         """What the upstream counts in what would be sent to it; where it has no such endpoint, our own count."""
         body = await request.read()
+        await checked_structure(body, self._gateway.settings.gateway.body_values)
         try:
-            account.model = str(read_body(body, "messages").field("model") or "")
+            read = (
+                await asyncio.to_thread(read_body, body, "messages") if is_heavy(body) else read_body(body, "messages")
+            )
+            account.model = str(read.field("model") or "")
         except Broken:
             return await self.other(request, account)  # the upstream says what is wrong with it
         route = self._gateway.routes.find(ANTHROPIC.name, account.model)
@@ -146,13 +156,21 @@ class _Endpoints:
         safe_target(request)
         caller = account.caller
         if caller is not None and caller.spoken and caller.limits is not None and not caller.limits.other_paths:
-            has_own = {"Authorization", "x-api-key"} - caller.spoken
-            if not any(name in request.headers for name in has_own):
+            sent = forwarded_headers(request.headers.items(), is_read=False)
+            if not any(name in sent for name in {"Authorization", "x-api-key"} - caller.spoken):
                 raise Refused(
                     403,
                     f"this key of the gateway does not open {request.path}; send a key for the upstream as well, or "
                     f"have gateway.keys.{caller.tenant}.other_paths set to true",
                 )
+        if caller is not None and caller.spoken and (named := _NAMED_PATH.match(request.path)) is not None:
+            await self._gateway.check_name(caller.tenant, named[1])  # the upstream knows no tenants
+        if account.charge is not None and request.method not in _FREE_METHODS:
+            raise Refused(
+                403,
+                f"this key may spend so many US dollars a day, and what {request.path} costs cannot be told; only "
+                f"gateway.keys.{account.tenant} without dollars_per_day opens it",
+            )
         route = self._gateway.routes.default(dialect_of(request).name)
         return await passed_through(self._gateway.relay, request, account, route, await request.read())
 
@@ -163,16 +181,18 @@ class _Endpoints:
         return web.Response()
 
     async def health(self, request: web.Request, account: Account) -> web.Response:
-        del request, account
-        return web.json_response(
-            {
-                "status": "ok",
-                "service": SERVICE,
-                "version": version("everlong"),
-                "needs_key": not self._front.guard.is_open,
-                "official": self._gateway.routes.official,
-            }
-        )
+        del account
+        about = {
+            "status": "ok",
+            "service": SERVICE,
+            "version": version("everlong"),
+            "needs_key": not self._front.guard.is_open,
+            "official": self._gateway.routes.official,
+        }
+        question, transport = request.headers.get(QUESTION), request.transport
+        if question is not None and self._secret is not None and transport is not None:
+            about["proof"] = prove(self._secret, question, transport.get_extra_info("sockname")[:2])
+        return web.json_response(about)
 
     async def ready(self, request: web.Request, account: Account) -> web.Response:
         """Whether requests should be sent here: the database answers, they can be kept, and nobody has said stop."""

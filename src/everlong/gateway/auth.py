@@ -1,7 +1,9 @@
 """Who may use the gateway: its keys, and whose conversations each of them reaches.
 
 A key is known by its SHA-256 only. Every key that a client sends is compared with every key there is, in the same time
-whichever fits, so that nobody learns from an answer how near a guess was. Knows no request but its headers.
+whichever fits, so that nobody learns from an answer how near a guess was; and whoever guesses has few guesses. Without
+keys, only programs on this machine are let in: neither web pages of other hosts, nor pages that have their host's name
+point here. Knows no request but its headers.
 """
 
 from __future__ import annotations
@@ -10,22 +12,31 @@ import hashlib
 import hmac
 import ipaddress
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from everlong.errors import ConfigError
+from everlong.gateway.limits import Refused
 
 if TYPE_CHECKING:
     from everlong.config.gateway_settings import GatewaySettings, KeySettings
 
-__all__ = ["LOCAL", "Caller", "Guard", "check_bind", "is_loopback"]
+__all__ = ["LOCAL", "Caller", "Guard", "Guesses", "check_bind", "is_loopback"]
 
 LOCAL = "local"
 """The tenant of everybody where there are no keys."""
 OWN_HEADER = "x-everlong-key"
+_KEY_HEADERS = ("Authorization", "x-api-key", "api-key", "x-goog-api-key")
+"""Where keys for upstreams come; one of the gateway's own may come in the first two."""
 _LEAST_CHARS = 16
+_GUESSES = 20.0
+"""Wrong keys that may come from an address at once."""
+_GUESSES_PER_SECOND = 0.5
+_MOST_ADDRESSES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +61,135 @@ class Guard:
 
     def __init__(self, settings: GatewaySettings, env: Mapping[str, str] | None = None) -> None:
         values = os.environ if env is None else env
-        self._keys = [(_digest_of(name, key, values), name, key) for name, key in settings.keys.items()]
-        seen: dict[bytes, str] = {}
-        for digest, name, _ in self._keys:
-            if digest in seen:
-                raise ConfigError(
-                    f"gateway.keys.{name} has the same key as gateway.keys.{seen[digest]}; give each a key of its own",
-                    key=f"gateway.keys.{name}",
-                )
-            seen[digest] = name
+        named = (name.strip().lower() for name in (settings.hosts or "").split(","))
+        self._hosts = {*filter(None, named), settings.host.lower()}
+        self._had_keys = bool(settings.keys)
+        self._keys = _keys_of(settings, values)
 
     @property
     def is_open(self) -> bool:
         """Whether no key is needed."""
-        return not self._keys
+        return not self._had_keys
+
+    def change(self, settings: GatewaySettings, env: Mapping[str, str] | None = None) -> None:
+        """Let in those whose keys the settings name from now on, and nobody else.
+
+        Where keys were needed they stay needed: without any, nobody is let in until the gateway is started anew.
+
+        Raises:
+            ConfigError: as at the start; then nothing is changed.
+        """
+        self._keys = _keys_of(settings, os.environ if env is None else env)
+
+    def check_host(self, host: str | None) -> None:
+        """Refuse a request that was sent to another name than one of this machine, where no key is needed.
+
+        A web page may have the name of its own host point here, and would be let in as if it came from here.
+        """
+        if self._had_keys or host is None:
+            return
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            name = ""
+        if not is_loopback(name) and name not in self._hosts:
+            raise Refused(
+                403,
+                f"the gateway is not known as {host[:100]!r}; call it 127.0.0.1 or localhost, or name the host in "
+                "gateway.hosts",
+                close=True,
+            )
 
     def admit(self, headers: Mapping[str, str]) -> Caller | None:
         """Who sent a request with such headers; None for somebody without a key."""
-        if not self._keys:
+        if not self._had_keys:
             return None if _is_foreign(headers.get("Origin")) else _ANYBODY
-        found: list[tuple[str, KeySettings]] = []
-        spoken: set[str] = set()
-        own = headers.get(OWN_HEADER)
-        bearer = headers.get("Authorization", "")
-        bearer = bearer[7:] if bearer[:7].lower() == "bearer " else ""
-        given = {OWN_HEADER: own} if own else {"Authorization": bearer, "x-api-key": headers.get("x-api-key", "")}
-        for header, text in given.items():
+        found: dict[str, list[tuple[str, KeySettings] | None]] = {}
+        for header, text in _given(headers):
             digest = hashlib.sha256(text.strip().encode("utf-8", "surrogateescape")).digest()
-            for known, name, key in self._keys:
-                if hmac.compare_digest(digest, known):
-                    found.append((name, key))
-                    spoken.add(header)
-        if not found:
+            fitting = [(name, key) for known, name, key in self._keys if hmac.compare_digest(digest, known)]
+            found.setdefault(header, []).append(fitting[0] if fitting else None)
+        spoken = frozenset(header for header, keys in found.items() if any(keys))
+        deciding = (
+            found[OWN_HEADER] if OWN_HEADER in found else [*found.get("Authorization", ()), *found.get("x-api-key", ())]
+        )
+        names = [key for key in deciding if key is not None]
+        if not names or (OWN_HEADER in found and len(names) < len(deciding)):
             return None
-        return Caller(found[0][0], found[0][1], frozenset(spoken))
+        return Caller(names[0][0], names[0][1], spoken)
+
+
+class Guesses:
+    """Slows down those who try keys: an address that has sent many wrong ones gets no answer to new ones for a while.
+
+    Whoever came in from that address with a right key before still does.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._sources: OrderedDict[str, _Source] = OrderedDict()
+
+    def check(self, address: str, caller: Caller | None) -> None:
+        """Note what came of a key; `Refused` where too many wrong ones have come, whatever this one is."""
+        source = self._sources.get(address)
+        if source is None:
+            if caller is None and len(self._sources) >= _MOST_ADDRESSES:
+                self._sources.popitem(last=False)
+            source = self._sources[address] = _Source(_GUESSES, self._clock())
+        self._sources.move_to_end(address)
+        if caller is not None and caller.tenant in source.tenants:
+            return
+        now = self._clock()
+        source.left = min(_GUESSES, source.left + (now - source.refilled) * _GUESSES_PER_SECOND)
+        source.refilled = now
+        if source.left < 1:
+            wait = (1 - source.left) / _GUESSES_PER_SECOND
+            raise Refused(429, "too many wrong keys came from this address; wait a while", wait, close=True)
+        if caller is None:
+            source.left -= 1
+        else:
+            source.tenants.add(caller.tenant)
+
+
+@dataclass(slots=True)
+class _Source:
+    left: float
+    """Wrong keys that it may still send."""
+    refilled: float
+    tenants: set[str] = field(default_factory=set)
+    """Those who came in from there."""
+
+
+def _given(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Return the keys in a request, with the headers that they came in."""
+    every = getattr(headers, "getall", None)
+    for name in (OWN_HEADER, *_KEY_HEADERS):
+        values = every(name, []) if every is not None else [headers[name]] if name in headers else []
+        for value in values:
+            if name != "Authorization":
+                yield name, value
+            elif value[:7].lower() == "bearer ":
+                yield name, value[7:]
+
+
+def _keys_of(settings: GatewaySettings, env: Mapping[str, str]) -> list[tuple[bytes, str, KeySettings]]:
+    """Return the keys by their digests, each with its name."""
+    if LOCAL in settings.keys:
+        raise ConfigError(
+            f"gateway.keys.{LOCAL} is the name of the conversations that the command line shows, and cannot be that of "
+            "a key; give the key another name",
+            key=f"gateway.keys.{LOCAL}",
+        )
+    keys = [(_digest_of(name, key, env), name, key) for name, key in settings.keys.items()]
+    seen: dict[bytes, str] = {}
+    for digest, name, _ in keys:
+        if digest in seen:
+            raise ConfigError(
+                f"gateway.keys.{name} has the same key as gateway.keys.{seen[digest]}; give each a key of its own",
+                key=f"gateway.keys.{name}",
+            )
+        seen[digest] = name
+    return keys
 
 
 def _digest_of(name: str, key: KeySettings, env: Mapping[str, str]) -> bytes:

@@ -6,14 +6,16 @@ in memory, and with cache markers. Neither is stored or compacted; what both cos
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID, account_of
+from everlong.gateway.dialects import OPENAI, Dialect
 from everlong.gateway.drafts import draft_of
-from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.encodings import Unreadable, is_compressed
 from everlong.gateway.limits import Refused
 from everlong.gateway.raw import Broken, meant, read_body
 from everlong.gateway.relay import (
@@ -26,12 +28,14 @@ from everlong.gateway.relay import (
     streamed,
     target_of,
 )
+from everlong.gateway.structure import checked_structure, encoding_of, is_heavy, unpacked
 from everlong.gateway.taps import Tapped, tap_for
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from everlong.gateway.account import Account
+    from everlong.gateway.budget import Budget
     from everlong.gateway.marking import Marking
     from everlong.gateway.routing import Route, Routes
     from everlong.gateway.taps import StreamTap, WholeTap
@@ -43,6 +47,7 @@ HEADER = "x-everlong"
 """The header by which a client opts out; it is not sent upstream."""
 
 OptOut = Literal["", "off", "no-store"]
+Check = Callable[[bytes | None], Awaitable[None]]
 Shape = Callable[[bytes], Awaitable[bytes]]
 """Puts a body into the form of its view, and leaves no trace."""
 
@@ -64,15 +69,29 @@ class Bypass:
     """Passes requests on beside the store."""
 
     def __init__(
-        self, relay: Relay, routes: Routes, marking: Marking, cost: Callable[[str, str, Usage], float]
+        self,
+        relay: Relay,
+        routes: Routes,
+        marking: Marking,
+        cost: Callable[[str, str, Usage], float],
+        most_values: int,
+        budget: Budget,
     ) -> None:
         self._relay = relay
         self._routes = routes
         self._marking = marking
         self._cost = cost
+        self._most_values = most_values
+        self._budget = budget
 
     async def pass_on(
-        self, request: web.Request, api: str, tapped: Tapped, choice: OptOut, shape: Shape | None = None
+        self,
+        request: web.Request,
+        api: str,
+        tapped: Tapped,
+        choice: OptOut,
+        check: Check,
+        shape: Shape | None = None,
     ) -> web.StreamResponse:
         """Pass one on.
 
@@ -81,17 +100,20 @@ class Bypass:
             api: the API that it speaks.
             tapped: reads its answers.
             choice: what it is to be spared.
+            check: refuses what may not go on with the gateway's own key, by its words.
             shape: with ``no-store``, puts its body into the form of its view.
         """
         account, body = account_of(request), await request.read()
-        encoding = request.headers.get("Content-Encoding", "")
+        encoding = encoding_of(request.headers)
         is_packed = is_compressed(body, encoding)
         try:
-            words = plain(body, encoding, request.client_max_size) if is_packed else body
-            told = meant(words)
+            words = await unpacked(body, encoding, request.client_max_size)
+            await checked_structure(words, self._most_values)
+            told = await asyncio.to_thread(meant, words) if is_heavy(words) else meant(words)
             account.model = str(told.get("model") or "") if isinstance(told, dict) else ""
+            is_read = True
         except (Broken, Unreadable):
-            words = body  # the upstream says what is wrong with it
+            words, is_read = body, False  # the upstream says what is wrong with it
         route = self._routes.find(api, account.model)
         account.opted_out, account.api, account.provider = choice, api, route.provider
         sent = words if shape is None or choice == "off" else await self._shaped(words, shape, account.model, route)
@@ -100,9 +122,18 @@ class Bypass:
             sent = body
         elif is_packed:
             headers.popall("Content-Encoding", None)
-        route.authorize(headers, account.spoken)
+        if route.authorize(headers, account.spoken) and account.spoken:
+            await check(words if is_read else None)
+        if account.charge is not None:
+            told_as = words if sent is body else sent
+            spoken = tapped if isinstance(tapped, Dialect) else OPENAI
+            await self._budget.reserve(
+                account.charge, told_as if is_read else None, spoken, account.model, route.provider
+            )
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, sent)
+            if account.charge is not None:
+                account.charge.answered(upstream)
             return await self._answer(request, account, tapped, upstream)
         except ClientGone:
             return web.Response(status=499)  # to nobody
@@ -112,7 +143,7 @@ class Bypass:
     async def _shaped(self, body: bytes, shape: Shape, model: str, route: Route) -> bytes:
         shaped = await shape(body)
         try:
-            read = read_body(shaped, "messages")
+            read = await asyncio.to_thread(read_body, shaped, "messages")
         except Broken:
             return body
         draft = draft_of(shaped, read, [entry.end for entry in read.entries])
@@ -123,6 +154,8 @@ class Bypass:
         self, request: web.Request, account: Account, tapped: Tapped, upstream: ClientResponse
     ) -> web.StreamResponse:
         tap, extra = tap_for(tapped, upstream), {REQUEST_ID: account.id}
+        if account.charge is not None:
+            account.charge.said = tap.partial
         if await comes_whole(upstream):
             data = await upstream.read()
             tap(data)
@@ -140,3 +173,5 @@ class Bypass:
         if reply is not None and reply.usage.prompt_tokens:
             account.usage = reply.usage
             account.cost = self._cost(account.model, account.provider, reply.usage)
+            if account.charge is not None:
+                account.charge.told(account.cost)

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everlong.context import ContextCompressor
 from everlong.errors import ContextOverflow, MessageError, TargetUnreachable
 from everlong.gateway.items import RESPONSES, messages_of
+from everlong.gateway.limits import Refused
 from everlong.gateway.raw import Broken, dumped, read_body, spliced
+from everlong.gateway.structure import check_structure
 from everlong.model import (
     SUMMARY_STARTS,
     Message,
@@ -46,6 +48,7 @@ __all__ = [
     "Made",
     "asks_compaction",
     "compacted_answer",
+    "holds_compaction",
     "is_compaction",
     "response_answer",
     "response_events",
@@ -60,8 +63,9 @@ _SEAL = "everlong-compaction.1."
 _UNKNOWN_STATUS = frozenset({400, 404, 405, 415, 422, 501})
 _SHARE = 0.1
 """The share of the window that an item of ours may take; the client keeps some messages beside it."""
-_MOST_BYTES = 64_000_000
-"""What an item may unpack to."""
+_MOST_BYTES = 8_000_000
+"""What the items of a request may unpack to together; one is a tenth of a window."""
+_MOST_VALUES = 100_000
 
 
 class Made(NamedTuple):
@@ -85,18 +89,28 @@ def is_compaction(answer: Mapping[str, Any]) -> bool:
     return sum(kind in _KINDS for kind in kinds) == 1
 
 
+def holds_compaction(body: bytes) -> bool:
+    """Return whether a body may have a compaction of ours in it."""
+    return _SEAL.encode() in body
+
+
 def unfolded(body: bytes) -> bytes:
     """Return a body with the messages that our compaction items hold in the place of these items.
 
     What a user said before the summary is left out where the client has kept it beside the item, as Codex does.
     """
-    if _SEAL.encode() not in body:
+    if not holds_compaction(body):
         return body
     try:
         read = read_body(body, RESPONSES.list_name)
     except Broken:
         return body
-    held = [(entry, messages) for entry in read.entries if (messages := _held_by(entry.value))]
+    left, held = _MOST_BYTES, []
+    for entry in read.entries:
+        words = _words_of(entry.value, left)
+        left -= len(words)
+        if messages := _held_in(words):
+            held.append((entry, messages))
     try:
         said = messages_of([entry.value for entry in read.entries])
     except Broken:
@@ -118,17 +132,29 @@ def _beside(messages: Sequence[Message], kept: Set[str]) -> list[Message]:
     ]
 
 
-def _held_by(item: Any) -> list[Message] | None:
-    """Return the messages that an item of ours stands for; None where it is none, or broken."""
+def _words_of(item: Any, most: int) -> bytes:
+    """Return what an item of ours holds, packed into so many bytes at most; nothing where it is none, or broken."""
     if not isinstance(item, dict) or item.get("type") not in _KINDS:
-        return None
+        return b""
     content = item.get("encrypted_content")
     if not isinstance(content, str) or not content.startswith(_SEAL):
-        return None
+        return b""
+    unpacking = zlib.decompressobj()
     try:
-        packed = base64.urlsafe_b64decode(content.removeprefix(_SEAL))
-        return checked_messages(json.loads(zlib.decompressobj().decompress(packed, _MOST_BYTES))) or None
-    except (ValueError, zlib.error, MessageError):
+        words = unpacking.decompress(base64.urlsafe_b64decode(content.removeprefix(_SEAL)), max(1, most))
+    except (ValueError, zlib.error):
+        return b""
+    if unpacking.unconsumed_tail:
+        raise Refused(413, f"the compactions in this request unpack to more than {_MOST_BYTES:,} bytes")
+    check_structure(words, _MOST_VALUES)
+    return words
+
+
+def _held_in(words: bytes) -> list[Message] | None:
+    """Return the messages that an item of ours stands for, by what it holds."""
+    try:
+        return checked_messages(json.loads(words)) or None if words else None
+    except (ValueError, MessageError, RecursionError):
         return None
 
 

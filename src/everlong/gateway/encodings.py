@@ -11,7 +11,7 @@ from collections.abc import Callable
 import brotli
 import zstandard
 
-__all__ = ["MAX_PLAIN_BYTES", "Unreadable", "decoder", "is_compressed", "plain", "readable_of"]
+__all__ = ["MAX_PLAIN_BYTES", "TooLarge", "Unreadable", "decoder", "is_compressed", "plain", "readable_of"]
 
 MAX_PLAIN_BYTES = 256_000_000
 """What a compressed body may come to; a few bytes can be made to stand for very many."""
@@ -23,6 +23,10 @@ _MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd
 
 class Unreadable(ValueError):  # noqa: N818 - what a body is that cannot be read
     """Bytes in an encoding that is not known here, or that are not what it says."""
+
+
+class TooLarge(Unreadable):
+    """Bytes that come to more than is allowed once they are unpacked."""
 
 
 def readable_of(accepted: str) -> str:
@@ -60,7 +64,7 @@ def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
     except _ERRORS as error:
         raise Unreadable(str(error)) from error
     if not is_over:
-        raise Unreadable(f"the body is larger than {most:,} bytes")
+        raise TooLarge(f"the body is larger than {most:,} bytes")
     return found
 
 

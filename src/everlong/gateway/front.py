@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiohttp import web
 
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, Account, request_id
-from everlong.gateway.auth import Guard
+from everlong.gateway.auth import Guard, Guesses
+from everlong.gateway.budget import Charge
 from everlong.gateway.dialects import ANTHROPIC, OPENAI
 from everlong.gateway.limits import Limits, Refused
 from everlong.gateway.logs import Log
 from everlong.gateway.metrics import Metrics
+from everlong.gateway.relay import misnamed_header
 
 if TYPE_CHECKING:
     from everlong.gateway.dialects import Dialect
@@ -50,6 +52,7 @@ class Front:
         self.log = log or Log(None)
         self._tracing = tracing
         self._body_seconds = body_seconds
+        self._guesses = Guesses()
         self.is_draining = False
         self._idle: asyncio.Event | None = None
 
@@ -96,6 +99,7 @@ class Front:
         self, request: web.Request, account: Account, handler: Handler, *, is_open: bool
     ) -> web.StreamResponse:
         try:
+            self._check_headers(request)
             if is_open:
                 return await handler(request, account)
             return await self._let_in(request, account, handler)
@@ -111,21 +115,33 @@ class Front:
             account.problem = _place(error)
             return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
 
+    def _check_headers(self, request: web.Request) -> None:
+        """Refuse a request that was sent to another host, or would have headers left out that decide about it."""
+        self.guard.check_host(request.headers.get("Host"))
+        if (name := misnamed_header(request.headers.items())) is not None:
+            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
+
     async def _let_in(self, request: web.Request, account: Account, handler: Handler) -> web.StreamResponse:
         if self.is_draining:
             raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
         caller = self.guard.admit(request.headers)
+        if not self.guard.is_open:
+            self._guesses.check(request.remote or "", caller)
         if caller is None:
             raise Refused(401, "the gateway wants a key of its own: x-everlong-key, or as the API's key")
         account.caller = caller
         self.limits.enter(caller)
+        if caller.limits is not None and caller.limits.dollars_per_day is not None:
+            account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)
         try:
             if request.body_exists:
                 account.received = len(await self._body(request, self.limits.body_limit(caller)))
             return await handler(request, account)
         finally:
             self.limits.leave(caller)
-            self.limits.spend(caller, account.cost, is_stored=not account.opted_out)
+            if account.charge is not None:
+                # A client that hangs up must not keep what it has used from being counted.
+                account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
 
     async def _body(self, request: web.Request, most: int) -> bytes:
         """The whole body; it stays with the request."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
 
+from everlong.config.gateway_settings import GatewaySettings
 from everlong.gateway.account import Account, request_id
 from everlong.gateway.app import SERVER_OPTIONS
+from everlong.gateway.auth import Guard
 from everlong.gateway.front import dialect_of, refusal
 from everlong.gateway.limits import Refused
 from everlong.gateway.logs import Log
@@ -132,6 +134,7 @@ class HostedRelay(_Hosted):
         self._routes = routes
         self._host, self._port = host, port
         self._relay = Relay(Network(routes.ca_bundle))
+        self._guard = Guard(GatewaySettings())
         self._runner: web.AppRunner | None = None
 
     async def _begin(self) -> None:
@@ -152,6 +155,7 @@ class HostedRelay(_Hosted):
     async def _passed(self, request: web.Request) -> web.StreamResponse:
         route = self._routes.default(dialect_of(request).name)
         try:
+            self._guard.check_host(request.headers.get("Host"))
             return await passed_through(self._relay, request, Account(request_id(None)), route, await request.read())
         except Refused as refused:
             return refusal(request, refused)

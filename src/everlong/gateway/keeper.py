@@ -17,6 +17,7 @@ from everlong.gateway.clients import folder_in, looks_aside
 from everlong.gateway.dialects import Dialect, is_leading
 from everlong.gateway.drafts import draft_of
 from everlong.gateway.hints import hint_in
+from everlong.gateway.limits import Refused
 from everlong.gateway.lines import Line, Place
 from everlong.gateway.raw import Read, Span, Stretch, meant, read_body
 from everlong.gateway.spool import OPEN
@@ -185,9 +186,19 @@ class Keeper:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def opened(self, read: Read, sender: Sender | None = None) -> tuple[Line, dict[int, Place]]:
-        """Store what a whole body says; its conversation, and the places after its entries."""
+    def opened(
+        self, read: Read, sender: Sender | None = None, most_new: int | None = None
+    ) -> tuple[Line, dict[int, Place]]:
+        """Store what a whole body says; its conversation, and the places after its entries.
+
+        Raises:
+            Refused: more than ``most_new`` of its blocks are not stored yet; others would have to wait for them.
+        """
+        if most_new is not None and len(read.entries) > most_new and not self._is_known(read):
+            raise _too_much_new(most_new)
         line, new = self.glanced(read)
+        if most_new is not None and self.store.stateless.count_unknown(new.trace) > most_new:
+            raise _too_much_new(most_new)
         sender = self._described(read, line, new, sender or Sender())
         placed = self.store.stateless.place(Asked(new.messages, new.trace, sender, self._preamble(read, line)))
         self.put(line, new, placed)
@@ -195,6 +206,12 @@ class Keeper:
         if self.view_in_force(placed.at) is not None:
             line.view = applied_view(self.store, self.dialect, line)
         return line, self.places(line, new, placed, line.lead)
+
+    def _is_known(self, read: Read) -> bool:
+        """Return whether some conversation begins as a body does."""
+        first = next((entry for entry in read.entries if not is_leading(entry.value)), None)
+        trace = None if first is None else self.added([first], None, None).trace
+        return trace is not None and self.store.stateless.count_unknown(trace) < len(trace.ids)
 
     def gone_on(self, line: Line, read: Read, at: Branch, new: Added) -> Placed:
         """Store what a known conversation has gone on by, on another one where it has gone on differently."""
@@ -405,6 +422,11 @@ class Keeper:
         with database.read() as connection:
             rows: Sequence[Any] = database.backend.run(connection, database.sql(statement), values).fetchall()
         return rows
+
+
+def _too_much_new(most: int) -> Refused:
+    said = f"more than {most:,} blocks (messages, or parts of them) of this request are new, which is the most at once"
+    return Refused(413, f"{said}; gateway.new_blocks says how many may come", close=True)
 
 
 def rest_of(read: Read) -> bytes:

@@ -1,12 +1,11 @@
-"""How much each key of the gateway may use: requests in a minute and at a time, bytes of one, US dollars in a day.
+"""How much each key of the gateway may use: requests in a minute and at a time, and bytes of one.
 
-Counted in memory, per process; what a day has cost so far is handed in from the store, so that it outlives a restart
-and several gateways share it. Knows no request.
+Counted in memory, per process. What a day may cost is counted in the store, by `everlong.gateway.budget`. Knows no
+request.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from everlong.config.gateway_settings import KeySettings
     from everlong.gateway.auth import Caller
 
-__all__ = ["Limits", "Refused", "day_of"]
-
-_DAY = 86_400
+__all__ = ["Limits", "Refused"]
 
 
 class Refused(Exception):  # noqa: N818 - what becomes of a request
@@ -41,24 +38,14 @@ class _Used:
     """Requests that may come at once."""
     refilled: float
     under_way: int = 0
-    day: int = 0
-    stored: float = 0.0
-    """US dollars of this day as the store has them."""
-    since: float = 0.0
-    """US dollars since the store was asked."""
-    unstored: float = 0.0
-    """US dollars of this day for requests that the store does not have."""
 
 
 class Limits:
     """Counts what callers use, and refuses what is too much."""
 
-    def __init__(
-        self, most_bytes: int, *, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, most_bytes: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.most_bytes = most_bytes
         self._clock = clock
-        self._now = now
         self._used: dict[str, _Used] = {}
 
     def body_limit(self, caller: Caller) -> int:
@@ -72,8 +59,6 @@ class Limits:
         if limits is None:
             return
         used = self._of(caller)
-        if limits.dollars_per_day is not None:
-            self._check_spend(used, limits.dollars_per_day)
         if limits.concurrent_requests is not None and used.under_way >= limits.concurrent_requests:
             raise Refused(429, f"this key may have {limits.concurrent_requests:,} requests at a time; wait for one", 1)
         if limits.requests_per_minute is not None:
@@ -85,28 +70,6 @@ class Limits:
         if caller.limits is not None:
             self._of(caller).under_way -= 1
 
-    def spend(self, caller: Caller, dollars: float, *, is_stored: bool = True) -> None:
-        """Say what a request has cost; one that is not stored is remembered here for the day."""
-        if caller.limits is not None and dollars:
-            used = self._of(caller)
-            self._turn_over(used)
-            if is_stored:
-                used.since += dollars
-            else:
-                used.unstored += dollars
-
-    def stored(self, tenant: str, limits: KeySettings, dollars: float) -> None:
-        """Say what the store knows of this day."""
-        used = self._of_name(tenant, limits)
-        self._turn_over(used)
-        used.stored, used.since = dollars, 0.0
-
-    def _check_spend(self, used: _Used, most: float) -> None:
-        self._turn_over(used)
-        if used.stored + used.since + used.unstored >= most:
-            rest = _DAY - self._now() % _DAY
-            raise Refused(429, f"this key may spend {most:,.2f} US dollars a day (UTC), and has; try tomorrow", rest)
-
     def _take(self, used: _Used, per_minute: int) -> None:
         now = self._clock()
         rate = per_minute / 60
@@ -115,11 +78,6 @@ class Limits:
         if used.allowance < 1:
             raise Refused(429, f"this key may send {per_minute:,} requests a minute", (1 - used.allowance) / rate)
         used.allowance -= 1
-
-    def _turn_over(self, used: _Used) -> None:
-        today = day_of(self._now())
-        if used.day != today:
-            used.day, used.stored, used.since, used.unstored = today, 0.0, 0.0, 0.0
 
     def _of(self, caller: Caller) -> _Used:
         assert caller.limits is not None  # noqa: S101 - asked before
@@ -130,8 +88,3 @@ class Limits:
         if used is None:
             used = self._used[tenant] = _Used(float(limits.requests_per_minute or 0), self._clock())
         return used
-
-
-def day_of(moment: float) -> int:
-    """The day of a moment in seconds since 1970, in UTC."""
-    return math.floor(moment / _DAY)

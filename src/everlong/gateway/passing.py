@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from everlong.gateway.account import REQUEST_ID, Account, account_of
 from everlong.gateway.encodings import is_compressed
+from everlong.gateway.structure import encoding_of
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from everlong.gateway.answering import Answering
+    from everlong.gateway.budget import Charge
     from everlong.gateway.cache_watch import Sent
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.engines import HostedEngine
@@ -54,6 +56,10 @@ class Passing:
     """Whether the database was away when it came."""
     noted: int | None = None
     """The number of its entry in the journal, where the database was away."""
+    is_unread: bool = False
+    """Whether it cannot be read here."""
+    aside: Charge | None = None
+    """What a summary on its behalf costs a key that may spend only so much."""
     account: Account = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +68,7 @@ class Passing:
     @property
     def encoding(self) -> str:
         """The encoding that the body is in, if it still is."""
-        encoding = self.request.headers.get("Content-Encoding", "")
+        encoding = encoding_of(self.request.headers)
         return encoding if is_compressed(self.body, encoding) else ""
 
     @property

@@ -20,6 +20,7 @@ import orjson
 __all__ = [
     "Broken",
     "Change",
+    "Overgrown",
     "Read",
     "Span",
     "Stretch",
@@ -28,17 +29,26 @@ __all__ = [
     "items_at",
     "meant",
     "read_body",
+    "read_fields",
     "read_more",
     "spliced",
+    "structure",
 ]
 
 _SPACE = frozenset(" \t\n\r")
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
 """A number of so many digits may not fit into 64 bits."""
+_PIECE = 1 << 20
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE = 50_000
 """In more bytes than these, digits are looked for where numbers stand: images are full of them."""
 
+
+MOST_IN_ONE = 30_000
+"""Values in one message, or in one field beside the messages: what is done to a whole message takes a moment."""
+_MOST_FIELDS = 500
 
 Change = tuple[int, int, bytes]
 """A stretch of a body, and what stands there instead."""
@@ -48,6 +58,10 @@ Stretch = tuple[int, int]
 
 class Broken(ValueError):  # noqa: N818 - what a body is that cannot be read
     """The body is no JSON object with a list of messages, or says something twice."""
+
+
+class Overgrown(Broken):
+    """The body has one message or field with too many values, or too many fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +134,18 @@ def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
     """Where the values of an object stand that is somewhere in a body; the last one of several with one name."""
     scanner = _Scanner(body, *place)
     return dict(scanner.places("{", "}", named=True))
+
+
+def read_fields(body: bytes) -> dict[str, Stretch]:
+    """Where the values of a whole body stand; `Broken` where it is no object, is no UTF-8, or says something twice.
+
+    Names that differ in case only count as the same: some upstreams read them so.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Broken(str(error)) from error
+    return _Scanner(body, 0).whole()
 
 
 def items_at(body: bytes, place: Stretch) -> list[Stretch]:
@@ -214,6 +240,24 @@ class _Scanner:
             raise Broken("something stands after the end of the body")
         return found
 
+    def whole(self) -> dict[str, Stretch]:
+        """The fields of a whole body."""
+        self._expect("{", "the body is no JSON object")
+        found: dict[str, Stretch] = {}
+        names: set[str] = set()
+        while not self._has("}"):
+            name = self._name()
+            if name.casefold() in names:
+                raise Broken(f"{name!r} stands there twice")
+            names.add(name.casefold())
+            self._field(found, name)
+            self._comma("}")
+        self._at += 1
+        self._skip()
+        if self._at != len(self._text):
+            raise Broken("something stands after the end of the body")
+        return found
+
     def places(self, opening: str, closing: str, *, named: bool) -> Iterator[tuple[str, Stretch]]:
         """What an object or a list has in it, by its places; what it means is not asked."""
         self._expect(opening, f"{opening!r} is missing")
@@ -225,7 +269,9 @@ class _Scanner:
     def _field(self, found: dict[str, Stretch], name: str) -> None:
         if name in found:
             raise Broken(f"{name!r} stands there twice")
-        found[name] = self._stretch()
+        if len(found) >= _MOST_FIELDS:
+            raise Overgrown(f"the body has more than {_MOST_FIELDS} fields")
+        found[name] = self._measured()
 
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")
@@ -240,7 +286,7 @@ class _Scanner:
 
     def _value(self) -> Span:
         self._numbers.has_long = False
-        first, last = self._stretch()
+        first, last = self._measured()
         return Span(first, last, meant(self._body[first:last], has_long=self._numbers.has_long))
 
     def has_long(self) -> bool:
@@ -248,6 +294,17 @@ class _Scanner:
         with suppress(Broken):
             self._stretch()
         return self._numbers.has_long
+
+    def _measured(self) -> Stretch:
+        """The next value, unless it has too many others in it."""
+        start, end = self._stretch()
+        body = self._body
+        if end - start > MOST_IN_ONE and (
+            body.count(b",", start, end) + body.count(b"[", start, end) + body.count(b"{", start, end) > MOST_IN_ONE
+            and structure(body, start, MOST_IN_ONE, end)[0] > MOST_IN_ONE
+        ):
+            raise Overgrown(f"one message or field has more than {MOST_IN_ONE:,} values in it, which is the most here")
+        return start, end
 
     def _stretch(self) -> Stretch:
         self._skip()
@@ -295,3 +352,25 @@ def meant(data: bytes, *, has_long: bool | None = None) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Broken(str(error)) from error
+
+
+def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
+    """Return how many values JSON has, and its brackets, all written as ``[`` and ``]``; texts are left out.
+
+    Looks no further once there are more than so many values.
+    """
+    values, brackets, is_text, place = 0, bytearray(), False, start
+    stop = len(data) if stop is None else stop
+    while place < stop and values <= most:
+        end = min(place + _PIECE, stop)
+        while end < stop and data[end - 1] == 0x5C:  # an escape stays in one piece
+            end += 1
+        piece = data[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        place = end
+        parts = piece.split(b'"')
+        outside = b"".join(parts[1::2] if is_text else parts[::2])
+        is_text ^= len(parts) % 2 == 0
+        signs = outside.translate(None, _NO_STRUCTURE)
+        values += signs.count(b",") + signs.count(b"[") + signs.count(b"{")
+        brackets += signs.translate(_BRACKETS, b",")
+    return values, bytes(brackets)

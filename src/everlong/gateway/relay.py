@@ -45,6 +45,7 @@ __all__ = [
     "failure",
     "forwarded_headers",
     "is_whole",
+    "misnamed_header",
     "next_chunk",
     "streamed",
     "target_of",
@@ -65,6 +66,15 @@ _HOP = frozenset(
     }
 )
 """Headers that belong to one connection."""
+_NOT_OF_A_CONNECTION = frozenset(
+    {
+        *("accept-encoding", "anthropic-beta", "anthropic-version", "api-key", "authorization", "content-encoding"),
+        *("content-length", "content-type", "cookie", "expect", "host", "openai-beta", "openai-organization"),
+        *("openai-project", "origin", "x-api-key", "x-everlong", "x-everlong-key", "x-everlong-session"),
+        "x-goog-api-key",
+    }
+)
+"""Headers by which it is decided what becomes of a request; they are never those of one connection."""
 _OURS = frozenset({"host", "content-length", "expect", "x-everlong", "x-everlong-session", "x-everlong-key"})
 _LENGTH = frozenset({"content-length"})
 _IDLE_SECONDS = 600.0
@@ -164,6 +174,15 @@ def forwarded_headers(
         # The HTTP client keeps only the last of several headers that are spelled differently.
         passed.add(spelled.setdefault(lowered, name), _sendable(sent))
     return passed
+
+
+def misnamed_header(headers: Iterable[tuple[str, str]]) -> str | None:
+    """Return a header that a request calls one of its connection though it is not; None where it calls none so.
+
+    Such a header would be seen here and not upstream: whoever was let in by it could have it left out.
+    """
+    named = (name.strip().lower() for key, value in headers if key.lower() == "connection" for name in value.split(","))
+    return next((name for name in named if name in _NOT_OF_A_CONNECTION), None)
 
 
 def target_of(request: web.Request) -> str:

@@ -14,12 +14,12 @@ from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.dialects import OPENAI
-from everlong.gateway.encodings import Unreadable, is_compressed, plain
 from everlong.gateway.hints import sender_of
 from everlong.gateway.items import RESPONSES
 from everlong.gateway.keeper import Ended
+from everlong.gateway.limits import Refused
 from everlong.gateway.passing import WARNING, header_text
-from everlong.gateway.raw import Broken
+from everlong.gateway.raw import Broken, meant, read_fields
 from everlong.gateway.relay import (
     ClientGone,
     Relay,
@@ -30,21 +30,45 @@ from everlong.gateway.relay import (
     streamed,
     target_of,
 )
-from everlong.gateway.responses import Call, Responses
+from everlong.gateway.responses import Call, Responses, read_asked
+from everlong.gateway.structure import is_heavy
 from everlong.gateway.taps import tap_for
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from everlong.gateway.account import Account
+    from everlong.gateway.budget import Budget
     from everlong.gateway.finishing import Finishing
     from everlong.gateway.routing import Routes
     from everlong.gateway.taps import StreamTap, WholeTap
     from everlong.providers.base import Usage
 
-__all__ = ["Responder"]
+__all__ = ["Responder", "check_readable"]
 
 _log = logging.getLogger("everlong.gateway")
+
+
+async def check_readable(words: bytes | None) -> None:
+    """Refuse a request that upstreams may read in another way than we do; its words are None where nobody can."""
+    try:
+        if words is not None:
+            await asyncio.to_thread(read_fields, words)
+            return
+    except Broken:
+        pass
+    raise Refused(400, "this request cannot be read, so it does not go on with the gateway's own key")
+
+
+def _named_in(words: bytes) -> list[str]:
+    """Return the names of what a request goes on from; `Broken` where upstreams may read it in another way."""
+    fields = read_fields(words)
+    request = {name: meant(words[slice(*place)]) for name, place in fields.items()}
+    names = [request.get("previous_response_id"), request.get("conversation")]
+    items = request.get("input")
+    named = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    names += [item.get("id") for item in named if item.get("type") == "item_reference" or item.keys() == {"id"}]
+    return [str(name.get("id") if isinstance(name, dict) else name) for name in names if name]
 
 
 class Responder:
@@ -57,35 +81,48 @@ class Responder:
         responses_of: Callable[[str], Responses],
         finishing: Finishing,
         cost: Callable[[str, str, Usage], float],
+        budget: Budget,
     ) -> None:
         self._relay = relay
         self._routes = routes
         self._responses_of = responses_of
         self._finishing = finishing
         self._cost = cost
+        self._budget = budget
         self._tenants: dict[str, Responses] = {}
 
-    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
-        """Pass one on."""
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
-            return web.json_response(OPENAI.error(413, said), status=413)
+    def _responses(self, tenant: str) -> Responses:
         if tenant not in self._tenants:
             self._tenants[tenant] = self._responses_of(tenant)
-        known = self._tenants[tenant]
-        call = self._entered(request, body, known)
+        return self._tenants[tenant]
+
+    async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
+        """Pass one on: a body, and its words without an encoding, where they can be read."""
+        known = self._responses(tenant)
+        call = None if words is None else await self._entered(request, words, known)
         route = self._routes.find("openai", call.asked.model) if call else self._routes.default("openai")
         headers = forwarded_headers(request.headers.items())
         account = account_of(request)
         account.api, account.provider = "openai", route.provider
         account.model = call.asked.model if call else ""
+        if route.authorize(headers, account.spoken) and account.spoken:
+            try:
+                await self.check_names(tenant, words)
+            except Refused as refused:
+                await self._finish(known, call, Ended(error=f"status {refused.status}"))
+                raise
+        try:
+            if account.charge is not None:
+                await self._budget.reserve(account.charge, words, RESPONSES, account.model, route.provider)
+        except Refused as refused:
+            await self._finish(known, call, Ended(error=f"status {refused.status}"))
+            raise
         if call is not None:
             call.warning = header_text(await self._finishing.note(known, call, account))
-        route.authorize(headers, account.spoken)
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
+            if account.charge is not None:
+                account.charge.answered(upstream)
             return await self._answer(request, upstream, known, call)
         except ClientGone:
             self._abandon(known, call)
@@ -98,12 +135,26 @@ class Responder:
             extra = await self._finish(known, call, Ended(error=said))
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
 
-    def _entered(self, request: web.Request, body: bytes, known: Responses) -> Call | None:
-        encoding = request.headers.get("Content-Encoding", "")
+    async def check_name(self, tenant: str, name: str) -> None:
+        """Refuse a response or conversation that is not one of a tenant's: the upstream knows no tenants."""
+        await self._check_owned(self._responses(tenant), [name])
+
+    async def check_names(self, tenant: str, words: bytes | None) -> None:
+        """Refuse a request that goes on from what another tenant may have said, under the key that all share."""
+        await check_readable(words)
+        assert words is not None  # noqa: S101 - refused before
+        await self._check_owned(self._responses(tenant), await asyncio.to_thread(_named_in, words))
+
+    async def _check_owned(self, known: Responses, names: list[str]) -> None:
+        for name in names:
+            if not await asyncio.to_thread(known.owns, name):
+                raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
+
+    async def _entered(self, request: web.Request, words: bytes, known: Responses) -> Call | None:
         try:
-            words = plain(body, encoding, request.client_max_size) if is_compressed(body, encoding) else body
-            return known.enter(words, sender_of(request.headers))
-        except (Broken, Unreadable):
+            said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
+            return known.enter(said, sender_of(request.headers))
+        except Broken:
             return None  # the upstream says what is wrong with it
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             _log.error("a request could not be read: %s", type(error).__name__)
@@ -115,6 +166,8 @@ class Responder:
         tap, account = tap_for(RESPONSES, upstream), account_of(request)
         if call is not None:
             call.tap = tap
+        if account.charge is not None:
+            account.charge.said = tap.partial
         if await comes_whole(upstream):
             data = await upstream.read()
             tap(data)
@@ -140,6 +193,8 @@ class Responder:
             return Ended(error=tap.otherwise, partial=tap.partial())
         account.usage = reply.usage
         account.cost = self._cost(account.model, account.provider, reply.usage)
+        if account.charge is not None and reply.usage.total_tokens:
+            account.charge.told(account.cost)
         return Ended(reply, cost=account.cost)
 
     async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everlong.gateway.writing import Writer
     from everlong.store.stateless import Sender
 
-__all__ = ["Call", "Responses"]
+__all__ = ["Call", "Responses", "read_asked"]
 
 _MOST = 20_000
 """Names of responses that may wait for a database that is away; what follows older ones begins anew."""
@@ -74,6 +74,11 @@ class Call(Underway):
         return [stored for stored in waiting if stored is not None and not stored.done()]
 
 
+def read_asked(body: bytes) -> Asked:
+    """Return what a request says; `Broken` where it cannot be read."""
+    return asked(meant(body))
+
+
 class Responses(Storing[Call, Branch]):
     """The conversations of one tenant."""
 
@@ -82,14 +87,17 @@ class Responses(Storing[Call, Branch]):
         self._keeper = keeper
         self._unstored: OrderedDict[str, _Given] = OrderedDict()
 
-    def enter(self, body: bytes, sender: Sender) -> Call:
-        """Take a request in; `Broken` where it cannot be read."""
-        said = asked(meant(body))
+    def enter(self, said: Asked, sender: Sender) -> Call:
+        """Take a request in."""
         named = said.conversation if said.conversation and is_name(said.conversation) else None
         awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
         call = Call(said, replace(sender, session=sender.session or named), awaited)
         self._watch(call)
         return call
+
+    def owns(self, name: str) -> bool:
+        """Return whether a response or a conversation of this name is one of this tenant's. Blocks."""
+        return name in self._unstored or self._keeper.store.turns.named(name) is not None
 
     def _overdue(self, call: Call) -> None:
         """Store a request that takes its time, after what it follows."""

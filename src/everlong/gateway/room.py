@@ -115,7 +115,7 @@ class Room:
 
         An engine of the user's choice is asked whether it is due.
         """
-        if not self._is_on and passing.engine is None:
+        if (not self._is_on and passing.engine is None) or visit.is_unwieldy:
             return
         line = visit.line
         if self._adapts:
@@ -152,7 +152,8 @@ class Room:
         if line.habits is not None:
             line.habits.note(tokens, line.reported[1] if line.reported is not None else 0, self._clock())
         line.reported = (sent, tokens)
-        if not self._is_on or passing.engine is not None or passing.dialect.compacts_upstream(visit.read):
+        is_left_alone = passing.engine is not None or visit.is_unwieldy
+        if not self._is_on or is_left_alone or passing.dialect.compacts_upstream(visit.read):
             return
         size = self._sized(passing, visit, tokens + output)
         self._waiting(visit, size).sent(tokens, size.pace, size.prices)
@@ -216,7 +217,7 @@ class Room:
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
-        if not self._is_on:
+        if not self._is_on or visit.is_unwieldy:
             return False
         await passing.stored(visit)
         if isinstance(error, ContextOverflow):

@@ -58,21 +58,25 @@ class Route:
             path = path[3:]
         return base + path
 
-    def authorize(self, headers: CIMultiDict[str], spoken: frozenset[str] = frozenset()) -> None:
-        """Take out the gateway's own key, which came in the headers ``spoken``, and put the upstream's in."""
+    def authorize(self, headers: CIMultiDict[str], spoken: frozenset[str] = frozenset()) -> bool:
+        """Take out the gateway's own key, which came in the headers ``spoken``, and put the upstream's in.
+
+        Returns whether the request goes on with a key of the gateway's, which others share.
+        """
         for name in spoken:
             headers.popall(name, None)
         key = self.key
         if key is None and spoken and not any(name in headers for name in _CREDENTIALS):
             key = self.spare_key
         if key is None:
-            return
+            return False
         for name in _CREDENTIALS:
             headers.popall(name, None)
         if self.api == "anthropic":
             headers["x-api-key"] = key
         else:
             headers["Authorization"] = f"Bearer {key}"
+        return True
 
 
 class Routes:

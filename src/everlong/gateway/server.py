@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -16,19 +15,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from sqlalchemy import func, select
 
-from everlong.errors import ConfigError, StoreError
+from everlong.config.paths import user_config_path
+from everlong.errors import ConfigError
 from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.auth import Guard, check_bind, is_loopback
 from everlong.gateway.dialects import OPENAI
 from everlong.gateway.front import Front, refusal
-from everlong.gateway.limits import Limits, Refused, day_of
+from everlong.gateway.limits import Limits, Refused
 from everlong.gateway.logs import Log, captured, server_logger
 from everlong.gateway.service import Gateway
-from everlong.store.schema import turn
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from everlong.config import Settings
     from everlong.gateway.routing import Routes
     from everlong.gateway.tracing import Tracing
@@ -38,7 +38,7 @@ __all__ = ["GatewayServer", "bound_socket", "serve"]
 
 _IDLE_SECONDS = 75.0
 """How long a connection may stay without a whole request head."""
-_SPEND_SECONDS = 60.0
+_KEYS_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 """What a request that was cut off gets to come to its end."""
 
@@ -52,6 +52,7 @@ class GatewayServer:
         database: an open database; it is left open.
         log: where lines go.
         tracing: where spans go.
+        reload: reads the settings anew, so that keys that were taken out of the user's file let nobody in any more.
 
     Raises:
         ConfigError: it may not listen there, or its keys are not right.
@@ -65,18 +66,19 @@ class GatewayServer:
         *,
         log: Log | None = None,
         tracing: Tracing | None = None,
+        reload: Callable[[], Settings] | None = None,
     ) -> None:
         own = settings.gateway
         check_bind(own, own.host)
         _check_no_circle(routes, own.host, own.port)
         self._settings = settings
-        self._database = database
         self._log = log or Log(None)
         self.gateway = Gateway(settings, database, routes)
         limits = Limits(own.body_megabytes * 1_000_000)
         self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
         self._runner: _Runner | None = None
-        self._spending: asyncio.Task[None] | None = None
+        self._reload = reload
+        self._reading_keys: asyncio.Task[None] | None = None
         self._capturing = ExitStack()
         self.address = ""
         """Where it listens, once it does."""
@@ -86,7 +88,6 @@ class GatewayServer:
         own = self._settings.gateway
         bound = bound_socket(own.host, own.port)
         try:
-            await self._read_spend()
             self._capturing.enter_context(captured(self._log))
             self._runner = _Runner(
                 make_app(self.gateway, self.front),
@@ -103,8 +104,8 @@ class GatewayServer:
             raise
         host = f"[{own.host}]" if ":" in own.host else own.host
         self.address = f"http://{host}:{bound.getsockname()[1]}"
-        if any(key.dollars_per_day is not None for key in own.keys.values()):
-            self._spending = asyncio.create_task(self._keep_reading_spend())
+        if self._reload is not None and own.keys:
+            self._reading_keys = asyncio.create_task(self._keep_reading_keys(self._reload))
 
     async def stop_listening(self) -> None:
         """Take no more connections."""
@@ -115,8 +116,8 @@ class GatewayServer:
         """Take nothing more, finish what is under way, close; how many requests had to be cut off."""
         if self._runner is None:
             return 0
-        if self._spending is not None:
-            self._spending.cancel()
+        if self._reading_keys is not None:
+            self._reading_keys.cancel()
         await self.stop_listening()
         left = await self.front.drained(seconds)
         await self._runner.cleanup()
@@ -124,25 +125,21 @@ class GatewayServer:
         self._capturing.close()
         return left
 
-    async def _keep_reading_spend(self) -> None:
+    async def _keep_reading_keys(self, reload: Callable[[], Settings]) -> None:
+        seen = _signature(user_config_path())
         while True:
-            await asyncio.sleep(_SPEND_SECONDS)
+            await asyncio.sleep(_KEYS_SECONDS)
+            now = await asyncio.to_thread(_signature, user_config_path())
+            if now == seen:
+                continue
+            seen = now
             try:
-                await self._read_spend()
-            except (StoreError, OSError) as error:
-                self._log.say("warning", "spend unknown", problem=type(error).__name__)
-
-    async def _read_spend(self) -> None:
-        """What each key has spent today, by this gateway or another one on the same store."""
-        midnight = day_of(time.time()) * 86_400
-        for name, key in self._settings.gateway.keys.items():
-            if key.dollars_per_day is not None:
-                self.front.limits.stored(name, key, await asyncio.to_thread(self._spent, name, midnight))
-
-    def _spent(self, tenant: str, since: float) -> float:
-        query = select(func.sum(turn.c.cost)).where(turn.c.tenant == tenant, turn.c.ended >= since)
-        with self._database.translating(), self._database.read() as connection:
-            return float(connection.execute(query).scalar() or 0.0)
+                changed = (await asyncio.to_thread(reload)).gateway
+                self.front.guard.change(changed)
+            except (ConfigError, OSError) as error:
+                self._log.say("error", "keys not read", problem=type(error).__name__)
+            else:
+                self._log.say("info", "keys read", keys=len(changed.keys))
 
 
 async def serve(
@@ -177,6 +174,15 @@ async def serve(
             told(f"{_requests(left)} cut off")
             return 1
     return 0
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    """Return by what a file is known to have been changed; None where there is none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 def _requests(number: int) -> str:

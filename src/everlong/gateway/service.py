@@ -8,14 +8,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
-from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError
+from everlong.errors import (
+    ContextOverflow,
+    EverlongError,
+    ProviderError,
+    RequestTooLarge,
+    StoreError,
+    SummarizerError,
+)
 from everlong.gateway.answering import Answering
+from everlong.gateway.budget import Budget, Charge
 from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.client_compaction import (
@@ -23,6 +32,7 @@ from everlong.gateway.client_compaction import (
     ClientCompaction,
     asks_compaction,
     compacted_answer,
+    holds_compaction,
     is_compaction,
     response_answer,
     response_events,
@@ -30,20 +40,21 @@ from everlong.gateway.client_compaction import (
 )
 from everlong.gateway.dialects import Dialect
 from everlong.gateway.drafts import draft_of
-from everlong.gateway.encodings import Unreadable, is_compressed, plain
+from everlong.gateway.encodings import Unreadable, plain
 from everlong.gateway.engines import Engines
 from everlong.gateway.finishing import Finishing
 from everlong.gateway.hints import hint_of, sender_of
 from everlong.gateway.items import RESPONSES, is_stateless
 from everlong.gateway.keeper import Ended, Keeper
 from everlong.gateway.late_refusals import read_beginning
+from everlong.gateway.limits import Refused
 from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
 from everlong.gateway.passing import Passing, header_text
 from everlong.gateway.plugins import GatewayPlugins
-from everlong.gateway.raw import Broken, dumped, meant
+from everlong.gateway.raw import Broken, Overgrown, dumped, meant, read_body
 from everlong.gateway.recalling import (
     TOOLS,
     HiddenTool,
@@ -66,15 +77,16 @@ from everlong.gateway.relay import (
     target_of,
     whole_of,
 )
-from everlong.gateway.responding import Responder
+from everlong.gateway.responding import Responder, check_readable
 from everlong.gateway.response_keeper import ResponseKeeper
 from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import OPEN, Spool, Spooled
+from everlong.gateway.structure import checked_structure, encoding_of, is_heavy, unpacked
 from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep, journal_folder
-from everlong.gateway.visits import Visit, Visits
+from everlong.gateway.visits import MostNew, Visit, Visits
 from everlong.gateway.windows import Windows
 from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
@@ -137,7 +149,8 @@ class Gateway:
         self._writer = Writer(database)
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
-        self.summaries = Summaries(settings, self._send, windows, summarizer)
+        self.budget = Budget(database, windows)
+        self.summaries = Summaries(settings, self._send_aside, windows, summarizer)
         self._plugins = GatewayPlugins(settings)
         self.engines = Engines(settings, self._plugins)
         self._room = Room(
@@ -147,9 +160,13 @@ class Gateway:
         self._spool = Spool(spool or journal_folder())
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer, refuses=settings.gateway.when_full == "refuse")
-        self._responder = Responder(self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost)
+        self._responder = Responder(
+            self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost, self.budget
+        )
         self._marking = Marking(settings.prompt_caching)
-        self._bypass = Bypass(self.relay, routes, self._marking, self._room.windows.cost)
+        self._bypass = Bypass(
+            self.relay, routes, self._marking, self._room.windows.cost, settings.gateway.body_values, self.budget
+        )
         self._watch = CacheWatch()
         self._is_audit = settings.gateway.mode == "audit"
         self._shelf = Shelf()
@@ -212,7 +229,7 @@ class Gateway:
         """Pass on a request that carries a conversation."""
         if choice := opted_out(request.headers):
             shape = None if self._is_audit else partial(self.by_view, dialect=dialect, tenant=tenant)
-            return await self._bypass.pass_on(request, dialect.name, dialect, choice, shape)
+            return await self._bypass.pass_on(request, dialect.name, dialect, choice, check_readable, shape)
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -232,6 +249,9 @@ class Gateway:
         except ClientGone:
             self._abandon(passing)
             return web.Response(status=499)  # to nobody
+        except Refused as refused:
+            await self._finish(passing, Ended(error=f"status {refused.status}"))
+            raise
         except (ClientError, TimeoutError, OSError) as error:
             said = failure(passing.route.shown, error)
             await self._finish(passing, Ended(error=said))
@@ -245,28 +265,38 @@ class Gateway:
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
         """Pass on a request of the Responses API: kept inside the window, unless the upstream has its conversation."""
         if choice := opted_out(request.headers):
-            return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice)
+            check = partial(self._responder.check_names, tenant)
+            return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice, check)
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             return _too_large(request, RESPONSES)
-        encoding = request.headers.get("Content-Encoding", "")
         try:
-            words = plain(body, encoding, request.client_max_size) if is_compressed(body, encoding) else body
+            words = await unpacked(body, encoding_of(request.headers), request.client_max_size)
         except Unreadable:
-            return await self._responder.respond(request, tenant)
-        whole = unfolded(words)
-        if not is_stateless(whole):
-            return await self._responder.respond(request, tenant)
+            return await self._responder.respond(request, tenant, body, None)
+        await checked_structure(words, self.settings.gateway.body_values)
+        is_slow = is_heavy(words) or holds_compaction(words)
+        whole, is_own = await asyncio.to_thread(_unfolded, words) if is_slow else _unfolded(words)
+        if whole is not words:
+            await checked_structure(whole, self.settings.gateway.body_values)
+        if not is_own:
+            return await self._responder.respond(request, tenant, body, words)
         if whole is words:
             return await self._conversed(request, RESPONSES, tenant, body)
         return await self._conversed(request, RESPONSES, tenant, whole, is_rewritten=True)
+
+    async def check_name(self, tenant: str, name: str) -> None:
+        """Refuse a response or conversation that is not one of a tenant's."""
+        await self._responder.check_name(tenant, name)
 
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
         """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
         visits = self._visits.get((tenant, dialect.name))
         try:
             return body if visits is None or self._is_audit else await visits.peek(body)
+        except Refused:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
@@ -275,12 +305,16 @@ class Gateway:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
         request, dialect = passing.request, passing.dialect
         try:
-            body = plain(passing.body, passing.encoding, request.client_max_size)
+            body = await unpacked(passing.body, passing.encoding, request.client_max_size)
             passing.visit = await passing.visits.enter(body, sender_of(request.headers))
             passing.account.model = passing.visit.model
             passing.route = self.routes.find(dialect.api, passing.visit.model)
+        except Overgrown as error:
+            raise Refused(413, str(error), close=True) from error
         except (Broken, Unreadable):
-            pass
+            passing.is_unread = True
+        except Refused:
+            raise
         except (EverlongError, OSError) as error:
             passing.warning, passing.is_unstored = header_text(f"not stored: {error}"), _is_of_store(error)
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
@@ -394,12 +428,33 @@ class Gateway:
     async def _refused(self, passing: Passing, upstream: ClientResponse) -> None:
         await self._finish(passing, Ended(error=f"status {upstream.status}"))
 
-    async def _send(self, passing: Passing, body: bytes) -> ClientResponse:
+    async def _send(self, passing: Passing, body: bytes, charge: Charge | None = None) -> ClientResponse:
+        visit = passing.visit
         headers = forwarded_headers(passing.request.headers.items())
         if body is not passing.body or passing.is_rewritten:
             headers.popall("Content-Encoding", None)  # it was unpacked
-        passing.route.authorize(headers, passing.account.spoken)
-        return await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
+        is_lent = passing.route.authorize(headers, passing.account.spoken)
+        has_key = "Authorization" in headers or "x-api-key" in headers
+        if passing.is_unread and passing.account.spoken and (is_lent or not has_key):
+            await check_readable(None)
+        charge = passing.account.charge if charge is None else charge
+        if charge is not None:
+            words = None if visit is None else visit.body if body is passing.body else body
+            await self.budget.reserve(charge, words, passing.dialect, passing.account.model, passing.route.provider)
+        upstream = await self.relay.send("POST", passing.route.url(target_of(passing.request)), headers, body)
+        if charge is not None:
+            charge.answered(upstream)
+        return upstream
+
+    async def _send_aside(self, passing: Passing, body: bytes) -> ClientResponse:
+        """Send a request on behalf of another one, for a summary; it is charged by itself."""
+        given = passing.account.charge
+        charge = None if given is None else Charge(given.tenant, given.most)
+        passing.aside = charge
+        try:
+            return await self._send(passing, body, charge)
+        except Refused as refused:
+            raise SummarizerError(refused.message) from refused
 
     def _outgoing(self, passing: Passing, visit: Visit) -> bytes:
         """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
@@ -463,6 +518,8 @@ class Gateway:
             lambda body: self._send(passing, body),
             hidden=passing.hidden,
         )
+        if passing.account.charge is not None:
+            passing.account.charge.said = passing.answering.partial
         return passing.answering
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -483,7 +540,10 @@ class Gateway:
             usage, cost = ended.reply.usage, partial(self._room.windows.cost, visit.model, passing.route.provider)
             account.usage = ended.used
             await self._room.answered(passing, visit, ended.sent_tokens, usage.output_tokens, sent)
-            account.cost = sum(map(cost, (*ended.before, usage)))
+            costs = [cost(one) for one in (*ended.before, usage)]
+            account.cost = sum(costs)
+            if account.charge is not None:
+                account.charge.told(*costs)
             account.miss = self._missed(passing, visit, ended.reply)
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and visit.line.view is None:
@@ -576,7 +636,8 @@ class Gateway:
         key = (tenant, dialect.name)
         if key not in self._visits:
             keeper = Keeper(self._store_of(tenant), dialect)
-            self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf)
+            most = MostNew(self.settings.gateway.body_values, self.settings.gateway.new_blocks)
+            self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf, most)
         return self._visits[key]
 
 
@@ -611,6 +672,17 @@ def _named(tools: Any) -> set[str]:
     entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
     functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
     return {str(one.get("name")) for one in functions}
+
+
+def _unfolded(words: bytes) -> tuple[bytes, bool]:
+    """Return a request of the Responses API with our compactions opened, and whether it brings its conversation."""
+    with suppress(Broken):
+        try:
+            read_body(words, RESPONSES.list_name)
+        except Overgrown as error:
+            raise Refused(413, str(error), close=True) from error
+    whole = unfolded(words)
+    return whole, is_stateless(whole)
 
 
 def _too_large(request: web.Request, dialect: Dialect) -> web.Response:

@@ -148,13 +148,13 @@ class Storing(ABC, Generic[U, T]):
         stored.add_done_callback(partial(self._spool.settle, number, entry))
         return stored
 
-    async def caught_up(self) -> None:
+    async def caught_up(self, *, is_parallel: bool = False) -> None:
         """Wait until replies that clients have are in the store, so that what follows them is known by them.
 
         One writing thread does everything in order, so nobody has to wait for it; except for ends that it has not got
-        yet, because they wait for their beginnings.
+        yet, because they wait for their beginnings. A heavy request has another thread.
         """
-        if waited_for := list(self._unsettled if self._writer.is_parallel else self._late):
+        if waited_for := list(self._unsettled if is_parallel or self._writer.is_parallel else self._late):
             self._writer.hurry()
             await asyncio.wait(waited_for, timeout=_CATCH_UP_SECONDS)
 

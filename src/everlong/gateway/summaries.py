@@ -12,9 +12,11 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from aiohttp import ClientError
 
@@ -36,8 +38,18 @@ if TYPE_CHECKING:
     from everlong.gateway.drafts import Draft
     from everlong.gateway.passing import Passing
     from everlong.gateway.windows import Windows
+    from everlong.model import Message
+    from everlong.providers.base import CallOptions, Provider, Reply, Usage
 
-__all__ = ["Earlier", "OwnSummarizer", "Summaries", "earlier_request", "names_model", "spent_by"]
+__all__ = [
+    "Earlier",
+    "OwnSummarizer",
+    "Summaries",
+    "earlier_request",
+    "names_model",
+    "spent_by",
+    "told_writer",
+]
 
 _SECONDS = 180.0
 """So long a model may take for a summary."""
@@ -139,7 +151,11 @@ class OwnSummarizer:
         if reply is None:
             raise SummarizerError(tap.otherwise)
         model = passing.visit.model if passing.visit is not None else ""
-        self.cost += self._windows.cost(model, passing.route.provider, reply.usage)
+        spent = self._windows.cost(model, passing.route.provider, reply.usage)
+        self.cost += spent
+        if passing.aside is not None:
+            passing.aside.told(spent)
+            await passing.aside.close()
         if calls_of(reply.message):
             raise SummarizerError("the model called a tool rather than write a summary")
         return text_of(reply.message)
@@ -188,16 +204,15 @@ class Summaries:
         self._day, self._count = 0, 0
         self._lock = threading.Lock()
         self.is_own = given is None and settings.gateway.summaries == "own" and not names_model(settings)
-        self._configured = given or (lambda: None if self.is_own else _configured(settings))
+        self._configured = given or (lambda: None if self.is_own else _configured(settings, windows.cost))
+        self._settings = settings
         self.asks_model = self.is_own or self._configured() is not None
         """Whether a model writes them, which costs something."""
 
     @property
     def told(self) -> str:
         """Who writes them, for whoever starts the gateway."""
-        if self.is_own:
-            return f"each conversation's own model, with its client's credentials, at most {self._most:,} a day"
-        return "a configured model" if self.asks_model else "no model: they are made of the conversation's own lines"
+        return told_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
 
     def configured(self) -> Summarizer | None:
         """Return the model of the settings; None where each conversation's own is asked, or nobody."""
@@ -254,18 +269,58 @@ def names_model(settings: Settings) -> bool:
     return bool(chosen.names) or chosen.base_url is not None or chosen.provider not in _NOT_CHOSEN
 
 
-def _configured(settings: Settings) -> Summarizer | None:
+def told_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
+    """Return in words who writes the summaries of a gateway with these settings, and where that is."""
+    own = settings.gateway
+    if is_own if is_own is not None else own.summaries == "own" and not names_model(settings):
+        most = f"{own.summaries_per_day:,}"
+        return f"each conversation's own model, with its client's credentials, at most {most} a day"
+    if not asks_model or (own.summaries == "extractive" and not names_model(settings)):
+        return "no model: they are made of the conversation's own lines"
+    if not names_model(settings):
+        return f"{own.summaries}, as gateway.summaries says"
+    chosen = settings.auxiliary.compression
+    where = "" if chosen.base_url is None else f" at {urlsplit(chosen.base_url).hostname}"
+    named = ", ".join(chosen.names) or f"{chosen.provider}:{chosen.model or 'its usual model'}"
+    return f"{named}{where}, as auxiliary.compression says"
+
+
+class _Tally:
+    """Asks models, and adds up what that costs."""
+
+    def __init__(self, cost: Callable[[str, str, Usage], float]) -> None:
+        self._cost = cost
+        self.dollars = 0.0
+
+    def ask(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        reply = provider.complete(messages, **call)
+        self.dollars += self._cost(provider.model, provider.name, reply.usage)
+        return reply
+
+
+_tallies: WeakKeyDictionary[Summarizer, _Tally] = WeakKeyDictionary()
+"""What configured summarizers have cost."""
+
+
+def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) -> Summarizer | None:
     """Return the model that the settings name, with its own key; None where that leads to nothing."""
+    tally = _Tally(cost)
+    made: Summarizer | None = None
     try:
         if names_model(settings):
-            return summarizer_for(settings)
-        if settings.gateway.summaries in ("own", "extractive"):
-            return None
-        return ProviderSummarizer(connect(settings.gateway.summaries, settings))
+            made = summarizer_for(settings, ask=tally.ask)
+        elif settings.gateway.summaries not in ("own", "extractive"):
+            made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=tally.ask)
     except (ConfigError, ProviderError):
         return None
+    if made is not None:
+        _tallies[made] = tally
+    return made
 
 
 def spent_by(summarizer: Summarizer | None) -> float | None:
     """Return what a summarizer has cost, where it knows."""
-    return summarizer.cost if isinstance(summarizer, OwnSummarizer) else None
+    if isinstance(summarizer, OwnSummarizer):
+        return summarizer.cost
+    tally = None if summarizer is None else _tallies.get(summarizer)
+    return None if tally is None else tally.dollars

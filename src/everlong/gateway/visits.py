@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.errors import NotStored
@@ -19,6 +20,7 @@ from everlong.gateway.lines import Applied, Found, Line, Lines, Place, Shelf
 from everlong.gateway.raw import Broken, Read, meant, read_body, read_more
 from everlong.gateway.spool import Spool, Spooled
 from everlong.gateway.storing import Stored, Storing, Underway
+from everlong.gateway.structure import checked_structure, is_heavy, is_unwieldy
 from everlong.gateway.views import applied_view, moved_view, with_view
 from everlong.store.stateless import LONG_STEM
 
@@ -30,10 +32,17 @@ if TYPE_CHECKING:
     from everlong.store.stateless import Sender
     from everlong.store.tree import Branch
 
-__all__ = ["Visit", "Visits"]
+__all__ = ["MostNew", "Visit", "Visits"]
 
 _MOVING = 4
 """So many of the last entries may come again in other bytes: clients move their cache markers along."""
+
+
+class MostNew(NamedTuple):
+    """How much a request may bring that the gateway does not know yet."""
+
+    values: int = 300_000
+    blocks: int = 3_000
 
 
 class _New(NamedTuple):
@@ -55,6 +64,8 @@ class Visit(Underway):
     """What has to be stored; None where it is, or is about to be."""
     about_to: _New | None = None
     """What is about to be stored."""
+    is_unwieldy: bool = False
+    """True where it is too large to be compacted while others wait: many times any window."""
     drafted: int = 0
     """Bytes of the body by the view in force when it was sent last, without what the gateway adds to it."""
 
@@ -83,17 +94,24 @@ class Visit(Underway):
 class Visits(Storing[Visit, Applied | None]):
     """The requests of one tenant by one API."""
 
-    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool, shelf: Shelf) -> None:
+    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool, shelf: Shelf, most: MostNew) -> None:
         super().__init__(writer, spool)
         self.keeper = keeper
         self.lines = Lines(shelf)
+        self._most = most
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
     async def enter(self, body: bytes, sender: Sender) -> Visit:
-        """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up."""
+        """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up.
+
+        Raises:
+            Refused: it adds more values than a request may, or nests them too deeply.
+        """
         found = self.lines.find(body)
-        visit = None if found is None else self._gone_on(body, sender, found)
+        known = 0 if found is None else found.place.line.ends[found.place.number - 1]
+        await checked_structure(body, self._most.values, known)
+        visit = None if found is None or is_heavy(body, known) else self._gone_on(body, sender, found)
         return visit or await self._looked_up(body, sender, found)
 
     def _gone_on(self, body: bytes, sender: Sender, found: Found) -> Visit | None:
@@ -140,24 +158,32 @@ class Visits(Storing[Visit, Applied | None]):
         return said[-1] if said else None
 
     async def _looked_up(self, body: bytes, sender: Sender, found: Found | None) -> Visit:
-        read = read_body(body, self.keeper.dialect.list_name)
-        await self.caught_up()
-        line, places, told = await self._writer.submit(lambda: self._opened(read, sender))
+        heavy = is_heavy(body)
+        list_name = self.keeper.dialect.list_name
+        given: Read | Callable[[], Read] = partial(read_body, body, list_name) if heavy else read_body(body, list_name)
+        await self.caught_up(is_parallel=heavy)
+        work = partial(self._opened, given, sender)
+        read, line, places, told = await self._writer.submit(work, is_heavy=heavy)
         line.measure(len(body))
         if found is not None and found.place.line.session == line.session:
             line.goes_on_from(found.place.line)
             self.lines.forget(found.place.line)  # this one takes its place
         self.lines.keep(body, line, places)
-        visit = Visit(body, read, line, line.hint)
+        visit = Visit(
+            body, read, line, line.hint, is_unwieldy=heavy and await asyncio.to_thread(is_unwieldy, body, read)
+        )
         if line.reported is None and told is not None and told[0] in line.depths:
             since = line.ends[-1] - line.ends[line.depths.index(told[0])]
             line.reported = (len(visit.sent(self.keeper.dialect)) - since, told[1])
         self._watch(visit)
         return visit
 
-    def _opened(self, read: Read, sender: Sender) -> tuple[Line, dict[int, Place], tuple[int, int] | None]:
-        line, places = self.keeper.opened(read, sender)
-        return line, places, self.keeper.last_reported(line)
+    def _opened(
+        self, given: Read | Callable[[], Read], sender: Sender
+    ) -> tuple[Read, Line, dict[int, Place], tuple[int, int] | None]:
+        read = given if isinstance(given, Read) else given()
+        line, places = self.keeper.opened(read, sender, None if read is given else self._most.blocks)
+        return read, line, places, self.keeper.last_reported(line)
 
     async def peek(self, body: bytes) -> bytes:
         """A body by the view that would be in force for it, as far as its conversation is in memory; leaves no trace.
@@ -166,8 +192,9 @@ class Visits(Storing[Visit, Applied | None]):
         """
         if not self.lines.has_view:
             return body
-        read = read_body(body, self.keeper.dialect.list_name)
+        await checked_structure(body, self._most.values)
         try:
+            read = await asyncio.to_thread(read_body, body, self.keeper.dialect.list_name)
             line, added = await asyncio.to_thread(self.keeper.glanced, read)
         except Broken:
             return body

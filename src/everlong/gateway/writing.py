@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from everlong.errors import StoreBusy
@@ -43,8 +44,9 @@ class _Job(NamedTuple):
 class _Lane:
     """One writing thread, and what waits for it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, shares_commit: bool = True) -> None:
         self._database = database
+        self._shares_commit = shares_commit
         self._handed: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._gathered: list[_Job] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -97,7 +99,7 @@ class _Lane:
     def _together(self, jobs: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
         results: list[tuple[_Job, Any, BaseException | None]] = []
         try:
-            with self._database.batch(_LOCKED_SECONDS):
+            with self._database.batch(_LOCKED_SECONDS) if self._shares_commit else nullcontext():
                 for job in jobs:
                     try:
                         results.append((job, self._done(job), None))
@@ -135,14 +137,20 @@ class Writer:
     def __init__(self, database: Database) -> None:
         count = 1 if database.backend.name == "sqlite" else _THREADS
         self._lanes = [_Lane(database) for _ in range(count)]
+        self._heavy = _Lane(database, shares_commit=False)
+        """For work that takes so long that others would notice if they had to wait for it."""
 
-    def submit(self, work: Callable[[], T], key: int = 0, *, can_wait: bool = False) -> asyncio.Future[T]:
+    def submit(
+        self, work: Callable[[], T], key: int = 0, *, can_wait: bool = False, is_heavy: bool = False
+    ) -> asyncio.Future[T]:
         """Do work; the future is there when it is committed. Works with one key are done in order.
 
-        Work that ``can_wait`` does so for a moment, to share its commit with more.
+        Work that ``can_wait`` does so for a moment, to share its commit with more. Work that ``is_heavy`` is done by
+        itself, beside all other, and in no order with it.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._lanes[key % len(self._lanes)].add(_Job(work, future), can_wait=can_wait)
+        lane = self._heavy if is_heavy else self._lanes[key % len(self._lanes)]
+        lane.add(_Job(work, future), can_wait=can_wait)
         return future
 
     @property
@@ -152,15 +160,19 @@ class Writer:
 
     def hurry(self) -> None:
         """Begin at once with all that waits to share a commit."""
-        for lane in self._lanes:
+        for lane in self._every:
             lane.hand_over()
 
     @property
     def waiting(self) -> int:
         """Works that are not committed yet."""
-        return sum(lane.waiting for lane in self._lanes)
+        return sum(lane.waiting for lane in self._every)
+
+    @property
+    def _every(self) -> list[_Lane]:
+        return [*self._lanes, self._heavy]
 
     def close(self) -> None:
         """Do what was submitted, and stop."""
-        for lane in self._lanes:
+        for lane in self._every:
             lane.close()

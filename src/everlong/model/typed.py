@@ -261,6 +261,9 @@ def title_from(messages: Sequence[Message]) -> str | None:
 # -- reading a message -------------------------------------------------------------------------------------------------
 
 
+_LONGEST_TYPED = 1_000_000
+
+
 class _Piece(NamedTuple):
     """A stretch of a text: either outside of all known tags, or one tag's."""
 
@@ -290,6 +293,9 @@ class _MessageReader:
         self._is_local = False
 
     def take_part(self, part: str) -> None:
+        if len(part) > _LONGEST_TYPED:  # nobody types so much, and looking for tags in it takes long
+            self._material.append(part[_LONGEST_TYPED:])
+            part = part[:_LONGEST_TYPED]
         text = _closed_at_gaps(part)
         rest = len(text)
         for piece in _pieces(text):

@@ -38,10 +38,13 @@ from everlong.store.schema import (
 from everlong.store.sqlite import copy_file
 
 if TYPE_CHECKING:
+    from everlong.store.database import Database
     from everlong.store.session import Session
     from everlong.store.store import Store
 
 DAY = 86_400.0
+_LOCAL = "local"
+"""Whose conversations are those of no key."""
 
 
 class Collected(NamedTuple):
@@ -50,6 +53,14 @@ class Collected(NamedTuple):
     branches: int
     messages: int
     contents: int
+
+
+def tenants(database: Database) -> list[str]:
+    """Return everybody who has something in a store: the user first, then the keys of gateways by name."""
+    held = union(*(select(table.c.tenant) for table in (session, branch, content, turn)))
+    with database.read() as connection:
+        found = {str(name) for name in connection.execute(held).scalars()}
+    return [_LOCAL, *sorted(found - {_LOCAL})]
 
 
 def collect_garbage(store: Store, min_age: float = DAY) -> Collected:

@@ -106,6 +106,10 @@ class Recognizer:
         """Return the newest stored messages that a list leads to, all at the greatest depth; none where it is new."""
         return self._probed(connection, request.trace.ids, 0)
 
+    def count_known(self, connection: Connection, ids: Sequence[bytes]) -> int:
+        """Return how many of a list's first blocks lead to a stored message."""
+        return max((one.blocks for one in self._probed(connection, ids, 0)), default=0)
+
     def known(self, connection: Connection, ids: list[bytes]) -> list[Found]:
         """Return the newest stored messages that these ids lead to."""
         return [Found(0, own, branch, depth) for _, own, branch, depth in self._known(connection, ids)]

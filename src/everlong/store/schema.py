@@ -41,6 +41,7 @@ __all__ = [
     "receipt",
     "reply_name",
     "session",
+    "spending",
     "tombstone",
     "turn",
     "view",
@@ -337,6 +338,14 @@ receipt = Table(  # what a call on the side of a session used: figures, no words
     Index("ix_receipt_session", "session"),
     Index("ix_receipt_ts", "tenant", "ts"),
     sqlite_autoincrement=True,
+)
+
+spending = Table(  # what tenants with a limit in dollars have spent or reserved on the newest day of theirs
+    "spending",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("day", BigInteger, nullable=False),  # since 1970, in UTC
+    Column("dollars", Float(53), nullable=False),
 )
 
 pending = Table(  # stored but not indexed yet: a node's seq, or minus the seq of a view's item

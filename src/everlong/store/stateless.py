@@ -185,6 +185,11 @@ class Stateless:
             " WHERE n.branch = ? AND n.depth > ? AND n.depth <= ?"
         )
 
+    def count_unknown(self, trace: Trace) -> int:
+        """Return how many blocks of a whole conversation are not stored yet; nothing is written."""
+        with self._store.database.read() as connection:
+            return len(trace.ids) - self._store.recognizer.count_known(connection, trace.ids)
+
     # -- placing a request ---------------------------------------------------------------------------------------------
 
     def place(self, asked: Asked) -> Placed:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = "everlong_version"
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """All revisions, oldest first; a test compares them with the files."""
 
 HEAD = REVISIONS[-1]

@@ -1,0 +1,251 @@
+"""What requests of a key with a limit in dollars may cost, reserved before they are sent, and what they did cost.
+
+The most that a request can cost is reserved: every byte a token, up to the window, and the longest answer. What cannot
+be read in one way only, or has no price, is refused. Afterwards the upstream's own figures count. Where it tells none,
+as with a stream that its client left, the tokens are counted here: those that were sent, those that came back, and
+those that may have been made in the time. Knows the fields of the two APIs that change what a request costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from everlong.errors import StoreError
+from everlong.gateway.counting import read_request
+from everlong.gateway.limits import Refused
+from everlong.gateway.raw import Broken, dumped, meant, read_fields
+from everlong.providers.base import Usage
+from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
+from everlong.store.spending import Days, Reservation, Spending
+from everlong.tokens import MessageCounter, counter_for
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+    from everlong.gateway.dialects import Dialect
+    from everlong.gateway.windows import Windows
+    from everlong.model import Message
+    from everlong.store.database import Database
+
+__all__ = ["Budget", "Charge"]
+
+_log = logging.getLogger("everlong.gateway")
+
+_MOST_ANSWER = 128_000
+"""Tokens of an answer where the request names no limit: no model writes more."""
+_FRAME_TOKENS = 2_000
+"""What providers and the gateway add to a prompt: rules for tools, notes, look-ups."""
+_TOKENS_PER_SECOND = 100.0
+"""So fast an answer may have grown that nobody told the length of."""
+_BYTES_PER_TOKEN = 3.0
+_PLAIN_TIERS = frozenset({"auto", "default", "flex", "standard", "standard_only", "batch"})
+_OWN_TOOLS = ("function", "custom", "bash_", "text_editor_", "computer_", "memory_", "apply_patch", "local_shell")
+"""Tools that the client runs; others cost by their use."""
+_CHOOSING = ("models", "fallbacks", "plugins", "preset", "background", "web_search_options", "prompt", "mcp_servers")
+"""Fields by which another model answers, more is done than is counted, or the answer comes when nobody counts it."""
+_ELSEWHERE = (b'"url"', b'"file_id"', b'"file_url"', b'"item_reference"', b'"document"', b'"input_file"', b'"file"')
+"""What stands in requests with content that is not in them, or is larger than its bytes."""
+
+
+@dataclass(slots=True)
+class Charge:
+    """What one request of a key with a limit costs; several may be sent for it."""
+
+    tenant: str
+    most: float
+    """US dollars in a day."""
+    sends: list[_Sent] = field(default_factory=list)
+    budget: Budget | None = None
+    said: Callable[[], Message | None] | None = None
+    """Tells what has come of the newest answer."""
+
+    def answered(self, upstream: ClientResponse) -> None:
+        """Note the answer to what was sent last."""
+        if self.sends:
+            self.sends[-1].upstream = upstream
+
+    def told(self, *dollars: float) -> None:
+        """Note what the upstream's figures come to, for as many as were sent last, in their order."""
+        for sent, cost in zip(reversed(self.sends), reversed(dollars), strict=False):
+            sent.dollars = cost
+
+    async def close(self) -> float:
+        """Settle everything; what it has cost in all."""
+        sends, self.sends = self.sends, []
+        total = 0.0
+        for number, sent in enumerate(sends):
+            said = self.said() if self.said is not None and number == len(sends) - 1 else None
+            total += await sent.settle(self.budget, said)
+        return total
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One request that went upstream, and what is reserved for it."""
+
+    held: Reservation
+    words: bytes
+    dialect: Dialect
+    name: ModelName
+    answer_tokens: int
+    prompt_tokens: int
+    upstream: ClientResponse | None = None
+    dollars: float | None = None
+    """What it cost, where the upstream told it."""
+    began: float = field(default_factory=time.monotonic)
+
+    async def settle(self, budget: Budget | None, said: Message | None) -> float:
+        assert budget is not None  # noqa: S101 - nothing is sent without one
+        dollars = self.dollars
+        if dollars is None and (self.upstream is not None and self.upstream.status >= 400):
+            dollars = 0.0
+        if dollars is None:
+            dollars = await asyncio.to_thread(self._counted, budget, said)
+        try:
+            await asyncio.to_thread(budget.spending.settle, self.held, dollars)
+        except StoreError as error:  # it stays reserved
+            _log.error("what a request cost could not be stored: %s", type(error).__name__)
+        return dollars
+
+    def _counted(self, budget: Budget, said: Message | None) -> float:
+        """Return what it cost by our own count."""
+        try:
+            model, messages, tools = read_request(self.dialect, self.words)
+            prompt = MessageCounter(counter_for(model)).total(messages, tools)
+        except (Broken, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            prompt = int(len(self.words) / _BYTES_PER_TOKEN)
+        written = len(dumped(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
+        if said is None and self.upstream is not None:
+            written = self.upstream.content.total_bytes / _BYTES_PER_TOKEN
+        made = max(written, (time.monotonic() - self.began) * _TOKENS_PER_SECOND)
+        usage = Usage(min(prompt, self.prompt_tokens), min(int(made) + 1, self.answer_tokens))
+        return min(budget.cost(self.name, usage), self.held.dollars)
+
+
+class Budget:
+    """Reserves what requests may cost."""
+
+    def __init__(self, database: Database, windows: Windows, days: Days | None = None) -> None:
+        self.spending = Spending(database, days or Days())
+        self._windows = windows
+
+    async def reserve(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, provider: str) -> None:
+        """Reserve what a request may cost at most.
+
+        Args:
+            charge: whose it is.
+            words: its body without an encoding; None where it cannot be read.
+            dialect: the API that it speaks.
+            model: the model that it is for.
+            provider: whose model that is.
+
+        Raises:
+            Refused: it cannot be read or priced, or there is not enough left of the day's dollars.
+        """
+        charge.budget = self
+        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(provider, model))
+        dollars = await asyncio.to_thread(
+            self.cost, sent.name, Usage(sent.prompt_tokens, sent.answer_tokens), is_most=True
+        )
+        try:
+            held = await asyncio.to_thread(self.spending.reserve, charge.tenant, dollars, charge.most)
+            left = (
+                0.0 if held is not None else charge.most - await asyncio.to_thread(self.spending.spent, charge.tenant)
+            )
+        except StoreError as error:
+            raise Refused(503, "what this key has spent cannot be looked up; try again", 5) from error
+        if held is None:
+            raise _too_dear(charge.most, left, dollars, self.spending.days.rest)
+        sent.held = held
+        charge.sends.append(sent)
+
+    def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float:
+        """Return what tokens cost; ``is_most`` for prompts that may be written to a cache."""
+        endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
+        rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens)
+        if rates is None:
+            raise Refused(
+                403,
+                f"this key may spend so many US dollars a day, and the price of {name.model[:100]!r} is not known; set "
+                "models.NAME.input_price and output_price for it",
+            )
+        kinds = [usage]
+        if is_most:
+            prompt, answer = usage.input_tokens, usage.output_tokens
+            kinds += [Usage(0, answer, cache_write_tokens=prompt), Usage(0, answer, 0, prompt, prompt)]
+        return max(float(rates.cost(kind)) for kind in kinds)
+
+    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName) -> _Sent:
+        """Return a request with the most tokens that it and its answer can have."""
+        if words is None:
+            raise _unpriced("its body cannot be read")
+        try:
+            places = read_fields(words)
+            request = {
+                field: meant(words[slice(*place)]) for field, place in places.items() if field != dialect.list_name
+            }
+        except Broken as error:
+            raise _unpriced(f"its body cannot be read: {error}") from error
+        if request.get("model") != name.model or not name.model:
+            raise _unpriced("it names no model")
+        _check_priced(request)
+        window, is_known = self._window(name)
+        prompt = len(words) + _FRAME_TOKENS
+        is_elsewhere = any(request.get(field) for field in ("previous_response_id", "conversation"))
+        if is_elsewhere or any(mark in words for mark in _ELSEWHERE):
+            prompt = max(prompt, window)
+        answer = _whole(
+            request.get("max_completion_tokens"), request.get("max_tokens"), request.get("max_output_tokens")
+        )
+        count = max(1, _whole(request.get("n")), _whole(request.get("best_of")))
+        answer = min(answer or _MOST_ANSWER, window if is_known else _MOST_ANSWER, _MOST_ANSWER * 8) * count
+        prompt = min(prompt, window) if is_known else prompt
+        return _Sent(Reservation("", 0, 0.0), words, dialect, name, answer, prompt)
+
+    def _window(self, name: ModelName) -> tuple[int, bool]:
+        endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
+        info = self._windows.catalogue.info(name, endpoint)
+        return info.context_length, info.context_source in ("settings", "catalogue", "server")
+
+
+def _check_priced(request: dict[str, Any]) -> None:
+    """Refuse what changes the price of a request in a way that nobody here can count."""
+    for name in _CHOOSING:
+        if request.get(name):
+            raise _unpriced(f"nobody can tell beforehand what it costs with {name!r}")
+    tier = request.get("service_tier")
+    if (tier is not None and tier not in _PLAIN_TIERS) or request.get("speed") == "fast":
+        raise _unpriced("it asks to be served before others, at another price")
+    modes = request.get("modalities")
+    if request.get("audio") or (isinstance(modes, list) and modes != ["text"] and modes):
+        raise _unpriced("it asks for other than text")
+    tools = request.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind is not None and not str(kind).startswith(_OWN_TOOLS):
+            raise _unpriced(f"the tool {str(kind)[:60]!r} costs by its use")
+
+
+def _whole(*values: Any) -> int:
+    """Return the largest of several numbers of a request; 0 where there is none."""
+    return max((value for value in values if isinstance(value, int) and not isinstance(value, bool)), default=0)
+
+
+def _unpriced(why: str) -> Refused:
+    return Refused(400, f"this key may spend so many US dollars a day, so what cannot be priced is refused: {why}")
+
+
+def _too_dear(most: float, left: float, dollars: float, rest: float) -> Refused:
+    if left <= 0:
+        return Refused(429, f"this key may spend {most:,.2f} US dollars a day (UTC), and has; try tomorrow", rest)
+    return Refused(
+        429,
+        f"this key may spend {most:,.2f} US dollars a day (UTC); {left:,.4f} are left or reserved for requests under "
+        f"way, and this one may cost {dollars:,.4f}: wait for others, allow a shorter answer, or try tomorrow",
+        rest,
+    )

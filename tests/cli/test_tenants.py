@@ -1,0 +1,110 @@
+"""Conversations of the gateway's keys: found, counted, checked and forgotten by whoever runs the gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import update
+
+from everlong.cli.main import cli
+from everlong.store import Store
+from everlong.store.schema import content
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with a conversation of the user's own and one of each of two keys."""
+    where = tmp_path / "store.db"
+    for tenant in ("local", "ada", "bob"):
+        with Store.open(where, tenant) as store:
+            said = [
+                {"role": "user", "content": f"The word of {tenant} is heron."},
+                {"role": "assistant", "content": "Yes."},
+            ]
+            branch = store.record(said[:1])
+            session = store.sessions.start(branch, title=f"Talk of {tenant}")
+            turn = store.turns.begin(branch, model="openai:m", session=session.id)
+            store.turns.finish(turn.id, said[1], usage={"prompt_tokens": 10, "output_tokens": 1}, cost=0.5)
+    return where
+
+
+@pytest.fixture
+def run(path: Path) -> Run:
+    return lambda group, *words: CliRunner().invoke(cli, [*group.split(), "--store", str(path), *words])
+
+
+def test_a_tenant_is_listed_by_its_name(run: Run) -> None:
+    assert "Talk of local" in run("sessions", "list").output
+    shown = run("sessions", "--tenant", "ada", "list").output
+    assert "Talk of ada" in shown
+    assert "local" not in shown
+    after = run("sessions", "list", "--tenant", "ada", "--json")
+    assert [one["title"] for one in json.loads(after.stdout)] == ["Talk of ada"]
+
+
+def test_all_tenants_are_listed_one_after_the_other(run: Run) -> None:
+    found = run("sessions", "list", "--all-tenants", "--json")
+    titles = {tenant: [one["title"] for one in listed] for tenant, listed in json.loads(found.stdout).items()}
+    assert titles == {"local": ["Talk of local"], "ada": ["Talk of ada"], "bob": ["Talk of bob"]}
+    said = run("sessions", "--all-tenants", "search", "heron")
+    assert all(f"The word of {tenant}" in said.output for tenant in ("local", "ada", "bob"))
+
+
+def test_a_name_that_nobody_has_is_told_with_those_there_are(run: Run) -> None:
+    found = run("sessions", "--tenant", "eve", "list")
+    assert found.exit_code == 1
+    assert "there are: local, ada, bob" in str(found.exception) + found.output
+
+
+def test_what_is_done_to_one_conversation_is_done_for_one_tenant(run: Run) -> None:
+    found = run("sessions", "--all-tenants", "delete", "Talk of ada", "-y")
+    assert found.exit_code == 2
+    assert "--tenant" in found.output
+
+
+def test_usage_is_told_for_a_tenant_and_for_all(run: Run) -> None:
+    assert json.loads(run("usage", "--tenant", "ada", "--json").stdout)["total"]["calls"] == 1
+    found = json.loads(run("usage", "--all-tenants", "--json").stdout)
+    assert {tenant: books["total"]["calls"] for tenant, books in found.items()} == {"local": 1, "ada": 1, "bob": 1}
+
+
+@pytest.mark.spec("12.4")
+def test_verify_sees_damage_of_every_tenant(run: Run, path: Path) -> None:
+    assert "6 messages" in run("sessions", "verify").output
+    with Store.open(path, "bob") as store:
+        store.database.write(
+            lambda connection: connection.execute(
+                update(content).where(content.c.tenant == "bob").values(bytes=b"spoilt", codec=0)
+            )
+        )
+    found = run("sessions", "verify")
+    assert found.exit_code == 1
+    assert "bob: content" in found.output
+
+
+def test_stats_count_every_tenant(run: Run) -> None:
+    found = json.loads(run("sessions", "stats", "--json").stdout)
+    assert (found["messages"], found["conversations"]) == (6, 3)
+    assert found["tenants"] == {"local": 1, "ada": 1, "bob": 1}
+    assert "ada (1)" in run("sessions", "stats").output
+
+
+def test_words_are_forgotten_for_all_tenants(run: Run) -> None:
+    found = run("sessions", "forget", "heron", "--all-tenants", "-y")
+    assert found.exit_code == 0
+    after = run("sessions", "--all-tenants", "search", "heron", "--json")
+    assert all(not page["hits"] for page in json.loads(after.stdout).values())
+
+
+def test_a_backup_has_every_tenant(run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    assert run("sessions", "backup", str(copy)).exit_code == 0
+    for tenant in ("local", "ada", "bob"):
+        with Store.open(copy, tenant) as store:
+            assert len(store.sessions.newest()) == 1
