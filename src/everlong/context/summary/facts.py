@@ -39,8 +39,8 @@ _LONGEST_SENTENCE = 300
 _MOST_CLAUSES = 24
 _MOST_RULES = 8
 
+_FOR_EVER = re.compile(r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b", re.IGNORECASE)
 _PREFERS = re.compile(
-    r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b|"
     r"\b(?:must(?:n't)?|prefer\w*|avoid|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
     r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
@@ -54,7 +54,7 @@ _PREFERS = re.compile(
     re.IGNORECASE,
 )
 _PREFERENCE_WORDS = (
-    *("always", "never", "must", "prefer", "avoid", "don't", "do not", "only ", "no more", "no later", "no earlier"),
+    *("must", "prefer", "avoid", "don't", "do not", "only ", "no more", "no later", "no earlier"),
     *("no less", "not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget", "allergic"),
     *("under ", "below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "goal", "target"),
     *("limit", "aim", "i like", "i love", "i hate", "i dislike", "i value", "i favo", "comfortable", "interested"),
@@ -72,6 +72,7 @@ _ABOUT_SELF = re.compile(
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
     re.IGNORECASE,
 )
+_SELF_WORDS = ("i'm ", "i am ", "we're ", "we are ", "my ", "our ", "i live", "i work", "i use", "i own", "i have")
 _DECIDES = re.compile(
     r"\b(?:(?:i|we)(?:'ve| have)? (?:decided|chosen|opted|picked|agreed|chose|settled)|(?:i|we)(?:'ll|"
     r" will) (?:go with|use|take|stick|"
@@ -154,7 +155,7 @@ def read_facts(message: Message) -> Facts:
 def _person_facts(role: str, typed: str, rules: str) -> Facts:
     text = _bounded(typed)
     spoken = prose(_bounded(typed, _REQUEST_LOOK_AT))
-    said = clauses(spoken)[:_MOST_CLAUSES]
+    said = clauses(spoken, _MOST_CLAUSES)
     # Most messages decide nothing, which one look at all of it tells.
     may_decide = _DECIDES.search(spoken.replace("’", "'"))
     decided = [c for c in said if may_decide and not c.asks and _DECIDES.search(c.text.replace("’", "'"))]
@@ -179,9 +180,13 @@ def _is_preference(clause: Clause) -> bool:
     text = clause.text.replace("’", "'")
     lowered = text.lower()
     may_prefer = not text.isascii() or any(word in lowered for word in _PREFERENCE_WORDS)
-    if (may_prefer and _PREFERS.search(text)) or (ORDERS.match(text) and not clause.wished):
+    is_for_ever = ("always" in lowered or "never" in lowered) and _FOR_EVER.search(text)
+    if is_for_ever or (may_prefer and _PREFERS.search(text)) or (ORDERS.match(text) and not clause.wished):
         return not _NEVER_DID.search(text)
-    return clause.figures > 0 and bool(_ABOUT_SELF.search(text))
+    if not clause.figures:
+        return False
+    may_tell = not text.isascii() or any(word in lowered for word in _SELF_WORDS)
+    return may_tell and bool(_ABOUT_SELF.search(text))
 
 
 def _rules(text: str) -> tuple[str, ...]:
