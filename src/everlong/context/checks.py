@@ -282,9 +282,9 @@ class _Told:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._lines = "\n".join(text[:_LOOK_AT] for text in texts).split("\n")
-        lowered = [line.lower() for line in self._lines]
-        self._text = "\n".join(lowered)
-        self._starts = list(accumulate((len(line) + 1 for line in lowered), initial=0))
+        self._lowered = [line.lower() for line in self._lines]
+        self._text = "\n".join(self._lowered)
+        self._starts = list(accumulate((len(line) + 1 for line in self._lowered), initial=0))
         self._with_word: dict[str, set[int]] = {}
         self._read: dict[int, list[tuple[str, set[str]]]] = {}
 
@@ -297,7 +297,10 @@ class _Told:
         # Whoever has that many of the words has one of these. Long words are rare, so that few lines are read at all.
         keys = sorted(words, key=lambda word: (-len(word), word))[: len(words) - ceil(least) + 1]
         says_no, is_opposed = _says_no(clause), False
-        for number in set().union(*map(self._lines_with, keys)):
+        for number in self._candidates(clause, keys):
+            line = self._lowered[number]
+            if len([word for word in words if word in line]) < least:
+                continue
             for said, told in self._clauses_of(number):
                 shared = len(words & told)
                 if shared >= least and len(told) >= _LEAST_COMPARED:
@@ -305,6 +308,14 @@ class _Told:
                         return False
                     is_opposed = is_opposed or shared >= _SAME_SENTENCE * len(told)
         return is_opposed
+
+    def _candidates(self, clause: str, keys: Sequence[str]) -> Iterator[int]:
+        """Yield the numbers of the lines that may say a clause, first that in which it stands word for word."""
+        place = self._text.find(clause.lower())
+        if place >= 0:
+            yield bisect_right(self._starts, place) - 1
+        for key in keys:
+            yield from self._lines_with(key)
 
     def _lines_with(self, word: str) -> set[int]:
         """Return the numbers of the lines in which a word stands, as a whole one or as a part."""

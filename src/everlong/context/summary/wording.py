@@ -202,7 +202,13 @@ def prose(text: str) -> str:
     if "```" in text or "~~~" in text:
         text = _FENCE.sub("\n", text)
     lines = text.splitlines()
-    return "\n".join([line for line in lines if not is_code(line)]) if len(lines) > 1 else text
+    if len(lines) <= 1:
+        return text
+    return "\n".join([line for line in lines if _is_short_word(line) or not is_code(line)])
+
+
+def _is_short_word(line: str) -> bool:
+    return len(line) <= _SHORT_WORD and line.isalnum()
 
 
 def is_code(line: str) -> bool:
@@ -214,7 +220,7 @@ def is_code(line: str) -> bool:
         return False
     if plain[0].isalpha() and plain[-1] in ".?!:," and " " in plain and plain.count(" ") > 3 and "=>" not in plain:
         return plain.count("(") + plain.count("=") + plain.count(";") + plain.count("{") > 4
-    if len(plain) <= _SHORT_WORD and plain.isalnum():
+    if _is_short_word(plain):
         return False
     if (plain[0] in _CODE_STARTS or _CODE_SIGN.search(plain)) and _CODE_LINE.search(line):
         return True
