@@ -73,6 +73,7 @@ _SLOTS = tuple(
         "single double",
     )
 )
+_HAN_NAMES = tuple(sorted(name for slot in _SLOTS for name in slot if not name.isascii()))
 _NUMBER = re.compile(
     r"[$€£]?\d[\d.,]*\s?[a-z%$€£]*|[一二两三四五六七八九十百千]+(?=[句个字行条秒块天])|(?:one|two|three|four|five|six|seven|eight"
     r"|nine|ten|twelve|twenty|thirty|fifty|hundred)",
@@ -298,8 +299,9 @@ def _sets_another_number(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 
 def _fills_same_slot(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) -> bool:
     """Whether both rules, wishes alike, choose another of a few values that exclude each other."""
+    our_words, their_words = _tokens(new), _tokens(old)
     for slot in _SLOTS:
-        mine, yours = slot & _tokens(new), slot & _tokens(old)
+        mine, yours = slot & our_words, slot & their_words
         if mine and yours and not mine & yours:
             values = mine | yours
             about, before = ours - values, theirs - values
@@ -312,11 +314,11 @@ def _fills_same_slot(new: str, old: str, ours: frozenset[str], theirs: frozenset
     return is_small and _TURNS.search(new) is not None
 
 
+@lru_cache(maxsize=_MOST_REMEMBERED)
 def _tokens(text: str) -> frozenset[str]:
     """Return every word of a text and every Han name of a slot in it."""
     words = {word.strip(".'-/") for word in _WORD.findall(text.lower())}
-    han = {name for slot in _SLOTS for name in slot if not name.isascii() and name in text}
-    return frozenset(words | han)
+    return frozenset(words if text.isascii() else words | {name for name in _HAN_NAMES if name in text})
 
 
 def _is_number(word: str) -> bool:
