@@ -20,6 +20,8 @@ Kind = Literal["rule", "preference"]
 
 _LOOK_AT = 40_000
 """Characters of a message that are read."""
+_LONGEST_READ = 4_000
+"""Characters of a sentence in which a rule is looked for."""
 _LONGEST_RULE = 320
 """Characters of a rule; of a longer sentence only the clauses that say it are taken."""
 _SHORTEST_RULE = 6
@@ -48,7 +50,9 @@ def found_rules(text: str) -> list[FoundRule]:
 @lru_cache(maxsize=1_024)
 def read_sentences(text: str) -> tuple[Sentence, ...]:
     """Return the sentences that a person wrote, each with the rules in it."""
-    return tuple(Sentence(sentence, _rules_in(sentence)) for sentence in prose_sentences(text[:_LOOK_AT]))
+    return tuple(
+        Sentence(sentence, _rules_in(sentence[:_LONGEST_READ])) for sentence in prose_sentences(text[:_LOOK_AT])
+    )
 
 
 # -- sentences of a person ---------------------------------------------------------------------------------------------
@@ -74,7 +78,7 @@ _ABOUT_RULES = re.compile(
     r"\b(?:rules?|guidelines?|instructions?|requirements?|constraints?|conventions?)\b|规则|要求|规定|约定|规范",
     re.IGNORECASE,
 )
-_LIST_ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)、])\s+")
+_LIST_ITEM = re.compile(r"\s*(?:[-*•]|(?<!\d)\d+[.)、])\s+")
 _ENDS = ".!?。！？；;:：…"
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])\s+(?=[\"'“(\[]?[A-Z0-9\u3400-\u9fff`])|(?<=[。！？；])\s*|(?<=[.!?][\"”)])\s+(?=[A-Z])"
