@@ -79,6 +79,8 @@ _ABOUT_RULES = re.compile(
     re.IGNORECASE,
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*•]|(?<!\d)\d+[.)、])\s+")
+_WIDE_GAP = " " * 40
+"""More white space than anybody means; it is taken together, for expressions would go through it again and again."""
 _ENDS = ".!?。！？；;:：…"
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])\s+(?=[\"'“(\[]?[A-Z0-9\u3400-\u9fff`])|(?<=[。！？；])\s*|(?<=[.!?][\"”)])\s+(?=[A-Z])"
@@ -97,7 +99,7 @@ def _unwrapped(text: str) -> Iterator[str]:
     held = ""
     is_given = False
     for line in [*text.split("\n"), ""]:
-        bare = line.strip()
+        bare = one_line(line) if _WIDE_GAP in line else line.strip()
         if bare == _CODE_MARK:
             is_given = False  # what was announced was code
             bare = ""
