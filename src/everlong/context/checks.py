@@ -16,10 +16,12 @@ A score is what the checks leave of 1. Knows the summary and the evidence; does 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from math import ceil
 from typing import NamedTuple
 
 from everlong.context.frontier import Frontier, inherited_frontier, is_frontier_item, without_frontier
@@ -213,7 +215,13 @@ _VAGUE = frozenset(
     ]
 )
 """Words beside a figure that do not tell what it is a figure of."""
+_FIGURES = re.compile(r"\d[\d.,:]*")
 _FIGURE_WORD = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
+_NEXT_WORD = re.compile(r"[\W_]*([^\W\d_]+)")
+_NEAR = 48
+"""Characters before a figure among which the two words before it nearly always are."""
+_LOOK_AT = 20_000
+"""Characters of a text that are read."""
 _FIGURE = re.compile(r"\d+(?:[.,:]\d+)*")
 _NAME = re.compile(r"(?<![.!?:•\"“(`/\-] )(?<!^)(?<=[a-z,] )[A-Z][a-z]{2,}[A-Za-z]*\b")
 
@@ -257,7 +265,7 @@ class Evidence:
     @cached_property
     def told(self) -> _Told:
         """What was said, sentence by sentence."""
-        return _Told(clause for text in (*self.people, *self.others) for clause in _clauses(text))
+        return _Told((*self.people, *self.others))
 
     @cached_property
     def figures(self) -> dict[tuple[str, ...], set[str]]:
@@ -270,33 +278,63 @@ class Evidence:
 
 
 class _Told:
-    """The telling words of sentences, by which a sentence is found again, and whether each says no."""
+    """What was said, in which a sentence is found again by its telling words."""
 
-    def __init__(self, clauses: Iterable[str]) -> None:
-        self._size: list[int] = []
-        self._says_no: list[bool] = []
-        self._places: dict[str, list[int]] = {}
-        for clause in clauses:
-            words = set(_words(clause))
-            if len(words) >= _LEAST_COMPARED:
-                for word in words:
-                    self._places.setdefault(word, []).append(len(self._size))
-                self._size.append(len(words))
-                self._says_no.append(_says_no(clause))
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._lines = "\n".join(text[:_LOOK_AT] for text in texts).split("\n")
+        self._lowered = [line.lower() for line in self._lines]
+        self._text = "\n".join(self._lowered)
+        self._starts = list(accumulate((len(line) + 1 for line in self._lowered), initial=0))
+        self._with_word: dict[str, set[int]] = {}
+        self._read: dict[int, list[tuple[str, set[str]]]] = {}
 
     def turns_round(self, clause: str) -> bool:
         """Return whether a clause was said in the same words, but only with the other sign."""
         words = set(_words(clause))
         if len(words) < _LEAST_COMPARED:
             return False
-        shared = Counter(place for word in words for place in self._places.get(word, ()))
+        least = _SAME_ITEM * len(words)
+        # Whoever has that many of the words has one of these. Long words are rare, so that few lines are read at all.
+        keys = sorted(words, key=lambda word: (-len(word), word))[: len(words) - ceil(least) + 1]
         says_no, is_opposed = _says_no(clause), False
-        for place, count in shared.items():
-            if count >= _SAME_ITEM * len(words):
-                if self._says_no[place] == says_no:
-                    return False
-                is_opposed = is_opposed or count >= _SAME_SENTENCE * self._size[place]
+        for number in self._candidates(clause, keys):
+            line = self._lowered[number]
+            if len([word for word in words if word in line]) < least:
+                continue
+            for said, told in self._clauses_of(number):
+                shared = len(words & told)
+                if shared >= least and len(told) >= _LEAST_COMPARED:
+                    if _says_no(said) == says_no:
+                        return False
+                    is_opposed = is_opposed or shared >= _SAME_SENTENCE * len(told)
         return is_opposed
+
+    def _candidates(self, clause: str, keys: Sequence[str]) -> Iterator[int]:
+        """Yield the numbers of the lines that may say a clause, first that in which it stands word for word."""
+        place = self._text.find(clause.lower())
+        if place >= 0:
+            yield bisect_right(self._starts, place) - 1
+        for key in keys:
+            yield from self._lines_with(key)
+
+    def _lines_with(self, word: str) -> set[int]:
+        """Return the numbers of the lines in which a word stands, as a whole one or as a part."""
+        numbers = self._with_word.get(word)
+        if numbers is None:
+            numbers = self._with_word[word] = set()
+            place = self._text.find(word)
+            while place >= 0:
+                number = bisect_right(self._starts, place) - 1
+                numbers.add(number)
+                place = self._text.find(word, self._starts[number + 1])
+        return numbers
+
+    def _clauses_of(self, number: int) -> list[tuple[str, set[str]]]:
+        """Return the clauses of a line, each with its telling words."""
+        read = self._read.get(number)
+        if read is None:
+            read = self._read[number] = [(clause, set(_words(clause))) for clause in _clauses(self._lines[number])]
+        return read
 
 
 def examine(summary: str, evidence: Evidence, kept: float, *, is_draft: bool = False) -> list[Fault]:
@@ -483,18 +521,32 @@ _CLAUSE_END = re.compile(r"[;；]\s+|\s+(?:—|–|->|→)\s+|,\s+(?=(?:and|but|
 
 
 def _clauses(text: str) -> list[str]:
-    return [clause for sentence in sentences(text[:20_000]) for clause in _CLAUSE_END.split(sentence) if clause.strip()]
+    return [
+        clause for sentence in sentences(text[:_LOOK_AT]) for clause in _CLAUSE_END.split(sentence) if clause.strip()
+    ]
 
 
 def _figures(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Each figure of a text with the words around it: two before and one after, and the telling ones next to it."""
-    words = _FIGURE_WORD.findall(text[:20_000].lower())
-    for place in range(2, len(words) - 1):
-        before, figure, after = words[place - 2 : place], words[place], words[place + 1]
-        if figure[0].isdigit() and all(word[0].isalpha() for word in (*before, after)):
-            yield (*before, after), figure.rstrip(".,:")
-            if before[1] not in _VAGUE and after not in _VAGUE:
-                yield (before[1], after), figure.rstrip(".,:")
+    lowered = text[:_LOOK_AT].lower()
+    for found in _FIGURES.finditer(lowered):
+        after = _NEXT_WORD.match(lowered, found.end())
+        before = _words_before(lowered, found.start()) if after else []
+        if after and len(before) == 2 and before[0][0].isalpha() and before[1][0].isalpha():
+            figure = found[0].rstrip(".,:")
+            yield (*before, after[1]), figure
+            if before[1] not in _VAGUE and after[1] not in _VAGUE:
+                yield (before[1], after[1]), figure
+
+
+def _words_before(text: str, place: int) -> list[str]:
+    """Return the two words before a place; reads no more of the text than it needs."""
+    length = _NEAR
+    words = _FIGURE_WORD.findall(text, max(0, place - length), place)
+    while len(words) < 3 and length < place:  # the first one found may be the rest of a longer word
+        length *= 2
+        words = _FIGURE_WORD.findall(text, max(0, place - length), place)
+    return words[-2:]
 
 
 def _plain(text: str) -> str:

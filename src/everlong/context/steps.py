@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.literals import CLEARED_RESULT
@@ -41,6 +41,8 @@ _STOPPED = re.compile(
     r"|tool use was rejected|\[Request interrupted by user|^Command aborted|aborted by user|^Interrupted",
     re.IGNORECASE | re.MULTILINE,
 )
+_STOPPING_WORDS = ("want to", "rejected", "denied", "declined", "cancel", "aborted", "interrupted")
+"""One of these stands in each of those phrases."""
 _TIMED_OUT = re.compile(r"^.{0,200}\btimed out (?:and|after)\b.{0,200}$", re.MULTILINE)
 _TOOL_ERROR = re.compile(
     r"\s*(?:<tool_use_error>|<error>|unsupported call\b|(?:unknown|no such|invalid) tool\b"
@@ -280,7 +282,11 @@ class Step:
     @cached_property
     def was_stopped(self) -> bool:
         """True where a person kept the call from being carried out, or broke it off."""
-        return self.result is not None and _STOPPED.search(_ends(self.result)) is not None
+        if self.result is None:
+            return False
+        ends = _ends(self.result)
+        lowered = ends.lower()
+        return any(word in lowered for word in _STOPPING_WORDS) and _STOPPED.search(ends) is not None
 
     @cached_property
     def _judged(self) -> tuple[Verdict, tuple[str, ...]]:
@@ -363,7 +369,7 @@ def ran_by(command: str) -> Ran | None:
 
 def _verdict(step: Step, text: str) -> tuple[Verdict, tuple[str, ...]]:
     code = _exit_code(text)
-    timed_out = _TIMED_OUT.search(text) if step.command or "timed out" in text[:300] else None
+    timed_out = _TIMED_OUT.search(text) if "timed out" in (text if step.command else text[:300]) else None
     if step.ran is not None:
         return _verdict_of_command(step, step.ran, text, code, timed_out[0] if timed_out else "")
     if step.is_error or _TOOL_ERROR.match(text) or (timed_out and len(text) < _LINE_LENGTH):
@@ -382,7 +388,7 @@ def _verdict_of_command(
     telling = [
         line.rstrip()
         for line in text.splitlines()
-        if not _NOISE.match(line) and pattern.search(line[:_LINE_LENGTH]) and not _CLEAN_COUNT.search(line)
+        if pattern.search(line[:_LINE_LENGTH]) and not _NOISE.match(line) and not _CLEAN_COUNT.search(line)
     ]
     if (code is not None and code != 0) or step.is_error:
         if telling:
@@ -399,6 +405,9 @@ def _verdict_of_command(
 
 
 def _exit_code(text: str) -> int | None:
+    lowered = text.lower()
+    if "exit" not in lowered and "returncode" not in lowered:
+        return None
     told = [next(group for group in found.groups() if group is not None) for found in _RETURNED.finditer(text)]
     return int(told[-1]) if told else None
 
@@ -528,24 +537,30 @@ def _joined(folder: str, path: str) -> str:
 # -- taking a command apart --------------------------------------------------------------------------------------------
 
 
-def _without_heredocs(command: str) -> tuple[str, list[str]]:
-    """Return a command without the texts that it feeds to programs, and those texts."""
+@lru_cache(maxsize=4)
+def _without_heredocs(command: str) -> tuple[str, tuple[str, ...]]:
+    """Return a command without the texts that it feeds to programs, and those texts.
+
+    Remembered for a moment, as everything that is asked of a step begins with it.
+    """
+    if "<<" not in command and "\\" not in command:
+        return "\n".join(command.splitlines()), ()
     kept: list[str] = []
-    bodies: list[str] = []
+    bodies: list[list[str]] = []
     ends = ""
     for line in command.splitlines():
         if ends:
             if line.strip() == ends:
                 ends = ""
             else:
-                bodies[-1] += line + "\n"
+                bodies[-1].append(line + "\n")
             continue
         opened = _HEREDOC.search(line) if "<<" in line else None
         if opened is not None:
             ends = opened[2]
-            bodies.append("")
+            bodies.append([])
         kept.append(line if opened is None else line[: opened.start()] + line[opened.end() :])
-    return "\n".join(kept).replace("\\\n", " "), bodies
+    return "\n".join(kept).replace("\\\n", " "), tuple(map("".join, bodies))
 
 
 def _pipelines(command: str) -> Iterator[list[str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from string import ascii_letters
 from typing import Literal, NamedTuple
 
 from everlong.context.summary.text import one_line
@@ -19,6 +20,8 @@ Kind = Literal["rule", "preference"]
 
 _LOOK_AT = 40_000
 """Characters of a message that are read."""
+_LONGEST_READ = 4_000
+"""Characters of a sentence in which a rule is looked for."""
 _LONGEST_RULE = 320
 """Characters of a rule; of a longer sentence only the clauses that say it are taken."""
 _SHORTEST_RULE = 6
@@ -47,7 +50,9 @@ def found_rules(text: str) -> list[FoundRule]:
 @lru_cache(maxsize=1_024)
 def read_sentences(text: str) -> tuple[Sentence, ...]:
     """Return the sentences that a person wrote, each with the rules in it."""
-    return tuple(Sentence(sentence, _rules_in(sentence)) for sentence in prose_sentences(text[:_LOOK_AT]))
+    return tuple(
+        Sentence(sentence, _rules_in(sentence[:_LONGEST_READ])) for sentence in prose_sentences(text[:_LOOK_AT])
+    )
 
 
 # -- sentences of a person ---------------------------------------------------------------------------------------------
@@ -73,7 +78,9 @@ _ABOUT_RULES = re.compile(
     r"\b(?:rules?|guidelines?|instructions?|requirements?|constraints?|conventions?)\b|规则|要求|规定|约定|规范",
     re.IGNORECASE,
 )
-_LIST_ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)、])\s+")
+_LIST_ITEM = re.compile(r"\s*(?:[-*•]|(?<!\d)\d+[.)、])\s+")
+_WIDE_GAP = " " * 40
+"""More white space than anybody means; it is taken together, for expressions would go through it again and again."""
 _ENDS = ".!?。！？；;:：…"
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])\s+(?=[\"'“(\[]?[A-Z0-9\u3400-\u9fff`])|(?<=[。！？；])\s*|(?<=[.!?][\"”)])\s+(?=[A-Z])"
@@ -92,7 +99,7 @@ def _unwrapped(text: str) -> Iterator[str]:
     held = ""
     is_given = False
     for line in [*text.split("\n"), ""]:
-        bare = line.strip()
+        bare = one_line(line) if _WIDE_GAP in line else line.strip()
         if bare == _CODE_MARK:
             is_given = False  # what was announced was code
             bare = ""
@@ -112,25 +119,47 @@ def _unwrapped(text: str) -> Iterator[str]:
 
 
 _QUOTED = re.compile(r"\"[^\"]{2,}\"|“[^”]*”|「[^」]*」|『[^』]*』|«[^»]*»")
-_CODE_LIKE = re.compile(
-    r"[{}=<>|]{2}|[;{]\s*$|\w\(\)?;|^\s*(?:import|def|class|const|let|var|return|assert|raise)\s+\w+\s*[=({:.]"
+_CODE_SIGN = re.compile(r"[{}=<>|;]")
+_CODE_LIKE = re.compile(r"[{}=<>|]{2}|[;{]\s*$|\w\(\)?;")
+"""Marks of code, in a sentence that has one of the signs."""
+_CODE_START = re.compile(
+    r"^\s*(?:import|def|class|const|let|var|return|assert|raise)\s+\w+\s*[=({:.]"
     r"|^\s*(?://|/\*|#\s)|^\S+Error\b|^\[?\d{4}-\d\d-\d\d[T ]|^(?:WARN|ERROR|INFO|DEBUG)\b"
 )
 _LETTERS_IN_PROSE = 0.5
 _LONGEST_NAME = 12
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _LETTER = re.compile(r"[^\W\d_]")
+_ASCII_LETTERS = ascii_letters.encode()
 
 
 def _rules_in(sentence: str) -> tuple[FoundRule, ...]:
     """Return what a sentence lays down; a long one may hold a rule and a wish."""
-    if _CODE_LIKE.search(sentence) or len(_LETTER.findall(sentence)) < len(sentence) * _LETTERS_IN_PROSE:
+    if _is_code(sentence) or _letters_in(sentence) < len(sentence) * _LETTERS_IN_PROSE:
         return ()
     bare = one_line(_QUOTED.sub(_unquoted, sentence))
-    han = len(_HAN.findall(bare))
-    if han and (han * 3 > len(_LETTER.findall(bare)) or _HAN.match(bare)):
+    han = 0 if bare.isascii() else len(_HAN.findall(bare))
+    if han and (han * 3 > _letters_in(bare) or _HAN.match(bare)):
         return tuple(_chinese(sentence, bare)) if han >= _SHORTEST_CHINESE else ()
     return tuple(_english(sentence, bare)) if len(bare) >= _SHORTEST_RULE and " " in bare else ()
+
+
+def _is_code(sentence: str) -> bool:
+    if _CODE_START.match(sentence):
+        return True
+    return _CODE_SIGN.search(sentence) is not None and _CODE_LIKE.search(sentence) is not None
+
+
+def _letters_in(text: str) -> int:
+    if text.isascii():
+        return len(text) - len(text.encode().translate(None, _ASCII_LETTERS))
+    return len(_LETTER.findall(text))
+
+
+def _without(start: re.Pattern[str], text: str) -> str:
+    """Return a text without the words that it begins with."""
+    found = start.match(text)
+    return text[found.end() :] if found else text
 
 
 def _unquoted(quoted: re.Match[str]) -> str:
@@ -200,10 +229,11 @@ _REPORTED = re.compile(
     r"|mother|father|mom|dad|son|daughter|partner|client|customer|professor|coach|team lead|lead)\b"
     r"|^i(?:['’]ve been| was) (?:thinking|considering|wondering)\b|^i had to\b"
     r"|^i(?:'m| am| was|'ve| have)? (?:never|always|usually|often|sometimes)\b(?! want| prefer| need)"
-    r"|\b(?:told|asked|warned|taught|reminded) (?:me|us)\b|^(?:it|there|this|that|what|why|how|which|who"
+    r"|^(?:it|there|this|that|what|why|how|which|who"
     r"|when did|where)\b(?! must (?:be|have) (?:always|never))",
     re.IGNORECASE,
 )
+_TOLD_ME = re.compile(r"\b(?:told|asked|warned|taught|reminded) (?:me|us)\b", re.IGNORECASE)
 _QUESTION = re.compile(
     r"^(?:(?:so|and|but|ok|hey|well|also)[, ]+)*(?:what|why|how|which|who|whom|whose|where|when (?:do|does|did"
     r"|is|are|will|should|can)|is|are|was|were|do (?:you|we|i|they)|does|did|can|could|would|will|shall|should"
@@ -423,8 +453,8 @@ def _english(sentence: str, bare: str) -> Iterator[FoundRule]:
     rule = ""
     if is_question:
         rule = _whole(sentence) if _POLITE_RULE.match(bare) else ""
-    elif not _REPORTED.search(_OPENERS.sub("", bare)):
-        parts = [part for part in _BREAK.split(bare) if part.strip() and not _REPORTED.search(part)]
+    elif not _is_reported(_without(_OPENERS, bare)):
+        parts = [part for part in _BREAK.split(bare) if part.strip() and not _is_reported(part)]
         if _lays_down(bare) or (len(parts) > 1 and any(map(_lays_down, parts))):
             rule = _clauses(sentence)
     if rule:
@@ -435,6 +465,11 @@ def _english(sentence: str, bare: str) -> Iterator[FoundRule]:
     wished = _wish_clauses(sentence)
     if wished not in rule and not _DELIBERATES.match(wished):
         yield FoundRule(wished, "preference")
+
+
+def _is_reported(clause: str) -> bool:
+    """Whether a clause tells what someone else said or does."""
+    return _REPORTED.match(clause) is not None or _TOLD_ME.search(clause) is not None
 
 
 def _is_asked(bare: str, wish: re.Match[str]) -> bool:
@@ -448,13 +483,13 @@ def _is_asked(bare: str, wish: re.Match[str]) -> bool:
 
 def _lays_down(clause: str) -> bool:
     """Whether a clause, by its shape, holds for every case to come."""
-    said = _OPENERS.sub("", clause.strip()).strip(" ,")
+    said = _without(_OPENERS, clause.strip()).strip(" ,")
     if not said or _IDIOM.match(said) or said.endswith("?"):
         return False
-    if _SEE_TO_IT.search(clause) and not _ONCE.search(clause) and not _POINTS.search(clause):
+    if _SEE_TO_IT.match(clause) and not _ONCE.search(clause) and not _POINTS.search(clause):
         return True
-    core = _LEADING.sub("", _FRONT.sub("", said)).strip(" ,")
-    core = _OPENERS.sub("", core).strip(" ,") or core
+    core = _without(_LEADING, _without(_FRONT, said)).strip(" ,")
+    core = _without(_OPENERS, core).strip(" ,") or core
     if _IDIOM.match(core) or _QUESTION.match(core):
         return False
     if _STANDING_RE.search(said):
@@ -498,7 +533,7 @@ def _conditioned(core: str) -> bool:
     """Whether an order is tied to a case that may come again."""
     match = _CONDITION.match(core)
     if match is not None:
-        when, then = match["when"], _OPENERS.sub("", match["then"])
+        when, then = match["when"], _without(_OPENERS, match["then"])
         is_general = bool(_GENERAL_CASE.search(when.split(" ", 1)[-1])) and not re.search(
             r"\b(?:the|this|that|it)\b", when.split(" ", 1)[-1], re.IGNORECASE
         )

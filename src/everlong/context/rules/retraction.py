@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from everlong.context.summary.text import one_line
 
@@ -71,6 +73,7 @@ _SLOTS = tuple(
         "single double",
     )
 )
+_HAN_NAMES = tuple(sorted(name for slot in _SLOTS for name in slot if not name.isascii()))
 _NUMBER = re.compile(
     r"[$€£]?\d[\d.,]*\s?[a-z%$€£]*|[一二两三四五六七八九十百千]+(?=[句个字行条秒块天])|(?:one|two|three|four|five|six|seven|eight"
     r"|nine|ten|twelve|twenty|thirty|fifty|hundred)",
@@ -118,13 +121,30 @@ _LIFTS = tuple(
         r"\bi take back (?:what i said about |the rule (?:about|on) |that )?(?P<what>.+)",
     )
 )
+_LIFTING_WORDS = (
+    (
+        *("forget", "drop", "ignore", "scrap", "disregard", "remove", "lift", "cancel", "undo", "revoke", "scratch"),
+        *("withdraw", "take back", "never mind", "nevermind", "abandon", "skip"),
+    ),
+    ("you do", "you no longer"),
+    ("no need", "necessary"),
+    ("you can", "you may", "you are"),
+    ("you can", "you may"),
+    ("you can stop", "you may stop"),
+    (" is ", " are "),
+    ("applies", "apply", "hold", "count", " is "),
+    ("stop ",),
+    ("i take back",),
+)
+"""Plain words of which each of those expressions has one: looking for them first spares most sentences the others."""
 _LIFTS_ZH = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?:不用|不必|不需要|无需)再?(?P<what>[^，。；]+?)了",
         r"(?:现在)?(?:又)?可以(?P<what>[^，。；]+?)了",
         r"(?:取消|撤销|撤回|作废|忘掉|忘了|不用管|别管|收回)(?:之前|刚才|我)?(?:说过?的?|关于)?(?P<what>[^，。；]*?)(?:的)?(?:规则|要求|规定|限制|约定|话)",
-        r"(?P<what>[^，。；]+?)(?:的|这条)?(?:规则|要求|规定|限制)(?:作废|取消|不算|不再有效|解除)",
+        # From the beginning of a clause on, where such a match begins in any case, so that it is looked for once.
+        r"(?<![^，。；])(?P<what>[^，。；]+?)(?:的|这条)?(?:规则|要求|规定|限制)(?:作废|取消|不算|不再有效|解除)",
         r"之前说的?(?P<what>[^，。；]+?)(?:不算了?|作废|取消)",
     )
 )
@@ -133,11 +153,15 @@ _PRONOUN = re.compile(
     r"|please|now|again|anymore|after all)?[.!\s]*$",
     re.IGNORECASE,
 )
+_LOOK_AT = 2_000
+"""Characters of a sentence in which words that take something back are looked for."""
+_MOST_REMEMBERED = 4_096
 _ENOUGH = 0.6
 _SAME_WORDS = 0.7
 _FEW = 2
 
 
+@lru_cache(maxsize=_MOST_REMEMBERED)
 def meaning(text: str) -> frozenset[str]:
     """Return the words of a rule that carry its meaning: stems, names, numbers, pairs of Han characters."""
     words: set[str] = set()
@@ -174,22 +198,51 @@ def _stem(word: str) -> str:
 
 def lifted_by(sentence: str, rules: Sequence[str]) -> list[int]:
     """Return which of the rules in force a sentence of the user takes back; for "forget that rule", the newest."""
-    if not rules or sentence.rstrip().endswith(("?", "？")):
+    if not rules:
         return []
-    for pattern in (*_LIFTS, *_LIFTS_ZH):
-        match = pattern.search(sentence)
-        if match is None:
-            continue
-        groups = match.groupdict()
-        what = one_line(groups["what"] or "")
-        if _PRONOUN.match(what):
-            if groups.get("named"):
-                return [len(rules) - 1]
-            continue
-        found = _best(meaning(what), rules, is_named=bool(groups.get("named")))
+    for named in _named_in(sentence):
+        if named.is_newest:
+            return [len(rules) - 1]
+        found = _best(meaning(named.what), rules, is_named=named.is_rule)
         if found:
             return found
     return []
+
+
+class _Named(NamedTuple):
+    """What a sentence may take back."""
+
+    what: str
+    is_rule: bool
+    """Whether it is called a rule."""
+    is_newest: bool
+    """Whether it is only pointed at: then it is the rule said last."""
+
+
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _named_in(sentence: str) -> tuple[_Named, ...]:
+    """Return what a sentence names in the words of someone who takes something back; remembered, for it is asked often.
+
+    Most sentences have none of those words, which a look for plain ones tells.
+    """
+    if sentence.rstrip().endswith(("?", "？")):
+        return ()
+    said, lowered = sentence[:_LOOK_AT], sentence[:_LOOK_AT].lower()
+    english = (
+        lifts for lifts, words in zip(_LIFTS, _LIFTING_WORDS, strict=True) if any(word in lowered for word in words)
+    )
+    chinese = () if said.isascii() or not _HAN_RUN.search(said) else _LIFTS_ZH
+    named: list[_Named] = []
+    for pattern in (*english, *chinese):
+        match = pattern.search(said)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        what, is_rule = one_line(groups["what"] or ""), bool(groups.get("named"))
+        is_newest = _PRONOUN.match(what) is not None
+        if is_rule or not is_newest:
+            named.append(_Named(what, is_rule, is_newest))
+    return tuple(named)
 
 
 def _best(named: frozenset[str], rules: Sequence[str], *, is_named: bool) -> list[int]:
@@ -246,8 +299,9 @@ def _sets_another_number(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 
 def _fills_same_slot(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) -> bool:
     """Whether both rules, wishes alike, choose another of a few values that exclude each other."""
+    our_words, their_words = _tokens(new), _tokens(old)
     for slot in _SLOTS:
-        mine, yours = slot & _tokens(new), slot & _tokens(old)
+        mine, yours = slot & our_words, slot & their_words
         if mine and yours and not mine & yours:
             values = mine | yours
             about, before = ours - values, theirs - values
@@ -260,11 +314,11 @@ def _fills_same_slot(new: str, old: str, ours: frozenset[str], theirs: frozenset
     return is_small and _TURNS.search(new) is not None
 
 
+@lru_cache(maxsize=_MOST_REMEMBERED)
 def _tokens(text: str) -> frozenset[str]:
     """Return every word of a text and every Han name of a slot in it."""
     words = {word.strip(".'-/") for word in _WORD.findall(text.lower())}
-    han = {name for slot in _SLOTS for name in slot if not name.isascii() and name in text}
-    return frozenset(words | han)
+    return frozenset(words if text.isascii() else words | {name for name in _HAN_NAMES if name in text})
 
 
 def _is_number(word: str) -> bool:

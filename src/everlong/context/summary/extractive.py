@@ -92,7 +92,7 @@ def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
 
 def _letters(text: str) -> str:
     """The letters and digits of a text, by which it is known however it is cut and quoted."""
-    return "".join(character for character in text.casefold() if character.isalnum())
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:

@@ -39,8 +39,8 @@ _LONGEST_SENTENCE = 300
 _MOST_CLAUSES = 24
 _MOST_RULES = 8
 
+_FOR_EVER = re.compile(r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b", re.IGNORECASE)
 _PREFERS = re.compile(
-    r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|and) )(?:always|never)\b|"
     r"\b(?:must(?:n't)?|prefer\w*|(?<!to )avoid\b|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
     r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
@@ -53,13 +53,14 @@ _PREFERS = re.compile(
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
 )
-_PREFERENCE_WORDS = (
-    *("always", "never", "must", "prefer", "avoid", "don't", "do not", "only ", "no more", "no later", "no earlier"),
-    *("no less", "not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget", "allergic"),
-    *("under ", "below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "goal", "target"),
-    *("limit", "aim", "i like", "i love", "i hate", "i dislike", "i value", "i favo", "comfortable", "interested"),
+_PREFERENCE_STARTS = (
+    *("must", "prefer", "avoid", "don't ", "do not ", "only ", "no more", "no later", "no earlier", "no less"),
+    *("not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget ", "allergic", "under "),
+    *("below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "my goal", "my target"),
+    *("my limit", "my aim", "our goal", "our target", "our limit", "our aim", "i like", "i love", "i hate"),
+    *("i dislike", "i value", "i favo", "i'm comfortable", "i'm interested"),
 )
-"""Looking for plain words first spares most clauses the long expression."""
+"""How each English phrase of that expression begins: looking at those places only spares it most of a text."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b"
@@ -74,6 +75,7 @@ _ABOUT_SELF = re.compile(
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
     re.IGNORECASE,
 )
+_SELF_WORDS = ("i'm ", "i am ", "we're ", "we are ", "my ", "our ", "i live", "i work", "i use", "i own", "i have")
 _DECIDES = re.compile(
     r"\b(?:(?:i|we)(?:'ve| have)? (?:decided|chosen|opted|picked|agreed|chose|settled)|(?:i|we)(?:'ll|"
     r" will) (?:go with|use|take|stick|"
@@ -96,6 +98,10 @@ _REPORTS = re.compile(
 """How things went or stand, rather than how they are to be."""
 _BACKGROUND = re.compile(r",? (?:considering|given|especially|where|while|since|because|when)\b", re.IGNORECASE)
 """Where a request stops and tells around it."""
+_CHOICE_WORDS = (
+    *("decided", "chosen", "opted", "picked", "agreed", "chose", "settled", "i'll ", "we'll ", "i will ", "we will "),
+    *("let's ", "going with", "ahead with", "switch", "changed my mind", "on second thought"),
+)
 _AGENT_DECIDES = re.compile(
     r"\b(?:we (?:decided|keep|chose|use)\b.*\bbecause|(?:i|we)(?:'ve| have)? (?:decided|chosen|opted) (?:to|on|for|"
     r"against)|"
@@ -170,9 +176,10 @@ def read_facts(message: Message) -> Facts:
 def _person_facts(role: str, typed: str, rules: str) -> Facts:
     text = _bounded(typed)
     spoken = prose(_bounded(typed, _REQUEST_LOOK_AT))
-    said = clauses(spoken)[:_MOST_CLAUSES]
+    said = clauses(spoken, _MOST_CLAUSES)
     # Most messages decide nothing, which one look at all of it tells.
-    may_decide = _DECIDES.search(spoken.replace("’", "'"))
+    lowered = spoken.replace("’", "'").lower()
+    may_decide = not spoken.isascii() or any(word in lowered for word in _CHOICE_WORDS)
     decided = [clause for clause in said if may_decide and _is_decision(clause)]
     preferred = [clause for clause in said if clause not in decided and _is_preference(clause)]
     found = sentences(text)
@@ -201,10 +208,25 @@ def _is_preference(clause: Clause) -> bool:
     if clause.wished:
         text = _BACKGROUND.split(text, maxsplit=1)[0]
     lowered = text.lower()
-    may_prefer = not text.isascii() or any(word in lowered for word in _PREFERENCE_WORDS)
-    if (may_prefer and _PREFERS.search(text)) or (ORDERS.match(text) and not clause.wished):
+    is_for_ever = ("always" in lowered or "never" in lowered) and _FOR_EVER.search(text)
+    if is_for_ever or _prefers(text, lowered) or (ORDERS.match(text) and not clause.wished):
         return not _NEVER_DID.search(text) and not _REPORTS.search(text)
-    return clause.figures > 0 and bool(_ABOUT_SELF.match(text))
+    if not clause.figures:
+        return False
+    may_tell = not text.isascii() or any(word in lowered for word in _SELF_WORDS)
+    return may_tell and bool(_ABOUT_SELF.match(text))
+
+
+def _prefers(text: str, lowered: str) -> bool:
+    if not text.isascii():
+        return _PREFERS.search(text) is not None
+    for start in _PREFERENCE_STARTS:
+        place = lowered.find(start)
+        while place >= 0:
+            if _PREFERS.match(text, place):
+                return True
+            place = lowered.find(start, place + 1)
+    return False
 
 
 def _rules(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from everlong.model import begins_with_wrapper
 
@@ -171,11 +172,19 @@ _SENTENCE_END = re.compile(r"\s(?:(?<=[.!?]\s)\s*(?=[A-Z\"'`(\[*_#-]|\d)|(?<=\n)
 
 def sentences(text: str) -> list[str]:
     """A text cut into sentences and lines, without empty ones."""
-    return [
-        piece
-        for raw in _SENTENCE_END.split(_with_wide_ends(text))
-        if len(raw) > 1 and len(piece := raw.strip(_AROUND)) > 1
-    ]
+    return list(_sentences(text))
+
+
+@lru_cache(maxsize=4)
+def _sentences(text: str) -> tuple[str, ...]:
+    # Remembered for a moment, as several readers of a message ask for the same.
+    return tuple(
+        [
+            piece
+            for raw in _SENTENCE_END.split(_with_wide_ends(text))
+            if len(raw) > 1 and len(piece := raw.strip(_AROUND)) > 1
+        ]
+    )
 
 
 def _with_wide_ends(text: str) -> str:

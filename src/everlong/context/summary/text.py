@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
-_SPACE = re.compile(r"\s+")
 _ENOUGH = 4
 """So many times the length that is wanted is nearly always more than enough, however much of it is white space."""
 
 
 def one_line(text: str) -> str:
     """The text with every run of white space as one space; the very same one where there is nothing to change."""
-    line = _SPACE.sub(" ", text).strip()
+    line = " ".join(text.split())
     return text if line == text else line  # what is remembered of a message then takes no room of its own
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from everlong.context.summary.entities import entities
@@ -27,6 +28,10 @@ _CODE_LINE = re.compile(
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：]?[ \t]*$", re.MULTILINE)
 """A line in bold by itself, which heads what comes after it."""
+_CODE_STARTS = ".+-drwxT"
+_CODE_SIGN = re.compile(r"[<>{}()\[\]|@;=/*#$:→&\"'\\]")
+"""What such a line begins with or else has somewhere; a look for it spares most lines the long expression."""
+_SHORT_WORD = 8
 _TITLE_SPACES = 4
 _LETTER = re.compile(r"[^\W\d_]")
 _LETTERS_IN_PROSE = 0.55
@@ -212,7 +217,13 @@ def prose(text: str) -> str:
     if "**" in text and "\n" in text:
         text = _TITLE.sub("", text)
     lines = text.splitlines()
-    return "\n".join([line for line in lines if not is_code(line)]) if len(lines) > 1 else text
+    if len(lines) <= 1:
+        return text
+    return "\n".join([line for line in lines if _is_short_word(line) or not is_code(line)])
+
+
+def _is_short_word(line: str) -> bool:
+    return len(line) <= _SHORT_WORD and line.isalnum()
 
 
 def is_code(line: str) -> bool:
@@ -224,11 +235,13 @@ def is_code(line: str) -> bool:
         return False
     if plain[0].isalpha() and plain[-1] in ".?!:," and " " in plain and plain.count(" ") > 3 and "=>" not in plain:
         return plain.count("(") + plain.count("=") + plain.count(";") + plain.count("{") > 4
-    if _CODE_LINE.search(line):
+    if _is_short_word(plain):
+        return False
+    if (plain[0] in _CODE_STARTS or _CODE_SIGN.search(plain)) and _CODE_LINE.search(line):
         return True
     letters = len(_LETTER.findall(plain))
     spaces = plain.count(" ")
-    return letters + spaces < len(plain) * _LETTERS_IN_PROSE and len(plain) > 8 and not _HAN.search(plain)
+    return letters + spaces < len(plain) * _LETTERS_IN_PROSE and len(plain) > _SHORT_WORD and not _HAN.search(plain)
 
 
 def is_go_ahead(text: str) -> bool:
@@ -236,9 +249,15 @@ def is_go_ahead(text: str) -> bool:
     return len(text) <= 120 and bool(_GO_AHEAD.fullmatch(text.strip()))
 
 
-def clauses(text: str) -> list[Clause]:
-    """The clauses of a person's prose that ask for or state something, in order; pleas and doubts are left out."""
-    found: list[Clause] = []
+def clauses(text: str, most: int | None = None) -> list[Clause]:
+    """The clauses of a person's prose that ask for or state something, in order; pleas and doubts are left out.
+
+    At most the first so many, where that is given.
+    """
+    return list(islice(_found_clauses(text), most))
+
+
+def _found_clauses(text: str) -> Iterator[Clause]:
     for sentence in sentences(text):
         asks = sentence.endswith(("?", "？"))
         if sentence.startswith(("#", "➜")):
@@ -257,18 +276,24 @@ def clauses(text: str) -> list[Clause]:
                 continue
             lead_in = None if not bare.isascii() and _HAN.search(bare) else _LEAD_IN.match(plain)
             told = bare[lead_in.end() :].strip(" ,;:-–—") if lead_in else bare
-            if not told or (told != bare and _is_empty(told.replace("’", "'"))) or not _says_something(told):
+            if not told or (told != bare and _is_empty(told.replace("’", "'"))):
                 continue
-            clause = Clause(told, figures_in(told), asks or bool(_ASKS.match(told)), told != bare)
-            if clause.figures or not clause.hangs:
-                found.append(clause)
-    return found
+            names = entities(told)
+            if _says_something(told, names):
+                clause = Clause(told, _figures(told, names), asks or bool(_ASKS.match(told)), told != bare)
+                if clause.figures or not clause.hangs:
+                    yield clause
 
 
 def figures_in(text: str) -> int:
     """How many figures and names a text has."""
-    names = entities(text)
-    return len(set(names)) if names else int(bool(_FIGURE.search(_NO_FIGURE.sub("", text))))
+    return _figures(text, entities(text))
+
+
+def _figures(text: str, names: Sequence[str]) -> int:
+    if names:
+        return len(set(names))
+    return int(bool(_FIGURE.search(text)) and bool(_FIGURE.search(_NO_FIGURE.sub("", text))))
 
 
 def _pieces(sentence: str) -> Iterator[str]:
@@ -295,14 +320,13 @@ def _is_quoted(text: str, place: int) -> bool:
     return before.count("`") % 2 == 1 or before.count('"') % 2 == 1 or before.count("(") > before.count(")")
 
 
-def _says_something(text: str) -> bool:
+def _says_something(text: str, names: Sequence[str]) -> bool:
     if not text.isascii() and _HAN.search(text):
         return len(_HAN.findall(text)) >= _SHORTEST_CLAUSE
     if text.startswith("/") and "/" not in text[1:]:
         return True  # a command
-    named = entities(text)
     words = _WORDS.findall(text)
-    return len(words) >= _SHORTEST_CLAUSE and not (named and len(named[0]) >= len(text) - 1)
+    return len(words) >= _SHORTEST_CLAUSE and not (names and len(names[0]) >= len(text) - 1)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -332,6 +356,7 @@ _EMPHASIS = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
 _LABELLED = re.compile(r"[A-Z][\w ()/#&-]{1,28}:\s\S")
 """An item of a list with its label, such as ``Departure: 06:00``."""
 _MARKUP = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|^#+\s*|^[-*•]\s+|^\d+[.)]\s+")
+_MARKUP_STARTS = "#-*•"
 _LONGEST_CONCLUSION = 220
 _FEW_SPACES = 2
 """A title or an item of a list has fewer; it concludes nothing."""
@@ -353,20 +378,22 @@ NO_CONCLUSION = Conclusion("", "")
 
 def conclude(said: Sequence[str]) -> Conclusion:
     """What an answer comes to, taken from its sentences without marks and code."""
-    telling = [
-        s
-        for s in said
-        if 12 <= len(s) <= _LONGEST_CONCLUSION
-        and not _LABELLED.match(s)
-        and (s.count(" ") >= _FEW_SPACES or _HAN.search(s))
-        and not _HOLLOW.search(s)
-        and not is_code(s)
-    ]
-    reports = next(iter(telling), "")
+    reports = next(filter(_is_telling, said), "")
     if len(said) <= _SHORT_ANSWER:
         return Conclusion(reports, reports)
-    drawn = (s for s in reversed(telling) if _CONCLUDES.search(s) and _FIGURE.search(s))
+    drawn = (s for s in reversed(said) if _CONCLUDES.match(s) and _FIGURE.search(s) and _is_telling(s))
     return Conclusion(reports, next(drawn, ""))
+
+
+def _is_telling(sentence: str) -> bool:
+    """Whether a sentence can be what an answer comes to: no title, no introduction, no courtesy, no code."""
+    return (
+        12 <= len(sentence) <= _LONGEST_CONCLUSION
+        and not _LABELLED.match(sentence)
+        and (sentence.count(" ") >= _FEW_SPACES or _HAN.search(sentence) is not None)
+        and not _HOLLOW.search(sentence)
+        and not is_code(sentence)
+    )
 
 
 def without_emphasis(line: str) -> str:
@@ -376,7 +403,8 @@ def without_emphasis(line: str) -> str:
 
 def plain_line(sentence: str) -> str:
     """A sentence without Markdown's marks around and inside of it."""
-    return one_line(_MARKUP.sub("", sentence)).strip().removeprefix("THOUGHT: ")
+    may_have_marks = "**" in sentence or sentence[:1] in _MARKUP_STARTS or sentence[:1].isdecimal()
+    return one_line(_MARKUP.sub("", sentence) if may_have_marks else sentence).removeprefix("THOUGHT: ")
 
 
 def joined(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
