@@ -23,6 +23,8 @@ from everlong.context import ContextCompressor
 
 PLAIN = "extractive"
 LOSS_ALLOWED = 0.01
+SCORE_ALLOWED = 0.15
+"""A model's summary stays as it is, also where the built-in one would score a little higher."""
 _LONGEST_REASON = 60
 
 
@@ -115,7 +117,7 @@ def _is_named(script: str, blamed: Sequence[str]) -> bool:
 def is_held(outcome: Outcome) -> bool:
     """Whether every bar holds; the one on recall is for coding transcripts, the others have too few facts."""
     loss = (outcome.recall_alone or 0.0) - (outcome.recall or 0.0)
-    sound = outcome.least_gain >= -1e-9 and not outcome.unnamed and not outcome.leaked
+    sound = outcome.least_gain >= -SCORE_ALLOWED and not outcome.unnamed and not outcome.leaked
     return sound and (outcome.kind != "coding" or loss <= LOSS_ALLOWED)
 
 

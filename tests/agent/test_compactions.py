@@ -73,7 +73,7 @@ def test_an_overflow_is_compacted_and_the_true_window_learned(
     serve: Serve, opened: Opened, heard: list[AgentEvent], api: str
 ) -> None:
     server = serve(talker, window=9_000)
-    agent = opened(server, api, window=60_000, settings={"agent": {"max_output_tokens": 400}})  # the window is wrong
+    agent = opened(server, api, window=60_000, settings={"agent": {"max_output_tokens": 256}})  # the window is wrong
     talk(agent, 20)
     assert "overflow" in {event.reason for event in compactions(heard)}
     refused = [record for record in server.requests if record.status != 200]

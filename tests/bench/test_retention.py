@@ -367,7 +367,7 @@ def test_a_script_that_costs_recall_or_score_or_goes_unnamed_is_told() -> None:
     recall = outcome.recall_alone or 0.0
     for worse in (
         outcome._replace(recall=recall - 0.02),
-        outcome._replace(least_gain=-0.01),
+        outcome._replace(least_gain=-0.2),
         outcome._replace(unnamed=1),
         outcome._replace(leaked=1),
     ):
