@@ -391,9 +391,13 @@ class Keeper:
             return False
         before, line.view = line.view, applied_view(self.store, self.dialect, line)
         if line.session is not None:  # which has gone on in a child
-            with self.store.database.read() as connection:
-                line.session = self.store.stateless.session_at(connection, line.branch.id, line.branch.depth)
+            line.session = self._session_at(line.branch)
         return line.view is not None and (before is None or before.view_id != line.view.view_id)
+
+    def _session_at(self, at: Branch) -> str | None:
+        """Return the session that a place is in now."""
+        with self.store.database.read() as connection:
+            return self.store.stateless.session_at(connection, at.id, at.depth)
 
     def newest(self, line: Line) -> Branch:
         """Return how far the requests of a conversation have come by now."""
@@ -405,7 +409,8 @@ class Keeper:
         self, line: Line, engine: ContextEngine, occasion: Occasion, at: Branch | None = None, **options: Any
     ) -> Compacted:
         """Have an engine compact a conversation, here or further on, and put the view into the form of the API."""
-        done = self.store.compact(at or line.branch, engine, occasion, roll_over=line.session, **options)
+        session = line.session if at is None else self._session_at(at)
+        done = self.store.compact(at or line.branch, engine, occasion, roll_over=session, **options)
         if done.child is not None:
             line.session = done.child
         line.view = applied_view(self.store, self.dialect, line)

@@ -68,6 +68,7 @@ _OWN_SHARE = 0.9
 """Of that time a conversation's own model may take this share, so that what follows is within it."""
 _MOMENT_SECONDS = 1.0
 """So long any request waits for a compaction whose summary is written."""
+_MOST_MADE = 10_000
 _KEPT_SECONDS = 300.0
 _LONG_KEPT_SECONDS = 3_600.0
 """So long providers keep a prompt in their cache, and so long where a client asks for an hour."""
@@ -103,6 +104,8 @@ class Room:
         self._hearing: set[asyncio.Task[None]] = set()
         self._nearly_done: set[int] = set()
         """The conversations whose summary is written and whose view is not in force yet."""
+        self._made: set[int] = set()
+        """The conversations that were compacted ahead and have not sent a request since."""
 
     async def close(self) -> None:
         """Wait a while for what is under way."""
@@ -122,7 +125,10 @@ class Room:
             line.habits = line.habits or Habits()
             line.habits.hear(_new_messages(passing, visit))
         if line.branch.id in self._nearly_done:
-            await self._waited(passing, visit, self._ahead[line.branch.id], _MOMENT_SECONDS)
+            await asyncio.wait([self._ahead[line.branch.id]], timeout=_MOMENT_SECONDS)
+        if line.branch.id in self._made:
+            self._made.discard(line.branch.id)
+            await self._caught_up(passing, visit)
         size = await self._size(passing, visit)
         is_due = size.is_too_large and line.messages >= _HYGIENE_MESSAGES
         if passing.engine is not None and line.branch.id not in self._ahead:
@@ -324,6 +330,10 @@ class Room:
         if is_ahead:
             self._nearly_done.add(visit.line.branch.id)
         await self._compact(passing, visit, reason, size, summarizer, target=target, engine=engine)
+        if is_ahead:
+            if len(self._made) >= _MOST_MADE:  # their requests find the view when they are stored
+                self._made.clear()
+            self._made.add(visit.line.branch.id)
 
     def _prepared(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer) -> ContextCompressor:
         """Return an engine that has had the summary of a conversation written."""
@@ -359,6 +369,10 @@ class Room:
     async def _waited(self, passing: Passing, visit: Visit, under_way: asyncio.Task[None], seconds: float) -> None:
         """Wait for a compaction at most so long, and put the newest view into a request."""
         await asyncio.wait([under_way], timeout=seconds)
+        await self._caught_up(passing, visit)
+
+    async def _caught_up(self, passing: Passing, visit: Visit) -> None:
+        """Put the newest view into a request."""
         work = partial(passing.visits.keeper.catch_up, visit.line)
         try:
             await asyncio.get_running_loop().run_in_executor(self._workers, work)
