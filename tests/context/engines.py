@@ -21,7 +21,7 @@ from everlong.model import Message
 
 _Test = TypeVar("_Test", bound=Callable[..., None])
 
-EXAMPLES = int(os.environ.get("EVERLONG_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("EVERLONG_TEST_EXAMPLES", "40"))
 
 
 def many_examples(test: _Test) -> _Test:

@@ -117,13 +117,13 @@ def _asked(model: Model) -> list[tuple[list[Message], int]]:
 
 
 @pytest.mark.spec("5.6")
-def test_three_million_tokens_go_through_a_window_of_eight_thousand_in_linear_work() -> None:
+def test_a_million_tokens_go_through_a_window_of_eight_thousand_in_linear_work() -> None:
     def turns(pairs: int) -> list[Message]:
         said = " ".join(f"the importer reads row {n} of the table" for n in range(140))
         return [m for n in range(pairs) for m in (user(f"marker-{n:05} {said}"), assistant(f"noted {n}"))]
 
     calls = []
-    for pairs in (350, 3_500):
+    for pairs in (120, 1_200):
         verbose = Model(lambda number, _: "## Progress\n### Done\n" + f"- row {number} was read\n" * 400)
         levels: list[SummaryProgress] = []
         summarizer = CompletionSummarizer(verbose, window=8_000, progress=levels.append)
@@ -134,7 +134,7 @@ def test_three_million_tokens_go_through_a_window_of_eight_thousand_in_linear_wo
         assert levels[-1].done == levels[-1].total == 1
         read = {word for prompt in verbose.prompts for word in text_of(prompt[1]).split()}
         assert {f"marker-{n:05}" for n in range(pairs)} <= read
-    assert sum(COUNT(text_of(m)) for m in request.turns) > 3_000_000
+    assert sum(COUNT(text_of(m)) for m in request.turns) > 1_000_000
     assert calls[1] <= 11 * calls[0]
 
 

@@ -24,6 +24,9 @@ from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener
 
+PYTHON = Path(sys.executable).resolve()
+"""The interpreter itself: a virtual environment may stand where the sandbox shows nothing, such as in /tmp."""
+
 pytestmark = [
     pytest.mark.spec("12.3"),
     pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell"),
@@ -76,7 +79,7 @@ def is_running(pid: int) -> bool:
 
 
 LEAVING = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); open('pid', 'w').write(str(os.getpid()))"
-DAEMON = f'{sys.executable} -c "{LEAVING}; time.sleep(600)" > /dev/null 2>&1; sleep 600'
+DAEMON = f'{PYTHON} -c "{LEAVING}; time.sleep(600)" > /dev/null 2>&1; sleep 600'
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show the environment of processes")
@@ -170,7 +173,7 @@ def test_processes_outside_cannot_be_seen(inside: Desk) -> None:
 
 def test_there_is_no_network_unless_it_was_asked_for(inside: Desk, listener: Listener) -> None:
     code = f"import urllib.request; urllib.request.urlopen('{listener.url}/x', timeout=5)"
-    command = f'{sys.executable} -c "{code}"'
+    command = f'{PYTHON} -c "{code}"'
     inside.failed("run_command", command=command)
     assert listener.heard == []
     assert "without a network" in inside.asked[-1].detail
@@ -186,7 +189,7 @@ def test_sockets_of_programs_outside_cannot_be_reached(inside: Desk) -> None:
         listening.listen()
         try:
             code = f"import socket; socket.socket(socket.AF_UNIX).connect('{path}')"
-            inside.failed("run_command", command=f'{sys.executable} -c "{code}"')
+            inside.failed("run_command", command=f'{PYTHON} -c "{code}"')
         finally:
             path.unlink()
 

@@ -197,11 +197,12 @@ class _Endpoints:
     async def ready(self, request: web.Request, account: Account) -> web.Response:
         """Whether requests should be sent here: the database answers, they can be kept, and nobody has said stop."""
         del request, account
-        problem = "draining" if self._front.is_draining else await self._database_problem()
-        unkept = "" if problem else await self._gateway.keeping_problem()
-        if problem or (unkept and self._gateway.settings.gateway.when_full == "refuse"):
-            return web.json_response({"status": "not ready", "problem": problem or unkept}, status=503)
-        return web.json_response({"status": "ready", **({"problem": unkept} if unkept else {})})
+        if self._front.is_draining:
+            return web.json_response({"status": "not ready", "problem": "draining"}, status=503)
+        problem = await self._database_problem() or await self._gateway.keeping_problem()
+        if problem and self._gateway.settings.gateway.when_full == "refuse":
+            return web.json_response({"status": "not ready", "problem": problem}, status=503)
+        return web.json_response({"status": "ready", **({"problem": problem} if problem else {})})
 
     async def _database_problem(self) -> str:
         database = self._gateway.database
