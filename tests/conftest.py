@@ -12,7 +12,7 @@ from bench.store.server import binaries, postgres
 from hypothesis import settings
 
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
-settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("everywhere", deadline=None)  # how long something takes is for bench/ to say
 settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 
