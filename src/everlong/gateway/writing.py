@@ -30,7 +30,7 @@ _AT_ONCE = 64
 _THREADS = 4
 _GATHER_SECONDS = 0.02
 """How long work that can wait does."""
-_LOCKED_SECONDS = 0.5
+_LOCKED_SECONDS = 2.0
 """How long to wait for another process that has locked the file; what is not stored then waits in the journal."""
 _REFUSE_SECONDS = 1.0
 """How long nobody waits for it again."""
