@@ -29,7 +29,7 @@ SHOWN_LINES = 60
 """Lines of a diff that are shown at once; the rest is shown when asked for."""
 
 SETTLING_SECONDS = 0.3
-"""So long after something is shown nothing that is typed is taken for an answer: it was meant for something else."""
+"""Seconds after a question appears in which keys are not answers: the user was still typing something else."""
 
 SAID_NO = "the user said no; do not try the same in another way, but ask what to do instead"
 

@@ -79,7 +79,7 @@ class AgentOptions:
     engines: Mapping[str, EngineMaker] | None = None
     """Context engines by name, besides the built-in one."""
     trusts_root: bool | None = None
-    """Whether the folder's own instructions count; by default where the user has trusted it."""
+    """True to obey the folder's AGENTS.md and CLAUDE.md, False to ignore them; None goes by the trusted folders."""
     log_folder: Path | None = field(default_factory=lambda: data_home() / "logs")
     """Where the JSON log of each session goes; None for nowhere."""
 
@@ -123,7 +123,7 @@ def _connected(settings: Settings, model: str | Connection | None) -> Connection
 
 
 def _approve_notes(approvals: Approvals, changes: Sequence[str]) -> bool:
-    """Whether the user lets a model keep what it found worth keeping before a compaction."""
+    """Ask the user whether the notes that a model wrote before a compaction may be saved; return the answer."""
     count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
     request = ApprovalRequest("memory", "writes", count, "\n".join(changes), "all that is kept at compactions")
     return approvals.decide("memory at compactions", request).is_allowed
@@ -252,7 +252,7 @@ class _Opening:
         return system_prompt(root, instructions_tokens=tokens, memory=memory)
 
     def _is_trusted(self, root: Path) -> bool:
-        """Whether the instructions of the folder count; where they would and do not, that is said."""
+        """Return True if the folder's instructions are obeyed; warn the user where some are ignored."""
         if self.options.trusts_root is not None:
             return self.options.trusts_root
         if is_folder_trusted(root):

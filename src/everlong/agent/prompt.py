@@ -54,9 +54,9 @@ def system_prompt(
 
 
 def project_instructions(root: Path, budget_tokens: int) -> str:
-    """What AGENTS.md and CLAUDE.md say, within a budget; a file that says the same as another is told once.
+    """Return the text of AGENTS.md and CLAUDE.md within a budget, equal files once.
 
-    Whether the folder is trusted, the caller knows. A file that is a link out of the folder says nothing.
+    The caller checks that the folder is trusted. Files that are links out of the folder are ignored.
     """
     if budget_tokens <= 0:
         return ""

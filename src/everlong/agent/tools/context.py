@@ -31,7 +31,7 @@ class ToolContext:
     output_chars: int = 12_000
     """The longest text of a result that goes to the model; of a longer one it gets beginning and end."""
     confinement: Confinement = field(default_factory=Confinement)
-    """How commands are confined; by default not at all."""
+    """The sandbox for commands; the default has none."""
     pass_env: Sequence[str] = ()
     """Variables that commands see besides the usual ones, which have no secrets in them."""
     upto: Branch | None = None

@@ -99,7 +99,7 @@ class Ran:
     """Whether something that it started still runs and holds its output open."""
     seconds: float
     is_all_ended: bool = False
-    """Whether it is certain that nothing of it runs any more."""
+    """True once no process of the command is left running, for certain."""
 
 
 Wrap = Callable[[list[str], int], list[str]]

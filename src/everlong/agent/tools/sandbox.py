@@ -172,7 +172,7 @@ def find_sandbox() -> tuple[Sandbox | None, str]:
 
 @dataclass(frozen=True)
 class Confinement:
-    """How the commands of an agent are confined: what the user wants, and what the system can do."""
+    """The sandbox that an agent's commands run in: the user's wish and the system's means."""
 
     mode: Mode = "off"
     hidden: tuple[Path, ...] = ()
