@@ -83,7 +83,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of *.jsonl files, one object with 'messages' per line")
     parser.add_argument("--minutes", type=float, default=0, help="stop the conversations after so long; 0: all of them")
-    parser.add_argument("--examples", type=int, default=2_000, help="examples per property test; 0: no property tests")
+    parser.add_argument("--examples", type=int, default=300, help="examples per property test; 0: no property tests")
     return parser.parse_args()
 
 
@@ -182,8 +182,7 @@ def _print_table(named: dict[str, list[dict[str, Any]]], tallies: list[Tally]) -
 
 def _properties(examples: int) -> bool:
     print(f"soak: property tests with {examples:,} examples each", file=sys.stderr)
-    files = ("tests/context/test_properties.py", "tests/context/test_properties_in_use.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", "hypothesis", "tests"]
     environment = {**os.environ, "EVERLONG_TEST_EXAMPLES": str(examples)}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
 

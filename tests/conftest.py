@@ -11,10 +11,16 @@ import pytest
 from bench.store.server import binaries, postgres
 from hypothesis import settings
 
+from tests.examples import examples
+
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
-settings.register_profile("everywhere", deadline=None)  # how long something takes is for bench/ to say
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=examples())
+settings.register_profile(
+    "everywhere", deadline=None, max_examples=examples()
+)  # how long something takes is for bench/ to say
 settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
+
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 
 PARTS: dict[str, dict[str, object]] = tomllib.loads(
     (Path(__file__).parent / "spec_parts.toml").read_text(encoding="utf-8")
@@ -39,6 +45,8 @@ def _nobodys_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
     for name in list(os.environ):
         if name.startswith("EVERLONG_") and not name.startswith("EVERLONG_TEST_"):
             monkeypatch.delenv(name)
+    for name in _CERTIFICATES:  # which every gateway and every client would read, and nothing here needs
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # clients of model APIs ask the environment for a proxy
 

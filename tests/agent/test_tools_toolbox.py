@@ -20,6 +20,7 @@ from everlong.store.opening import redacted_message
 from everlong.store.pages import page_ends
 from everlong.wire.blocks import INVALID
 from tests.agent.desk import Desk
+from tests.examples import examples
 
 
 def echo(value: Any = None) -> Any:
@@ -265,7 +266,7 @@ ARGUMENTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from([one.name for one in builtin_tools()] + ["nonsense"]), arguments=ARGUMENTS)
 def test_nothing_that_a_model_can_send_raises(desk: Desk, name: str, arguments: str) -> None:
     desk.answer = "no" if name == "run_command" else "once"

@@ -86,8 +86,10 @@ def test_the_recorded_model_answers_from_what_it_is_sent(tmp_path: Path) -> None
     log = (tmp_path / "logs" / "monday.log").read_text(encoding="utf-8")
     assert len(log) < 12_000, "a tool would show only a part of it"
     openai = pytest.importorskip("openai")
-    with ModelServer(answer) as server:
-        client = openai.OpenAI(base_url=server.openai_url, api_key="any", max_retries=0)
+    with (
+        ModelServer(answer) as server,
+        openai.OpenAI(base_url=server.openai_url, api_key="any", max_retries=0) as client,
+    ):
 
         def asked(*said: str) -> str:
             messages = [{"role": ("user", "assistant")[number % 2], "content": one} for number, one in enumerate(said)]

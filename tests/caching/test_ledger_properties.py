@@ -17,10 +17,11 @@ from everlong.caching.blocks import layout_of, rough_count
 from everlong.caching.markers import strip_markers
 from everlong.caching.reader import Prompt, PromptReader
 from tests.caching.requests import MODEL, Body, bodies, markers_in
+from tests.examples import examples
 
 pytestmark = pytest.mark.spec("6.4")
 
-some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Each example is a whole session, and some of their texts are long."""
 
 LIVES = st.sampled_from(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlong.cli.clients.jsonc import parse_json, remove_json, set_json
+from tests.examples import examples
 
 NAMES = st.text(alphabet='ab"\\/{}[],: é', min_size=1, max_size=4)
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(alphabet='x"\\/*, \n', max_size=6))
@@ -25,7 +26,7 @@ def wanted(values: Any, path: list[str], value: Any) -> Any:
     return {**values, path[0]: wanted(values.get(path[0], {}), path[1:], value)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(OBJECTS, st.lists(NAMES, min_size=1, max_size=3), VALUES, st.sampled_from([None, 2, "\t"]))
 def test_setting_a_value_changes_only_that_value(values: Any, path: list[str], value: Any, indent: Any) -> None:
     text = json.dumps(values, indent=indent)

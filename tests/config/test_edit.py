@@ -13,6 +13,7 @@ from ruamel.yaml.error import YAMLError
 from everlong.config import set_value
 from everlong.config.document import read_document
 from everlong.errors import ConfigError
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ def _can_be_read_back(text: str) -> bool:
     return True
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
 @given(tree=st.dictionaries(NAMES, TREES, max_size=3), name=NAMES, value=st.integers(0, 99), flow=st.booleans())
 def test_setting_a_key_changes_that_key_and_no_other(
     tmp_path: Path, tree: dict[str, object], name: str, value: int, flow: bool

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from everlong.config import LoadedSettings, Origin, Settings, catalog, load_settings
 from everlong.errors import ConfigError
 from tests.config.conftest import write_trusted
+from tests.examples import examples
 
 Load = Callable[..., LoadedSettings]
 THRESHOLD = "EVERLONG_COMPRESSION__THRESHOLD"
@@ -35,7 +36,7 @@ def test_without_any_source_everything_is_default(load: Load) -> None:
     assert "threshold" not in loaded.settings.compression.model_fields_set
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(30))
 @given(given_values=st.dictionaries(st.sampled_from(LAYERS), st.integers(1, 500)))
 def test_the_highest_source_that_has_a_value_wins(
     load: Load, user_file: Path, project_file: Path, given_values: dict[str, int]
@@ -244,7 +245,7 @@ def test_a_file_that_cannot_be_read_is_a_clear_error(load: Load, user_file: Path
     assert f"{user_file} cannot be read" in str(refusal(load))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
 @given(content=st.text("abcompresin: {}[],-#&*!|>'\"\n%@`?~0123456789.\t\0", max_size=60).map(str.encode) | st.binary())
 def test_whatever_a_file_holds_it_is_read_or_refused_in_words(load: Load, user_file: Path, content: bytes) -> None:
     user_file.write_bytes(content)

@@ -1,11 +1,7 @@
-"""Engines of every setting for property tests, with summarizers that work, fail, babble and never stop.
-
-How many examples a property tries is read from ``EVERLONG_TEST_EXAMPLES``: few by default, many for long runs.
-"""
+"""Engines of every setting for property tests, with summarizers that work, fail, babble and never stop."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,15 +14,14 @@ from everlong.context import ContextCompressor, Summarizer, SummaryRequest
 from everlong.context.invariants import LatestUserTurn, repair_all
 from everlong.context.recognise import parted
 from everlong.model import Message
+from tests.examples import examples
 
 _Test = TypeVar("_Test", bound=Callable[..., None])
-
-EXAMPLES = int(os.environ.get("EVERLONG_TEST_EXAMPLES", "40"))
 
 
 def many_examples(test: _Test) -> _Test:
     """Run a property on as many examples as the environment asks for."""
-    return settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))(test)
+    return settings(max_examples=examples(), deadline=None, suppress_health_check=list(HealthCheck))(test)
 
 
 class FailingSummarizer:

@@ -27,6 +27,7 @@ from everlong.context.literals import (
 )
 from everlong.testing.strategies import conversations, wild_conversations
 from tests.context.builders import assistant, step, system, user
+from tests.examples import examples
 
 SUMMARY = user(f"{SUMMARY_PREFIX}\n\n## Goal\n- Build")
 NOTED = system(f"You are a careful agent.\n{COMPACTION_NOTE}")
@@ -123,7 +124,7 @@ def test_the_quick_look_knows_how_inserted_messages_begin() -> None:
         assert is_plain([user("go"), {"role": "assistant", "content": text}]) is False
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(conversations() | wild_conversations())
 def test_a_list_that_looks_plain_breaks_no_rule_and_holds_no_summary(messages: list[Message]) -> None:
     if is_plain(messages):
@@ -131,7 +132,7 @@ def test_a_list_that_looks_plain_breaks_no_rule_and_holds_no_summary(messages: l
         assert not any(map(is_summary, messages))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(wild_conversations())
 def test_repairing_mends_everything_and_twice_is_once(messages: list[Message]) -> None:
     repaired = repair_all(messages)

@@ -9,11 +9,13 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import anthropic
+import openai
 from aiohttp import web
 
 from everlong.config import Settings
@@ -49,6 +51,7 @@ class Running:
     gateway: Gateway
     database: Database
     loop: asyncio.AbstractEventLoop
+    clients: ExitStack = field(default_factory=ExitStack)
 
     @property
     def url(self) -> str:
@@ -58,6 +61,14 @@ class Running:
         """What it has stored, once all that it has taken is there."""
         asyncio.run_coroutine_threadsafe(_settled(self.gateway), self.loop).result(20)
         return Store(self.database, tenant)
+
+    def openai(self) -> openai.OpenAI:
+        """Return an official client, which is closed with the gateway."""
+        return self.clients.enter_context(openai.OpenAI(base_url=f"{self.url}/v1", api_key="made-up", max_retries=0))
+
+    def anthropic(self) -> anthropic.Anthropic:
+        """Return an official client, which is closed with the gateway."""
+        return self.clients.enter_context(anthropic.Anthropic(base_url=self.url, api_key="made-up", max_retries=0))
 
     def raw(self) -> Raw:
         """A connection to it."""
@@ -102,8 +113,10 @@ def run_gateway(
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()
     ready.wait(20)
+    running = Running(ports[0], gateway, opened, loop)
     try:
-        yield Running(ports[0], gateway, opened, loop)
+        with running.clients:
+            yield running
     finally:
         loop.call_soon_threadsafe(leaving.set)
         thread.join(30)

@@ -11,8 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from everlong.testing import ModelServer
@@ -221,7 +219,7 @@ def test_tools_of_the_engine_are_offered_and_answered_and_the_client_hears_nothi
     tmp_path: Path, is_streamed: bool, has_tools: bool
 ) -> None:
     with diary(tmp_path, reads_diary) as (running, model, folder):
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client = running.openai()
         asked: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "where is the key?"}]}
         if has_tools:
             asked["tools"] = [{"type": "function", "function": OWN_TOOL}]
@@ -258,7 +256,7 @@ def test_tools_of_the_engine_are_offered_and_answered_and_the_client_hears_nothi
 def test_tools_of_the_engine_beside_recall_on_the_other_apis(tmp_path: Path) -> None:
     gateway = {"routes": {"*": {"recall": True}}}
     with diary(tmp_path, reads_diary, gateway=gateway) as (running, model, folder):
-        client = anthropic.Anthropic(base_url=running.url, api_key="made-up", max_retries=0)
+        client = running.anthropic()
         tool = {"name": "look", "description": "Looks.", "input_schema": OWN_TOOL["parameters"]}
         said: Any = [{"role": "user", "content": "where is the key?"}]
         message = client.messages.create(model=MODEL, max_tokens=100, messages=said, tools=[tool])  # type: ignore[list-item]
@@ -273,7 +271,7 @@ def test_tools_of_the_engine_beside_recall_on_the_other_apis(tmp_path: Path) -> 
 
 def test_a_client_keeps_its_own_tool_of_the_same_name(tmp_path: Path) -> None:
     with diary(tmp_path, reads_diary) as (running, model, folder):
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client = running.openai()
         own: Any = {"type": "function", "function": {**OWN_TOOL, "name": "diary_read"}}
         said: Any = [{"role": "user", "content": "where is the key?"}]
         message = client.chat.completions.create(model=MODEL, messages=said, tools=[own]).choices[0].message
@@ -284,7 +282,7 @@ def test_a_client_keeps_its_own_tool_of_the_same_name(tmp_path: Path) -> None:
 
 def test_a_title_gets_no_engine_and_no_tools(tmp_path: Path) -> None:
     with diary(tmp_path) as (running, model, folder):
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client = running.openai()
         said: Any = [
             {"role": "system", "content": "Write a title of a few words for this conversation."},
             {"role": "user", "content": "quota"},

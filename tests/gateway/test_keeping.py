@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from everlong.errors import StoreUnavailable
@@ -49,7 +47,7 @@ def recalling(tmp_path: Path) -> Iterator[tuple[Running, ModelServer]]:
 def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_path: Path) -> None:
     key = "sk-ant-api03-" + "Zx9Qw8" * 12
     with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client = running.openai()
         client.chat.completions.create(model="m", messages=[{"role": "user", "content": f"My key is {key}."}])
         store = running.store()
         (turn,) = store.turns.since()
@@ -62,7 +60,7 @@ def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_
 def test_secrets_do_not_lie_in_the_journal_either(model: ModelServer, tmp_path: Path, journal: list[Spooled]) -> None:
     key = "sk-ant-api03-" + "Zx9Qw8" * 12
     with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client = running.openai()
         said: list[Any] = [{"role": "user", "content": "hello " * 60}]
         for words in ("again", f"My key is {key}."):
             answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
@@ -95,7 +93,7 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
             raise StoreUnavailable("the server is away")
 
         monkeypatch.setattr(Keeper, failing, away)
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client = running.openai()
         said: list[Any] = [{"role": "user", "content": "hello " * 60}]
         for words in ("and then?", "and in the end?"):
             answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
@@ -123,7 +121,7 @@ def test_without_a_journal_an_answer_waits_for_the_database(
 
     monkeypatch.setattr(Spool, "put", full)
     with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+        client = running.openai()
         asked = client.chat.completions.with_raw_response
         answer = asked.create(model="m", messages=[{"role": "user", "content": "hello"}])
         assert "not in the journal" in answer.headers["x-everlong-warning"]
@@ -136,7 +134,7 @@ def test_a_client_of_openai_hears_nothing_of_a_lookup(
     recalling: tuple[Running, ModelServer], is_streamed: bool
 ) -> None:
     running, model = recalling
-    client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+    client = running.openai()
     said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
     said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
     if is_streamed:
@@ -161,7 +159,7 @@ def test_a_client_of_anthropic_hears_nothing_of_a_lookup(
     recalling: tuple[Running, ModelServer], is_streamed: bool
 ) -> None:
     running, model = recalling
-    client = anthropic.Anthropic(base_url=running.url, api_key="made-up", max_retries=0)
+    client = running.anthropic()
     said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
     said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
     message: Any
@@ -184,7 +182,7 @@ def test_beside_a_lookup_the_clients_own_tool_is_called(
     recalling: tuple[Running, ModelServer], is_streamed: bool
 ) -> None:
     running, model = recalling
-    client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0)
+    client = running.openai()
     asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "both, please"}], "tools": [TOOL]}
     if is_streamed:
         chunks = list(client.chat.completions.create(**asked, stream=True))

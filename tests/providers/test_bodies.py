@@ -15,6 +15,7 @@ from everlong.testing.server.anthropic_rules import check_anthropic
 from everlong.testing.server.cache import anthropic_blocks_of
 from everlong.testing.server.openai_rules import check_openai
 from everlong.testing.strategies import conversations, wild_conversations
+from tests.examples import examples
 
 
 def without_thinking(message: Message) -> Message:
@@ -53,19 +54,19 @@ def test_ids_that_come_again_are_made_different_and_stay_so_when_the_conversatio
 
 
 @given(conversations())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_well_formed_conversation_is_taken(messages: list[Message]) -> None:
     check_both(messages)
 
 
 @given(wild_conversations())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_anything_that_a_client_could_send_is_taken_once_repaired(messages: list[Any]) -> None:
     asked = [*map(without_thinking, messages), {"role": "user", "content": "And now?"}]
     check_both(repair_all(asked))
 
 
 @given(conversations(), st.integers(1_000, 6_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_a_compaction_returns_is_taken(messages: list[Message], window: int) -> None:
     check_both(ContextCompressor(window).compress(messages))

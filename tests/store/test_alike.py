@@ -20,6 +20,7 @@ from everlong.store.forgotten import PLACEHOLDER
 from everlong.store.schema import content
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations
+from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing
 
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
@@ -155,7 +156,7 @@ def test_a_call_is_found_however_its_arguments_are_written(store: Store, argumen
 
 
 @settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

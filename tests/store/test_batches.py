@@ -20,6 +20,7 @@ from everlong.store import Store, batches
 from everlong.store.database import Database
 from everlong.store.postgres import PostgreSQL
 from everlong.testing.strategies import conversations
+from tests.examples import examples
 
 
 def talk(number: int, length: int = 3) -> list[Message]:
@@ -177,7 +178,7 @@ def test_two_batches_in_each_others_way_both_come_through(store: Store, url: str
 
 
 @settings(
-    max_examples=15,
+    max_examples=examples(15),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -14,6 +14,7 @@ from everlong.store import Store, recording
 from everlong.store.database import Database
 from everlong.store.maintenance import collect_garbage
 from everlong.store.schema import view
+from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing
 
 CLEARED = "[cleared]"
@@ -176,7 +177,7 @@ def test_a_summary_that_was_carried_over_is_found_once(store: Store) -> None:
 
 
 @settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -17,6 +17,7 @@ from everlong.store import Store
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
 from everlong.testing.strategies import wild_conversations
+from tests.examples import examples
 
 
 def talk(length: int, name: str = "one") -> list[Message]:
@@ -173,7 +174,9 @@ def edited(said: list[Message], edit: Edit) -> list[Message]:
 
 
 @given(wild_conversations(), EDITS, st.integers(0, 60))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_hashing_what_grew_equals_hashing_everything_whatever_was_edited(
     said: list[Message], edits: list[Edit], most: int
 ) -> None:
@@ -185,7 +188,7 @@ def test_hashing_what_grew_equals_hashing_everything_whatever_was_edited(
 
 
 @settings(
-    max_examples=20,
+    max_examples=examples(20),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

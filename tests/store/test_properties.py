@@ -20,10 +20,11 @@ from everlong.store.schema import content, node
 from everlong.store.tree import Request, find_deepest
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations, wild_conversations
+from tests.examples import examples
 from tests.store.engines import ScriptedEngine, Step, engine_of, step_lists, summarizing
 
 SHARED = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -25,10 +25,11 @@ from everlong.store.past_turns import Past
 from everlong.store.schema import reply_name
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations, messages
+from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing
 
 SHARED = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

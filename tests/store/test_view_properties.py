@@ -16,10 +16,11 @@ from everlong.store.thinking import without_thinking
 from everlong.store.viewing import raw_pieces
 from everlong.store.views import Item, Piece, derive, problems_of, tagged, untagged
 from everlong.testing.strategies import conversations
+from tests.examples import examples
 from tests.store.engines import Step, engine_of, step_lists
 
 SHARED = settings(
-    max_examples=40,
+    max_examples=examples(40),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -62,7 +63,7 @@ def raw(draw: st.DrawFn) -> list[Piece]:
 
 
 @given(raw(), step_lists(), step_lists())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_items_give_the_engines_output_and_partition_the_cover_also_the_second_time(
     pieces: list[Piece], first: list[Step], second: list[Step]
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from everlong.errors import ConfigError
 from everlong.tokens import VOCABULARIES, EstimatingCounter, ExactCounter, choose, counter_for, vocabulary_for
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -33,7 +34,7 @@ def test_an_unknown_vocabulary_is_an_error_that_names_the_known_ones() -> None:
         ExactCounter("klingon")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text(st.characters(exclude_categories=()), max_size=200))
 def test_no_text_makes_it_raise(text: str) -> None:
     assert ExactCounter("o200k_base").count_text(text) >= (1 if text else 0)

@@ -138,7 +138,7 @@ def _context(ca_bundle: str | None, env: Mapping[str, str]) -> ssl.SSLContext | 
                 "in the PEM format or a folder of such files",
                 key="gateway.ca_bundle",
             ) from error
-    for name, path in named.items():
+    for path, name in {path: name for name, path in named.items()}.items():  # they often name the same file
         try:
             _trust(context, path)
         except OSError as error:  # maybe meant for another program: whoever needs it is told where a connection fails

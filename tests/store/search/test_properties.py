@@ -14,6 +14,7 @@ from everlong.store.database import Database
 from everlong.store.search import Mode
 from everlong.store.search.cursor import read_cursor
 from everlong.store.search.query import normal
+from tests.examples import examples
 from tests.store.search.saying import Said, Sayer
 
 _SOME = "lamp Lamps read_file src/app.py 数据库 锁 café x1 the to Ω don't a-b 😀 1,400"
@@ -25,7 +26,7 @@ _TEXTS = st.one_of(
 _OPERATORS = """" * ( ) AND NOT OR NEAR( : - ^ ' \\ % \0 lamp 锁"""
 _SIGNS = _OPERATORS.split(" ")
 _QUERIES = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(_SIGNS)).map(" ".join))
-_QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_QUICK = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=[True, False], ids=["indexed", "pending"])
@@ -79,7 +80,7 @@ def test_every_word_and_every_phrase_of_what_was_said_is_found(
     assert text in said.texts(f'"{phrase}"')
 
 
-@settings(_QUICK, max_examples=20)
+@settings(_QUICK, max_examples=examples(20))
 @given(
     count=st.integers(0, 40),
     limit=st.integers(1, 15),

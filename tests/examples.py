@@ -1,0 +1,16 @@
+"""The number of examples that property tests try: few in continuous integration, more for people, many in long runs."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["examples"]
+
+# Continuous integration asks the same questions every time, so more of them tell little; `make soak` asks new ones.
+_HUNDRED = int(os.environ.get("EVERLONG_TEST_EXAMPLES", "20" if os.environ.get("CI") else "60"))
+_LEAST = 10
+
+
+def examples(most: int = 100) -> int:
+    """Return how many examples a property tries of which a thorough run tries `most` for each hundred asked for."""
+    return max(_LEAST, most * _HUNDRED // 100)
