@@ -113,17 +113,17 @@ def session(seed: int) -> Session:
     decided = f"We will not keep {refused} as a cache, because {who} wants one store."
     messages: list[Message] = [
         {"role": "user", "content": f"{_WRAPPER}\n{opening}"},
-        _said(f"I will look at the {what} first."),
-        *_call(1, "Read", f"import {refused.lower()}\nclient = connect(port={port})", file_path=path),
-        *_todo(2, early),
-        *_call(3, "Edit", "The file has been updated.", file_path=path, new_string=f"connect_{store.lower()}()"),
-        _said(f"The client is replaced in {path}. {decided} {store} {version} has been set up on port {port}."),
+        spoken(f"I will look at the {what} first."),
+        *called(1, "Read", f"import {refused.lower()}\nclient = connect(port={port})", file_path=path),
+        *planned(2, early),
+        *called(3, "Edit", "The file has been updated.", file_path=path, new_string=f"connect_{store.lower()}()"),
+        spoken(f"The client is replaced in {path}. {decided} {store} {version} has been set up on port {port}."),
         {"role": "user", "content": older},
-        *_call(4, "Bash", "CREATE INDEX", command=f"psql -c 'create index on rows_{seed}'"),
-        *_todo(5, late),
-        _said(f"The index is there; the {part} answers in {limit - 40} ms now, with {rows} rows."),
+        *called(4, "Bash", "CREATE INDEX", command=f"psql -c 'create index on rows_{seed}'"),
+        *planned(5, late),
+        spoken(f"The index is there; the {part} answers in {limit - 40} ms now, with {rows} rows."),
         {"role": "user", "content": newest},
-        *_call(6, "Bash", f"{error}\n1 failed, 8 passed", command=f"pytest {test}"),
+        *called(6, "Bash", f"{error}\n1 failed, 8 passed", command=f"pytest {test}"),
     ]
     style = rng.choice(("- ", "* "))
     blocks = {
@@ -145,11 +145,11 @@ def session(seed: int) -> Session:
     return Session(messages, place_frontier(written, frontier, 4_000, len), rules, older, yardstick)
 
 
-def _said(text: str) -> Message:
+def spoken(text: str) -> Message:
     return {"role": "assistant", "content": text}
 
 
-def _call(number: int, name: str, result: str, **arguments: object) -> list[Message]:
+def called(number: int, name: str, result: str, **arguments: object) -> list[Message]:
     function = {"name": name, "arguments": json.dumps(arguments)}
     made: Message = {
         "role": "assistant",
@@ -159,8 +159,8 @@ def _call(number: int, name: str, result: str, **arguments: object) -> list[Mess
     return [made, {"role": "tool", "tool_call_id": f"c{number}", "content": result}]
 
 
-def _todo(number: int, items: list[tuple[str, str]]) -> list[Message]:
-    return _call(number, "TodoWrite", "ok", todos=[{"content": text, "status": state} for state, text in items])
+def planned(number: int, items: list[tuple[str, str]]) -> list[Message]:
+    return called(number, "TodoWrite", "ok", todos=[{"content": text, "status": state} for state, text in items])
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
