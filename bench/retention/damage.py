@@ -146,10 +146,12 @@ def session(seed: int) -> Session:
 
 
 def spoken(text: str) -> Message:
+    """Return what an assistant said."""
     return {"role": "assistant", "content": text}
 
 
 def called(number: int, name: str, result: str, **arguments: object) -> list[Message]:
+    """Return a call and its result."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     made: Message = {
         "role": "assistant",
@@ -160,6 +162,7 @@ def called(number: int, name: str, result: str, **arguments: object) -> list[Mes
 
 
 def planned(number: int, items: list[tuple[str, str]]) -> list[Message]:
+    """Return a call that writes a plan."""
     return called(number, "TodoWrite", "ok", todos=[{"content": text, "status": state} for state, text in items])
 
 
@@ -262,11 +265,10 @@ def outcomes(sessions: int = SESSIONS, seed: int = 1) -> tuple[list[float], list
     return originals, found
 
 
-def run(misses: int, seed: int = 1) -> int:
-    """Measure, print, and return 0 where every bar holds."""
-    originals, found = outcomes(seed=seed)
-    print(f"{'damage':<32} {'held':>8} {'named':>8} {'highest score':>14} {'least drop':>11}")
-    for kind in DAMAGES:
+def report(title: str, originals: list[float], found: list[Outcome], misses: int) -> bool:
+    """Print what became of damaged summaries, and return whether every bar holds."""
+    print(f"{title:<32} {'held':>8} {'named':>8} {'highest score':>14} {'least drop':>11}")
+    for kind in dict.fromkeys(one.kind for one in found):
         mine = [one for one in found if one.kind == kind]
         held, named = sum(one.is_held for one in mine), sum(one.is_named for one in mine)
         print(
@@ -278,8 +280,8 @@ def run(misses: int, seed: int = 1) -> int:
         f"\n{held}/{len(found)} at least {LEAST_DROP} below their original and below {GOOD}: "
         f"{verdict(held, len(found), at_least=True)}; {share:.3f} named: {verdict(share, LEAST_NAMED, at_least=True)}; "
         f"{len(originals)} originals score {min(originals):.2f} to {max(originals):.2f}: "
-        f"{verdict(min(originals), LEAST_ORIGINAL, at_least=True)}"
+        f"{verdict(min(originals), LEAST_ORIGINAL, at_least=True)}\n"
     )
     for one in [one for one in found if not (one.is_held and one.is_named)][:misses]:
         print(f"  {one.kind}: {one.original:.2f} → {one.score:.2f}, {one.faults}")
-    return int(held < len(found) or share < LEAST_NAMED or min(originals) < LEAST_ORIGINAL)
+    return held == len(found) and share >= LEAST_NAMED and min(originals) >= LEAST_ORIGINAL
