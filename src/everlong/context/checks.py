@@ -227,7 +227,7 @@ _TELLING = 20
 """Characters from which on words are known again."""
 _ADDRESS = re.compile(r"\b(?:I|I'll|I'm|I'd|let me|you|your|shall we)\b|我|您|\?$")
 """How one speaks to another; the goal is not spoken to anybody."""
-_FIGURES = re.compile(r"\d[\d.,:]*")
+_FIGURES = re.compile(r"(?<!\w)\d[\d.,:]*")
 _FIGURE_WORD = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 _NEXT_WORD = re.compile(r"[\W_]*([^\W\d_]+)")
 _NEAR = 48
@@ -284,8 +284,8 @@ class Evidence:
     is_wrapper: Callable[[str], bool] = lambda _: False
     is_no_goal: Callable[[str], bool] = lambda _: False
     """Whether words are a client's or the project's, and no person's."""
-    stands_with: Callable[[str, Set[str]], bool] = lambda _, __: False
-    """Whether a figure stands near one of some words anywhere in the conversation."""
+    stands_with: Callable[[str, Set[str], int], bool] = lambda _, __, ___: False
+    """Whether a figure stands near that many of some words anywhere in the conversation."""
     unknown: Callable[[set[str]], set[str]] = lambda _: set()
     """Those of some words that stand nowhere in the conversation."""
     invented: Callable[[str], Sequence[str]] = lambda _: ()
@@ -401,8 +401,12 @@ def _newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) ->
 def _rules(summary: str, evidence: Evidence) -> list[Fault]:
     if not evidence.rules:
         return []
-    standing = _plain(f"{summary}\n{evidence.beside()}")
-    faults = [Fault("rules", f"lost: {clip(rule, 80)}") for rule in evidence.rules if _plain(rule) not in standing]
+    standing = f"{summary}\n{evidence.beside()}"
+    lost = [rule for rule in evidence.rules if rule not in standing]
+    if lost:  # perhaps with other marks and spaces
+        standing = _plain(standing)
+        lost = [rule for rule in lost if _plain(rule) not in standing]
+    faults = [Fault("rules", f"lost: {clip(rule, 80)}") for rule in lost]
     lines = [_plain(line) for line in summary.splitlines()]
     for rule in map(_plain, evidence.rules):
         taken_back = [line for line in lines if _NO_NEED.search(line.partition(rule)[0]) and rule in line]
@@ -555,6 +559,8 @@ def _claiming(document: SummaryDocument, evidence: Evidence) -> Iterator[str]:
 
 
 def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+    if evidence.is_trusted:  # made of the conversation's own lines, each of which says what was said
+        return []
     faults: list[Fault] = []
     frontier = evidence.frontier
     has_open_error = frontier is not None and (bool(frontier.errors) or is_failure(frontier.outcome))
@@ -565,7 +571,8 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault
         faults += [
             Fault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
             for around, figure in _figures(item)
-            if figure not in evidence.figures.get(around, {figure}) and not evidence.stands_with(figure, {*around})
+            if figure not in evidence.figures.get(around, {figure})
+            and not evidence.stands_with(figure, {*around}, len({*around}))
         ]
         claims = clauses_of(said)
         for clause in claims:
@@ -574,10 +581,8 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault
             turned_round = evidence.told.turns_round(clause, has_open_error=has_open_error)
             if turned_round and not evidence.told_long_ago.quotes(clause.text):
                 faults.append(Fault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
-        if evidence.is_trusted:
-            continue
         for claim in (*claims, *map(read_clause, sentences(said))):
-            other = {f for f in evidence.told.other_figures(claim) if not evidence.stands_with(f, claim.names)}
+            other = {f for f in evidence.told.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
             faults += [
                 Fault("contradiction", f"another figure than was said: {figure} in {clip(claim.text, 80)}")
                 for figure in sorted(other)

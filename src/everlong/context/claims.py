@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -104,7 +105,6 @@ _ORDER_END = re.compile(r"[.;:]\s")
 _CHOICES = frozenset(["rather than", "instead of", "in place of", "over"])
 _SCOPE = 2
 """Telling words after a denial that it is about."""
-_FEW = 3
 _QUOTED = 60
 _BESIDE = 3
 """Words on either side of a pivot that are compared."""
@@ -372,11 +372,11 @@ class Told:
         return any(len(words & telling_words(self._lines[number])) >= least for number in numbers)
 
     def _about(self, claim: Clause) -> list[int]:
-        """Return the numbers of the lines that may be about the same as a claim."""
-        words = sorted((word for word in claim.names if word != _SUCCESS), key=lambda word: (-len(word), word))
-        # Whoever has most of the words has one of the first. Long words are rare, so that few lines are read at all.
-        keys = words[: max(_FEW, len(words) - ceil(_SAME_MATTER * len(words)) + 1)]
-        return sorted({number for key in keys for number in self._lines_with(key)})
+        """Return the numbers of the lines that have enough of the words of a claim to be about the same."""
+        words = [word for word in claim.names if word != _SUCCESS]
+        having = Counter(number for word in words for number in self._lines_with(word))
+        least = max(1, ceil(_LEAST_COVERED * len(words)))
+        return sorted(number for number, count in having.items() if count >= least)
 
     def _lines_with(self, word: str) -> frozenset[int]:
         """Return the numbers of the lines in which a word stands, as a whole one or as a part."""

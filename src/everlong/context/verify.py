@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from typing import Literal
 
 from everlong.context.checks import Evidence, Fault, examine, score_of
@@ -81,6 +80,7 @@ class Yardstick:
         self._standing_rules = rules
         self._names: dict[str, frozenset[str]] = {}
         self._scores: dict[str, float] = {}
+        self._known: dict[str, bool] = {}
 
     def kept(self, summary: str) -> float:
         """The share of the turns' entities, weighted by use, that stand in a summary or beside it."""
@@ -180,18 +180,16 @@ class Yardstick:
                     changed = [*(changed or ()), *action.paths]
         return since, changed
 
-    def _stands_with(self, figure: str, words: Set[str]) -> bool:
-        """Whether a figure stands near one of some words anywhere in the source."""
+    def _stands_with(self, figure: str, words: Set[str], least: int) -> bool:
+        """Whether a figure stands near that many of some words anywhere in the source."""
         whole = re.compile(rf"(?<![\w.,:-]){re.escape(figure)}(?!\w*\d|[.,:]\d)")
-        for message in reversed(self._source):
-            for text in _texts(message):
-                if figure not in text:
-                    continue
-                for found in whole.finditer(text):
-                    near = text[max(0, found.start() - _BESIDE) : found.end() + _BESIDE].lower()
-                    if any(word in near for word in words):
-                        return True
-        return False
+        near = (
+            text[max(0, found.start() - _BESIDE) : found.end() + _BESIDE].lower()
+            for text in self._source_texts
+            if figure in text
+            for found in whole.finditer(text)
+        )
+        return any(sum(word in beside for word in words) >= least for beside in near)
 
     @cached_property
     def _around_text(self) -> str:
@@ -283,8 +281,7 @@ class Yardstick:
         if len(lowered) < _LEAST_BEGUN or lowered in self._vocabulary or word in self.wanted:
             return False
         as_written, in_any_case, looked_at = {""}, {""}, 0
-        texts = (text for message in reversed(self._source) for text in _texts(message))
-        for text in chain(self._more, texts):
+        for text in self._source_texts:
             if looked_at > _MOST_SEARCHED or "whole" in as_written:
                 break
             looked_at += len(text)
@@ -356,15 +353,28 @@ class Yardstick:
         return names
 
     def _unknown(self, names: set[str]) -> set[str]:
-        """Those of the names that no text of the source has; newest texts first, as most names are found there."""
-        remaining = {name for name in names if not any(_stands_in(name, text) for text in self._more)}
-        for message in reversed(self._source):
-            if not remaining:
-                break
-            called = [call.name for call in calls_of(message)]
-            for text in [*_texts(message), *called]:
-                remaining = {name for name in remaining if name not in text or not _stands_in(name, text)}
-        return remaining
+        """Those of the names that no text of the source has."""
+        return {name for name in names if not self._knows(name)}
+
+    def _knows(self, name: str) -> bool:
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = any(name in text and _stands_in(name, text) for text in self._source_texts)
+        return known
+
+    @cached_property
+    def _source_texts(self) -> list[str]:
+        """All texts of the source, newest first, as most names are found there."""
+        texts = [
+            text
+            for message in reversed(self._source)
+            for text in (
+                text_of(message),
+                *(part for call in calls_of(message) for part in (call.arguments, call.name)),
+            )
+            if text
+        ]
+        return [*self._more, *texts]
 
 
 def _readable_texts(message: Message) -> list[str]:
