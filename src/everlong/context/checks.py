@@ -661,5 +661,10 @@ def _words_before(text: str, place: int) -> list[str]:
     return words[-2:]
 
 
+_PLAIN_SPACE = "\"“”'’`*_"
+
+
 def _plain(text: str) -> str:
-    return re.sub(r"[\s\"“”'’`*_]+", " ", text).strip().lower()
+    for mark in _PLAIN_SPACE:
+        text = text.replace(mark, " ")
+    return " ".join(text.split()).lower()
