@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.retention.client_plans import run as run_clients
-from bench.retention.damage import run as run_damage
 from bench.retention.data import Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
 from bench.retention.frontier import run as run_frontier
@@ -32,6 +31,7 @@ from bench.retention.rules import WINDOW, detect, load_chats, measure, print_rul
 from bench.retention.scripted import outcomes, print_outcomes, try_scripted
 from bench.retention.summary import rows
 from bench.retention.trials import Trial, Work, try_all
+from bench.retention.written_damage import run as run_damage
 
 SHARES = (0.10, 0.15, 0.25, 0.40)
 

@@ -113,17 +113,17 @@ def session(seed: int) -> Session:
     decided = f"We will not keep {refused} as a cache, because {who} wants one store."
     messages: list[Message] = [
         {"role": "user", "content": f"{_WRAPPER}\n{opening}"},
-        _said(f"I will look at the {what} first."),
-        *_call(1, "Read", f"import {refused.lower()}\nclient = connect(port={port})", file_path=path),
-        *_todo(2, early),
-        *_call(3, "Edit", "The file has been updated.", file_path=path, new_string=f"connect_{store.lower()}()"),
-        _said(f"The client is replaced in {path}. {decided} {store} {version} has been set up on port {port}."),
+        spoken(f"I will look at the {what} first."),
+        *called(1, "Read", f"import {refused.lower()}\nclient = connect(port={port})", file_path=path),
+        *planned(2, early),
+        *called(3, "Edit", "The file has been updated.", file_path=path, new_string=f"connect_{store.lower()}()"),
+        spoken(f"The client is replaced in {path}. {decided} {store} {version} has been set up on port {port}."),
         {"role": "user", "content": older},
-        *_call(4, "Bash", "CREATE INDEX", command=f"psql -c 'create index on rows_{seed}'"),
-        *_todo(5, late),
-        _said(f"The index is there; the {part} answers in {limit - 40} ms now, with {rows} rows."),
+        *called(4, "Bash", "CREATE INDEX", command=f"psql -c 'create index on rows_{seed}'"),
+        *planned(5, late),
+        spoken(f"The index is there; the {part} answers in {limit - 40} ms now, with {rows} rows."),
         {"role": "user", "content": newest},
-        *_call(6, "Bash", f"{error}\n1 failed, 8 passed", command=f"pytest {test}"),
+        *called(6, "Bash", f"{error}\n1 failed, 8 passed", command=f"pytest {test}"),
     ]
     style = rng.choice(("- ", "* "))
     blocks = {
@@ -145,11 +145,13 @@ def session(seed: int) -> Session:
     return Session(messages, place_frontier(written, frontier, 4_000, len), rules, older, yardstick)
 
 
-def _said(text: str) -> Message:
+def spoken(text: str) -> Message:
+    """Return what an assistant said."""
     return {"role": "assistant", "content": text}
 
 
-def _call(number: int, name: str, result: str, **arguments: object) -> list[Message]:
+def called(number: int, name: str, result: str, **arguments: object) -> list[Message]:
+    """Return a call and its result."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     made: Message = {
         "role": "assistant",
@@ -159,8 +161,9 @@ def _call(number: int, name: str, result: str, **arguments: object) -> list[Mess
     return [made, {"role": "tool", "tool_call_id": f"c{number}", "content": result}]
 
 
-def _todo(number: int, items: list[tuple[str, str]]) -> list[Message]:
-    return _call(number, "TodoWrite", "ok", todos=[{"content": text, "status": state} for state, text in items])
+def planned(number: int, items: list[tuple[str, str]]) -> list[Message]:
+    """Return a call that writes a plan."""
+    return called(number, "TodoWrite", "ok", todos=[{"content": text, "status": state} for state, text in items])
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -262,11 +265,10 @@ def outcomes(sessions: int = SESSIONS, seed: int = 1) -> tuple[list[float], list
     return originals, found
 
 
-def run(misses: int, seed: int = 1) -> int:
-    """Measure, print, and return 0 where every bar holds."""
-    originals, found = outcomes(seed=seed)
-    print(f"{'damage':<32} {'held':>8} {'named':>8} {'highest score':>14} {'least drop':>11}")
-    for kind in DAMAGES:
+def report(title: str, originals: list[float], found: list[Outcome], misses: int) -> bool:
+    """Print what became of damaged summaries, and return whether every bar holds."""
+    print(f"{title:<32} {'held':>8} {'named':>8} {'highest score':>14} {'least drop':>11}")
+    for kind in dict.fromkeys(one.kind for one in found):
         mine = [one for one in found if one.kind == kind]
         held, named = sum(one.is_held for one in mine), sum(one.is_named for one in mine)
         print(
@@ -278,8 +280,8 @@ def run(misses: int, seed: int = 1) -> int:
         f"\n{held}/{len(found)} at least {LEAST_DROP} below their original and below {GOOD}: "
         f"{verdict(held, len(found), at_least=True)}; {share:.3f} named: {verdict(share, LEAST_NAMED, at_least=True)}; "
         f"{len(originals)} originals score {min(originals):.2f} to {max(originals):.2f}: "
-        f"{verdict(min(originals), LEAST_ORIGINAL, at_least=True)}"
+        f"{verdict(min(originals), LEAST_ORIGINAL, at_least=True)}\n"
     )
     for one in [one for one in found if not (one.is_held and one.is_named)][:misses]:
         print(f"  {one.kind}: {one.original:.2f} → {one.score:.2f}, {one.faults}")
-    return int(held < len(found) or share < LEAST_NAMED or min(originals) < LEAST_ORIGINAL)
+    return held == len(found) and share >= LEAST_NAMED and min(originals) >= LEAST_ORIGINAL

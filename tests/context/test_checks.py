@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench.retention.damage import DAMAGES, LEAST_DROP, LEAST_NAMED, LEAST_ORIGINAL, outcomes
+from bench.retention.written_damage import outcomes as written_outcomes
 
 from everlong import ContextCompressor, SummarizerChain
 from everlong.context import SummaryRequest
@@ -43,7 +44,7 @@ NEWEST = "\n## Pending User Asks\n- Newest request: Add the tide tables, please.
         ("## Goal\n- Move the berth planner to Postgres 15.", None),
         ("## Goal\n- Bake an apple cake with cinnamon.", "goal"),
         ("## Goal\n- Move the planner.\n## Constraints & Preferences\n- Write to config/prod.yaml.", "contradiction"),
-        ("## Goal\n- Move the planner.\n## Key Decisions\n- Redis is kept as a cache.", None),
+        ("## Goal\n- Move the planner.\n## Key Decisions\n- Redis is kept as a cache.", "contradiction"),
         ("## Goal\n- Move the planner to Postgres.\n### Done\n- The load takes 150 ms now.", "invented"),
         ("## Goal\n- Move the planner to Postgres.\n### Done\n- Agreed with Quentin on it.", "invented"),
         ("## Goal\n- Move the planner.\n## Constraints & Preferences\n- max-width: 1200px;\n- <div>", "code"),
@@ -125,3 +126,11 @@ def test_a_good_summary_forgives_a_poor_one() -> None:
         engine.compress(long_session(120))
         assert engine.last_report is not None
         assert engine.last_report.strategy is None
+
+
+def test_the_score_sees_damage_that_was_written_by_hand() -> None:
+    originals, found = written_outcomes()
+    assert min(originals) >= LEAST_ORIGINAL
+    assert len(found) >= 200
+    missed = [one.faults[0] for one in found if not (one.is_held and one.is_named)]
+    assert len(missed) <= 2, missed

@@ -10,6 +10,7 @@ import pytest
 from everlong import ContextCompressor, Message
 from everlong.context.frontier import Frontier, inherited_frontier, place_frontier, read_frontier, without_frontier
 from everlong.context.literals import is_summary, summary_body
+from everlong.model import text_of
 from tests.context.builders import assistant, user
 
 
@@ -233,3 +234,17 @@ def test_every_compaction_states_the_frontier(summarizer: Prose | None) -> None:
         assert [error.text for error in stated.errors] == [
             "FAILED tests/test_berths.py::test_load - KeyError: 'draught'"
         ]
+
+
+def test_a_long_request_in_force_stands_whole_however_little_is_kept() -> None:
+    asked = "Please mend the tide tables. " + " ".join(f"Berth {number} must not move." for number in range(300))
+    messages: list[Message] = [{"role": "user", "content": asked}]
+    for number in range(12):
+        messages += call(number, "bash", f"ok {number}\n" + "row\n" * 40, command=f"make berth-{number}")
+    messages.insert(21, {"role": "user", "content": "<system-reminder>The format was wrong.</system-reminder>"})
+    engine = ContextCompressor(32_000, settings={"protect_last_n": 4})
+    with engine.keeping(2):
+        context = engine.compress(messages, force=True)
+    assert engine.last_report is not None
+    assert engine.last_report.outcome == "summarized"
+    assert any(text_of(message) == asked for message in context)

@@ -16,18 +16,17 @@ A score is what the checks leave of 1. Knows the summary and the evidence; does 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
-from math import ceil
 from typing import NamedTuple
 
+from everlong.context.claims import Clause, Told, clauses_of, read_clause, telling_words
 from everlong.context.frontier import Frontier, inherited_frontier, is_frontier_item, without_frontier
+from everlong.context.summary.actions import is_failure
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.language import ALL, is_closing, newest_label, said_in, sentences
-from everlong.context.summary.newest import is_restated, is_stale
+from everlong.context.summary.newest import is_cut_short, is_restated, is_stale
 from everlong.context.summary.text import clip, one_line
 
 __all__ = ["CHECKS", "GOOD", "Evidence", "Fault", "examine", "score_of"]
@@ -68,6 +67,7 @@ _STATED = (
     "Pending User Asks",
     "Next Steps",
 )
+_FURTHER_STATED = ("Relevant Files", "Critical Context", "Tools & Patterns")
 _NO_CODE = (
     "Goal",
     "Constraints & Preferences",
@@ -166,7 +166,15 @@ _NEGATION = re.compile(
     re.IGNORECASE,
 )
 _LEAST_COMPARED = 3
-_SAME_ITEM, _SAME_SENTENCE = 0.8, 0.6
+_SAME_ITEM = 0.8
+_NO_NEED = re.compile(r"(?:\bno need to|\bnot? |\bnever|n t|\bwithout having to|不必|不用|无需)\s*$")
+_NOT_YET = re.compile(r"\b(?:not|never|yet|to be|fail\w*|asked|wants?)\b|n't\b|没|未|不|失败")
+_ALL_DONE = re.compile(
+    r"\b(?:everything|all(?: of it| tasks| items| steps)?|the (?:work|task)) (?:is|are|was|has been|have been) "
+    r"(?:done|finished|complete|completed)\b|\bnothing (?:is |more is |more )?(?:left|to do|open|pending)\b"
+    r"|全部完成|都做完了|没有剩余",
+    re.IGNORECASE,
+)
 _CODE_LINE = re.compile(
     r"^[-*•\s]*(?:"
     r"[\w-]+\s*:\s*[^;{}]{1,60};\s*$|</?[a-zA-Z][\w-]*(?:\s[^>]*)?/?>.*|[.#]?[\w-]+(?:\s[.#>\w-]+)*\s*\{\s*$|[{}()\[\];,]+\s*$"
@@ -178,7 +186,7 @@ _CODE_LINE = re.compile(
 _MARKUP = re.compile(r"<[^>]*>|\"[^\"]*\"|[\w-]+=\S+")
 _PROSE = re.compile(r"(?<![\w.<#-])[A-Za-z]{2,}(?![\w(=:{-])|[\u3400-\u9fff]")
 _LEAST_PROSE = 5
-_NUMBER = re.compile(r"(?<![\w./#-])\$?\d+(?:[.,:]\d+)*(?:\s?(?:%|[a-zA-Z]{1,3}\b))?")
+_NUMBER = re.compile(r"(?<![\w./#-])\$?\d+(?:[.,:]\d+)*(?![.,:]?\w*\d)(?:\s?(?:%|[a-zA-Z]{1,3}\b))?")
 _VAGUE = frozenset(
     [
         "a",
@@ -215,15 +223,26 @@ _VAGUE = frozenset(
     ]
 )
 """Words beside a figure that do not tell what it is a figure of."""
-_FIGURES = re.compile(r"\d[\d.,:]*")
+_TELLING = 20
+"""Characters from which on words are known again."""
+_ADDRESS = re.compile(r"\b(?:I|I'll|I'm|I'd|let me|you|your|shall we)\b|我|您|\?$")
+"""How one speaks to another; the goal is not spoken to anybody."""
+_FIGURES = re.compile(r"(?<!\w)\d[\d.,:]*")
 _FIGURE_WORD = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 _NEXT_WORD = re.compile(r"[\W_]*([^\W\d_]+)")
 _NEAR = 48
 """Characters before a figure among which the two words before it nearly always are."""
 _LOOK_AT = 20_000
 """Characters of a text that are read."""
+_LONGEST_REQUEST = 1_000
 _FIGURE = re.compile(r"\d+(?:[.,:]\d+)*")
-_NAME = re.compile(r"(?<![.!?:•\"“(`/\-] )(?<!^)(?<=[a-z,] )[A-Z][a-z]{2,}[A-Za-z]*\b")
+_NAME = re.compile(r"(?<![.!?:•\"“(`/\-] )(?<!^)(?<=[a-z,;] )[A-Z][a-z]{2,}[A-Za-z]*\b")
+_INITIAL_NAME = re.compile(r"\b[A-Z]\. ([A-Z][a-z]{2,})\b")
+_KIND_OF = re.compile(r"\bthe ([a-z][\w-]+) (?:crate|library|package|framework|plugin|gem|driver)\b")
+_FULL_NAME = re.compile(r"(?:^|(?<=[.!?:] ))([A-Z][a-z]{2,}) ([A-Z][a-z]{2,})\b", re.MULTILINE)
+_LEADING = re.compile(r"(?:^|(?<=[.!?;:] ))([A-Z][a-z]{2,} [^.;]+)")
+_ORDINALS = ("st", "nd", "rd", "th")
+_WITH = re.compile(r"\b(?:with|has|have|including|plus) (?:an? |the )?([a-z]{4,})\b")
 
 
 class Fault(NamedTuple):
@@ -243,7 +262,19 @@ class Evidence:
     people: Sequence[str]
     """What people said, oldest first."""
     others: Sequence[str] = ()
-    """What the assistant said, and what an earlier summary says."""
+    """What the assistant said, oldest first."""
+    said: Sequence[str] = ()
+    """Both together, in the order in which it was said."""
+    older: Sequence[str] = ()
+    """What the assistant said so long ago that it is only asked whether a claim stands there word for word."""
+    last_tool: int = 0
+    """So many of these texts were said before the last tool answered."""
+    since: Sequence[str] = ()
+    """What the assistant said and the commands it ran since the newest request."""
+    changed: Sequence[str] | None = None
+    """The files that were changed since then; None where nothing was done at all."""
+    is_trusted: bool = False
+    """Whether the summary is made of the conversation's own lines, so that only what stands as a statement is read."""
     newest: str = ""
     rules: Sequence[str] = ()
     """The standing rules, word for word."""
@@ -253,6 +284,8 @@ class Evidence:
     is_wrapper: Callable[[str], bool] = lambda _: False
     is_no_goal: Callable[[str], bool] = lambda _: False
     """Whether words are a client's or the project's, and no person's."""
+    stands_with: Callable[[str, Set[str], int], bool] = lambda _, __, ___: False
+    """Whether a figure stands near that many of some words anywhere in the conversation."""
     unknown: Callable[[set[str]], set[str]] = lambda _: set()
     """Those of some words that stand nowhere in the conversation."""
     invented: Callable[[str], Sequence[str]] = lambda _: ()
@@ -263,9 +296,24 @@ class Evidence:
         return {word for text in self.people for word in _words(text)}
 
     @cached_property
-    def told(self) -> _Told:
+    def told(self) -> Told:
         """What was said, sentence by sentence."""
-        return _Told((*self.people, *self.others))
+        return Told(self.said or (*self.people, *self.others), last_tool=self.last_tool)
+
+    @cached_property
+    def told_long_ago(self) -> Told:
+        """What the assistant said before."""
+        return Told(self.older)
+
+    @cached_property
+    def told_since(self) -> Told:
+        """What was said and called for since the newest request."""
+        return Told(self.since)
+
+    @cached_property
+    def spoken(self) -> str:
+        """What the assistant said, as one line."""
+        return one_line(" ".join(self.others))
 
     @cached_property
     def figures(self) -> dict[tuple[str, ...], set[str]]:
@@ -275,66 +323,6 @@ class Evidence:
             for around, figure in _figures(text):
                 found.setdefault(around, set()).add(figure)
         return found
-
-
-class _Told:
-    """What was said, in which a sentence is found again by its telling words."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._lines = "\n".join(text[:_LOOK_AT] for text in texts).split("\n")
-        self._lowered = [line.lower() for line in self._lines]
-        self._text = "\n".join(self._lowered)
-        self._starts = list(accumulate((len(line) + 1 for line in self._lowered), initial=0))
-        self._with_word: dict[str, set[int]] = {}
-        self._read: dict[int, list[tuple[str, set[str]]]] = {}
-
-    def turns_round(self, clause: str) -> bool:
-        """Return whether a clause was said in the same words, but only with the other sign."""
-        words = set(_words(clause))
-        if len(words) < _LEAST_COMPARED:
-            return False
-        least = _SAME_ITEM * len(words)
-        # Whoever has that many of the words has one of these. Long words are rare, so that few lines are read at all.
-        keys = sorted(words, key=lambda word: (-len(word), word))[: len(words) - ceil(least) + 1]
-        says_no, is_opposed = _says_no(clause), False
-        for number in self._candidates(clause, keys):
-            line = self._lowered[number]
-            if len([word for word in words if word in line]) < least:
-                continue
-            for said, told in self._clauses_of(number):
-                shared = len(words & told)
-                if shared >= least and len(told) >= _LEAST_COMPARED:
-                    if _says_no(said) == says_no:
-                        return False
-                    is_opposed = is_opposed or shared >= _SAME_SENTENCE * len(told)
-        return is_opposed
-
-    def _candidates(self, clause: str, keys: Sequence[str]) -> Iterator[int]:
-        """Yield the numbers of the lines that may say a clause, first that in which it stands word for word."""
-        place = self._text.find(clause.lower())
-        if place >= 0:
-            yield bisect_right(self._starts, place) - 1
-        for key in keys:
-            yield from self._lines_with(key)
-
-    def _lines_with(self, word: str) -> set[int]:
-        """Return the numbers of the lines in which a word stands, as a whole one or as a part."""
-        numbers = self._with_word.get(word)
-        if numbers is None:
-            numbers = self._with_word[word] = set()
-            place = self._text.find(word)
-            while place >= 0:
-                number = bisect_right(self._starts, place) - 1
-                numbers.add(number)
-                place = self._text.find(word, self._starts[number + 1])
-        return numbers
-
-    def _clauses_of(self, number: int) -> list[tuple[str, set[str]]]:
-        """Return the clauses of a line, each with its telling words."""
-        read = self._read.get(number)
-        if read is None:
-            read = self._read[number] = [(clause, set(_words(clause))) for clause in _clauses(self._lines[number])]
-        return read
 
 
 def examine(summary: str, evidence: Evidence, kept: float, *, is_draft: bool = False) -> list[Fault]:
@@ -380,6 +368,8 @@ def _goal(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
             faults.append(Fault("goal", f"a client's words, not a person's: {clip(plain, 80)}"))
         elif _is_code(item):
             faults.append(Fault("goal", f"code, not a person's words: {clip(plain, 80)}"))
+        elif _ADDRESS.search(plain) and len(plain) >= _TELLING and one_line(plain) in evidence.spoken:
+            faults.append(Fault("goal", f"the assistant's words, not a person's: {clip(plain, 80)}"))
         else:
             words = _words(plain)
             strange = [word for word in words if word not in evidence.people_words]
@@ -400,14 +390,28 @@ def _newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) ->
         return [Fault("newest request", f"another request is called the newest: {clip(said_in(stale[0]), 80)}")]
     if not is_draft and not is_restated(document, evidence.newest):
         return [Fault("newest request", f"not named: {clip(one_line(evidence.newest), 80)}")]
+    is_cut = bool(named) and all(is_cut_short(item, evidence.newest) for item in named)
+    if (
+        not is_draft and is_cut and evidence.newest not in evidence.beside()
+    ):  # it does not stand after the summary either
+        return [Fault("newest request", f"only a part of it: {clip(said_in(named[0]), 80)}")]
     return []
 
 
 def _rules(summary: str, evidence: Evidence) -> list[Fault]:
     if not evidence.rules:
         return []
-    standing = _plain(f"{summary}\n{evidence.beside()}")
-    return [Fault("rules", f"lost: {clip(rule, 80)}") for rule in evidence.rules if _plain(rule) not in standing]
+    standing = f"{summary}\n{evidence.beside()}"
+    lost = [rule for rule in evidence.rules if rule not in standing]
+    if lost:  # perhaps with other marks and spaces
+        standing = _plain(standing)
+        lost = [rule for rule in lost if _plain(rule) not in standing]
+    faults = [Fault("rules", f"lost: {clip(rule, 80)}") for rule in lost]
+    lines = [_plain(line) for line in summary.splitlines()]
+    for rule in map(_plain, evidence.rules):
+        taken_back = [line for line in lines if _NO_NEED.search(line.partition(rule)[0]) and rule in line]
+        faults += [Fault("rules", f"turned round: {clip(line, 80)}") for line in taken_back]
+    return faults
 
 
 def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is_draft: bool) -> list[Fault]:
@@ -415,13 +419,14 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
     if frontier is None:
         return []
     faults: list[Fault] = []
-    done = [(item, set(_words(item))) for item in document.items["Done"]]
+    done = [(item, telling_words(item)) for item in document.items["Done"]]
     for item in frontier.plan:
-        words = set(_words(item.text))
+        words = telling_words(item.text)
         if item.state in ("pending", "in_progress") and words:
             said = next((text for text, told in done if len(words & told) >= _SAME_ITEM * len(words)), "")
             if said and not _says_no(said):
                 faults.append(Fault("frontier", f"open, but called done: {clip(item.text, 80)}"))
+    faults += _called_done(document, evidence)
     stated = inherited_frontier(summary)
     if stated is not None and stated.plan:
         states = {_plain(item.text): item.state for item in frontier.plan}
@@ -446,6 +451,50 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
     return faults
 
 
+def _called_done(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+    """What was asked for last and is called done, though nobody did it or said so."""
+    if evidence.is_trusted or not evidence.newest:
+        return []
+    frontier = evidence.frontier
+    is_open = evidence.changed is None or (frontier is not None and bool(frontier.errors or frontier.pending))
+    faults = [
+        Fault("frontier", f"not all is done: {clip(said_in(item), 80)}")
+        for section in ("Done", "In Progress", "Next Steps")
+        for item in document.items[section]
+        if is_open and _ALL_DONE.search(item)
+    ]
+    asked = [clause for clause in clauses_of(evidence.newest[:_LONGEST_REQUEST]) if len(clause.words) > 1]
+    wanted = {word for clause in asked for word in clause.words}
+    for item in document.items["Done"]:
+        if is_frontier_item(item) or is_closing(item):
+            continue
+        for clause in clauses_of(said_in(item)):
+            if _NOT_YET.search(clause.text) or not _is_asked(clause, asked, wanted) or _is_backed(clause, evidence):
+                continue
+            faults.append(Fault("frontier", f"asked for, but nobody did it yet: {clip(clause.text, 80)}"))
+    return faults
+
+
+def _is_asked(clause: Clause, asked: Sequence[Clause], wanted: set[str]) -> bool:
+    if len(clause.words) >= _LEAST_COMPARED and len(clause.words & wanted) >= 0.6 * len(clause.words):
+        return True
+    return any(
+        len(clause.words & one.words) >= max(2, 0.7 * len(one.words)) for one in asked if clause.names & one.names
+    )
+
+
+def _is_backed(clause: Clause, evidence: Evidence) -> bool:
+    """Whether somebody said before or after the newest request what a clause says, or files were changed for it."""
+    if evidence.changed is not None:
+        named = {word for word in clause.words if "/" in word or "." in word}
+        if not named or any(path.lower().endswith(word.strip("./")) for path in evidence.changed for word in named):
+            return True
+    if evidence.told_since.says(set(clause.words), 0.6):
+        return True
+    earlier = [text for text in evidence.said if evidence.newest not in text]
+    return Told(earlier).says(set(clause.words), 0.8)
+
+
 def _ours(document: SummaryDocument) -> list[str]:
     return [item for section in _STATED for item in document.items[section] if is_frontier_item(item)]
 
@@ -456,36 +505,108 @@ def _as_it_is(frontier: Frontier) -> set[str]:
 
 def _invented(document: SummaryDocument, summary: str, evidence: Evidence) -> list[Fault]:
     # The frontier's own lines are held against the frontier.
-    stated = (item for section in _STATED for item in document.items[section] if not is_frontier_item(item))
-    prose = "\n".join(map(one_line, stated))
+    prose = "\n".join(one_line(said_in(item)) for item in _claiming(document, evidence))
     named = list(evidence.invented(without_frontier(summary)))
-    figures = {figure for found in _NUMBER.findall(prose) for figure in _FIGURE.findall(found)}
-    counted = {figure for figure in figures if len(figure) > 1 or "." in figure}
-    words = set(_NAME.findall(prose))
-    strange = evidence.unknown(counted | words) if counted or words else set()
+    written = {figure: found for found in _NUMBER.findall(prose) for figure in _FIGURE.findall(found)}
+    as_written = evidence.unknown({*written.values()}) if written else set()
+    counted = {figure for figure, found in written.items() if len(figure) > 1 and found in as_written}
+    words = {*_NAME.findall(prose), *_INITIAL_NAME.findall(prose), *_KIND_OF.findall(prose)}
+    pairs = _FULL_NAME.findall(prose)
+    wanted = counted | words | {word for pair in pairs for word in pair}
+    strange = evidence.unknown(wanted) if wanted else set()
+    ordinals = evidence.unknown({f"{figure}{end}" for figure in strange & counted for end in _ORDINALS})
     lowered = evidence.unknown({word.lower() for word in strange if word.isalpha()})
-    strange = {word for word in strange if not word.isalpha() or word.lower() in lowered}
-    found = dict.fromkeys([*named, *sorted(word for word in strange if not any(word in name for name in named))])
-    return [Fault("invented", f"stands nowhere in the conversation: {name}") for name in found]
+    known = {word for word in strange if word.isalpha() and word.lower() not in lowered}
+    known |= {figure for figure in strange & counted if any(f"{figure}{end}" not in ordinals for end in _ORDINALS)}
+    named = [name for name in named if name.strip("$€£") not in known and not _is_money(name, evidence)]
+    strange = (strange & (counted | words)) - known
+    # A name at the beginning of a sentence is one by its company only: both words are strange there.
+    everything = evidence.unknown({word for pair in pairs for word in pair}) if pairs else set()
+    full = [" ".join(pair) for pair in pairs if set(pair) <= everything and pair[0].lower() in lowered]
+    found = dict.fromkeys([*named, *full, *sorted(word for word in strange if not any(word in n for n in named))])
+    return [
+        *(Fault("invented", f"stands nowhere in the conversation: {name}") for name in found),
+        *_replaced_names(document, evidence),
+    ]
+
+
+def _is_money(name: str, evidence: Evidence) -> bool:
+    """Whether a name is an amount of which the figure was said without its sign."""
+    return name[0] in "$€£¥" and not evidence.unknown({name[1:]})
+
+
+def _replaced_names(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+    """Names at the beginning of a sentence that nobody said, where another name was said with the same words."""
+    faults: list[Fault] = []
+    for item in _claiming(document, evidence):
+        for sentence in _LEADING.findall(said_in(item)):
+            word = sentence.split(None, 1)[0]
+            if word.lower() in _COMMON or not evidence.unknown({word}) or not evidence.unknown({word.lower()}):
+                continue
+            other = evidence.told.other_name(sentence)
+            if other:
+                faults.append(Fault("invented", f"stands nowhere in the conversation: {word} (said was {other})"))
+    return faults
+
+
+def _claiming(document: SummaryDocument, evidence: Evidence) -> Iterator[str]:
+    """Yield the items that claim something."""
+    sections = _STATED if evidence.is_trusted else (*_STATED, *_FURTHER_STATED)
+    for section in sections:
+        for item in document.items[section]:
+            if not is_frontier_item(item) and (section in _STATED or not _is_code(item)):
+                yield item
 
 
 def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+    if evidence.is_trusted:  # made of the conversation's own lines, each of which says what was said
+        return []
     faults: list[Fault] = []
-    for section in _STATED:
-        for item in document.items[section]:
-            if is_closing(item) or newest_label(item) or "\n" in item:
+    frontier = evidence.frontier
+    has_open_error = frontier is not None and (bool(frontier.errors) or is_failure(frontier.outcome))
+    for item in _claiming(document, evidence):
+        if is_closing(item) or newest_label(item) or "\n" in item:
+            continue
+        said = said_in(item)
+        faults += [
+            Fault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
+            for around, figure in _figures(item)
+            if figure not in evidence.figures.get(around, {figure})
+            and not evidence.stands_with(figure, {*around}, len({*around}))
+        ]
+        claims = clauses_of(said)
+        for clause in claims:
+            if clause.text.rstrip().endswith("..."):
                 continue
+            turned_round = evidence.told.turns_round(clause, has_open_error=has_open_error)
+            if turned_round and not evidence.told_long_ago.quotes(clause.text):
+                faults.append(Fault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
+        for claim in (*claims, *map(read_clause, sentences(said))):
+            other = {f for f in evidence.told.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
             faults += [
-                Fault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
-                for around, figure in _figures(item)
-                if figure not in evidence.figures.get(around, {figure}) and not is_frontier_item(item)
+                Fault("contradiction", f"another figure than was said: {figure} in {clip(claim.text, 80)}")
+                for figure in sorted(other)
+            ]
+        for sentence in sentences(said):
+            claim = read_clause(sentence)
+            faults += [
+                Fault("invented", f"stands nowhere in the conversation: {code} (said was {other_code})")
+                for code, other_code in evidence.told.other_code(sentence)
+                if evidence.unknown({code})
+            ]
+            if turned := evidence.told.turned_order(sentence):
+                faults.append(Fault("contradiction", f"said the other way round: {clip(turned, 80)}"))
+            faults += [
+                Fault("contradiction", f"there is none: {thing}")
+                for thing in _WITH.findall(sentence)
+                if evidence.told.says_only_no(thing)
             ]
             faults += [
-                Fault("contradiction", f"said the other way round: {clip(clause, 80)}")
-                for clause in _clauses(said_in(item))
-                if not clause.endswith("...") and evidence.told.turns_round(clause)
+                Fault("contradiction", f"an old value: {old} is {new} now")
+                for old, new, about in evidence.told.superseded
+                if old in sentence and new not in sentence and claim.names & about
             ]
-    return faults
+    return list(dict.fromkeys(faults))
 
 
 def _wrappers(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
@@ -517,15 +638,6 @@ def _says_no(text: str) -> bool:
     return len(_NEGATION.findall(text)) % 2 == 1
 
 
-_CLAUSE_END = re.compile(r"[;；]\s+|\s+(?:—|–|->|→)\s+|,\s+(?=(?:and|but|so|then|because|not|never)\b)|，")
-
-
-def _clauses(text: str) -> list[str]:
-    return [
-        clause for sentence in sentences(text[:_LOOK_AT]) for clause in _CLAUSE_END.split(sentence) if clause.strip()
-    ]
-
-
 def _figures(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Each figure of a text with the words around it: two before and one after, and the telling ones next to it."""
     lowered = text[:_LOOK_AT].lower()
@@ -549,5 +661,10 @@ def _words_before(text: str, place: int) -> list[str]:
     return words[-2:]
 
 
+_PLAIN_SPACE = "\"“”'’`*_"
+
+
 def _plain(text: str) -> str:
-    return re.sub(r"[\s\"“”'’`*_]+", " ", text).strip().lower()
+    for mark in _PLAIN_SPACE:
+        text = text.replace(mark, " ")
+    return " ".join(text.split()).lower()

@@ -246,7 +246,7 @@ def _files(steps: Sequence[Step], carried: Sequence[FileInHand]) -> tuple[FileIn
     """The files in hand: those that were changed and still are, else those that are being read; newest last."""
     found: dict[str, FileInHand] = {file.path: file for file in carried}
     for step in steps:
-        if step.was_stopped or (step.verdict == "failed" and not step.command):
+        if step.was_stopped or (not step.command and step.verdict == "failed"):
             continue
         for change in step.changes:
             _apply(found, change)

@@ -177,7 +177,9 @@ class _Plan:
 
 def _may_plan(step: Step) -> bool:
     """Whether a call is worth a closer look; most are not, and are told by a glance at their words."""
-    return bool(_PLANNING.search(step.call.name)) or "task_progress" in step.arguments
+    return bool(_PLANNING.search(step.call.name)) or (
+        "task_progress" in step.call.arguments and "task_progress" in step.arguments
+    )
 
 
 def _listed(value: Any, key: str, name: str) -> list[dict[str, Any]] | None:

@@ -24,7 +24,7 @@ from everlong.context.recognise import parted, summary_indices
 from everlong.context.recorder import Recorder
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.summarize import SummaryWriter, Written
-from everlong.model import Message
+from everlong.model import Message, newest_request
 from everlong.tokens import MessageCounter
 
 TAIL_SHARE_OF_TARGET = 0.45
@@ -164,8 +164,19 @@ class Situation:
         if target is not None and latest is not None and latest < self.layout.exchange_end:
             return Pruned([], [], 0)  # the request is repeated after the summary; a target has no room for it twice
         allowed = self.request.budgets.tail_tokens if target is None else int(target * EXCHANGE_SHARE_OF_TARGET)
-        cleared = self.clear(self.layout.system_end, self.layout.exchange_end)
-        return shorten_texts(cleared, self.units(allowed), counter.count, counter.count_text)
+        start, stop = self.layout.system_end, self.layout.exchange_end
+        cleared, room = self.clear(start, stop), self.units(allowed)
+        asked = newest_request(self.repaired, self.summaries) if target is None else None
+        spared: set[int] = set()
+        if asked is not None and start <= asked < stop and self.counts[asked] <= self._room_for_request:
+            # Nobody has asked for anything since: the request in force stands here, whole, however little is kept.
+            spared, room = {asked - start}, max(room, self.counts[asked])
+        return shorten_texts(cleared, room, counter.count, counter.count_text, spared)
+
+    @property
+    def _room_for_request(self) -> int:
+        """What a request in force may take of the context to stand whole."""
+        return self.units(int(self.request.limit_tokens * EXCHANGE_SHARE_OF_TARGET))
 
     def clear(self, start: int, stop: int, protected: int | None = None) -> Pruned:
         """The messages of a range, with results cleared as far as they are older than what is protected."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -236,7 +236,11 @@ class Step:
     call: ToolCall
     result: str | None = None
     is_error: bool = False
-    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """What the call was given; read when it is asked for, as most steps are long past."""
+        return _arguments(self.call.arguments)
 
     @cached_property
     def command(self) -> str:
@@ -329,13 +333,13 @@ def read_steps(messages: Sequence[Message]) -> list[Step]:
         if role == "assistant":
             for call in calls_of(message):
                 waiting.setdefault(call.id, []).append(len(steps))
-                steps.append(Step(index, call, arguments=_arguments(call.arguments)))
+                steps.append(Step(index, call))
         elif role == "tool":
             places = waiting.get(str(message.get("tool_call_id") or ""))
             if places:
                 step = steps[place := places.pop()]
                 error = bool(message.get("is_error"))
-                steps[place] = Step(step.at, step.call, text_of(message), error, step.arguments)
+                steps[place] = Step(step.at, step.call, text_of(message), error)
     return steps
 
 

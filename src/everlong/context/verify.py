@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from typing import Literal
 
 from everlong.context.checks import Evidence, Fault, examine, score_of
 from everlong.context.frontier import Frontier
 from everlong.context.invariants import LatestUserTurn
 from everlong.context.report import Quality
+from everlong.context.summary.actions import action_of
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import quotes_wrapper, said_in
@@ -39,8 +39,13 @@ _MOST_SUSPECTS = 400
 _LEAST_WORDS = 8
 _LEAST_BEGUN = 3
 """A shorter end of a text is no sign that a word broke off."""
+_AT_ONCE = 64
+"""So many texts are searched as one."""
 _MOST_SEARCHED = 4_000_000
 """Characters of the source in which a summary's words are looked for."""
+_BESIDE = 60
+_LOOKS = re.compile(r"get|find|search|list|read|look|fetch|query|sql|think|show|todo|update_plan|ask", re.IGNORECASE)
+"""Tools that change nothing, or only the plan."""
 _JOINTS = re.compile(r"[:=@#?&]+")
 _WORD = re.compile(r"[A-Za-z]{5,}|[\u3400-\u9fff]{2}")
 
@@ -77,6 +82,7 @@ class Yardstick:
         self._standing_rules = rules
         self._names: dict[str, frozenset[str]] = {}
         self._scores: dict[str, float] = {}
+        self._known: dict[str, bool] = {}
 
     def kept(self, summary: str) -> float:
         """The share of the turns' entities, weighted by use, that stand in a summary or beside it."""
@@ -110,7 +116,7 @@ class Yardstick:
         """
         evidence = replace(self._evidence, beside=lambda: f"{self._around_text}\n{beside}")
         if is_trusted:
-            evidence = replace(evidence, invented=lambda _: (), unknown=lambda _: set())
+            evidence = replace(evidence, invented=lambda _: (), unknown=lambda _: set(), is_trusted=True)
         return [*examine(summary, evidence, self.kept(summary)), *self._lost_request()]
 
     def grade(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> float:
@@ -123,19 +129,69 @@ class Yardstick:
     @cached_property
     def _evidence(self) -> Evidence:
         """What a summary is held against."""
-        own = [typed_words(message) for message in self._source if message["role"] == "user"]
-        said = [text_of(message)[:_MOST_SAID] for message in self._source[-_LATELY:] if message["role"] == "assistant"]
+        own: list[str] = []
+        others: list[str] = []
+        said: list[str] = [*self._more]
+        older: list[str] = []
+        last_tool, lately = 0, len(self._source) - _LATELY
+        for place, message in enumerate(self._source):
+            if message["role"] == "user":
+                own.append(typed_words(message))
+                said.append(own[-1])
+            elif message["role"] == "tool":
+                last_tool = len(said)
+            elif message["role"] == "assistant" and place < lately:
+                older.append(text_of(message)[:_MOST_SAID])
+            elif message["role"] == "assistant":
+                others.append(text_of(message)[:_MOST_SAID])
+                said.append(others[-1])
+        since, changed = self._done_since
         return Evidence(
             people=[text for text in (*own, self.newest, *self._more) if text],
-            others=said,
+            others=others,
+            said=[*said, self.newest] if self.newest not in own[-1:] else said,
+            older=older,
+            last_tool=last_tool,
+            since=since,
+            changed=changed,
             newest=self.newest,
             rules=self._standing_rules,
             frontier=self._frontier,
             is_wrapper=self.is_wrapper,
             is_no_goal=self.is_no_goal,
+            stands_with=self._stands_with,
             unknown=self._unknown,
             invented=self.invented,
         )
+
+    @cached_property
+    def _done_since(self) -> tuple[list[str], list[str] | None]:
+        """What was said and run since the newest request, and the files that were changed; None where nothing was."""
+        since: list[str] = []
+        changed: list[str] | None = None
+        for message in reversed(self._source):
+            if message["role"] == "user" and typed_words(message):
+                break
+            if message["role"] != "assistant":
+                continue
+            since.append(text_of(message)[:_MOST_SAID])
+            for call in calls_of(message):
+                action = action_of(call)
+                since.append(action.title)
+                if action.changes or (action.kind == "other" and not _LOOKS.match(call.name)):
+                    changed = [*(changed or ()), *action.paths]
+        return since, changed
+
+    def _stands_with(self, figure: str, words: Set[str], least: int) -> bool:
+        """Whether a figure stands near that many of some words anywhere in the source."""
+        whole = re.compile(rf"(?<![\w.,:-]){re.escape(figure)}(?!\w*\d|[.,:]\d)")
+        near = (
+            text[max(0, found.start() - _BESIDE) : found.end() + _BESIDE].lower()
+            for text in self._source_texts
+            if figure in text
+            for found in whole.finditer(text)
+        )
+        return any(sum(word in beside for word in words) >= least for beside in near)
 
     @cached_property
     def _around_text(self) -> str:
@@ -227,8 +283,7 @@ class Yardstick:
         if len(lowered) < _LEAST_BEGUN or lowered in self._vocabulary or word in self.wanted:
             return False
         as_written, in_any_case, looked_at = {""}, {""}, 0
-        texts = (text for message in reversed(self._source) for text in _texts(message))
-        for text in chain(self._more, texts):
+        for text in self._source_texts:
             if looked_at > _MOST_SEARCHED or "whole" in as_written:
                 break
             looked_at += len(text)
@@ -300,15 +355,31 @@ class Yardstick:
         return names
 
     def _unknown(self, names: set[str]) -> set[str]:
-        """Those of the names that no text of the source has; newest texts first, as most names are found there."""
-        remaining = {name for name in names if not any(_stands_in(name, text) for text in self._more)}
-        for message in reversed(self._source):
+        """Those of the names that no text of the source has."""
+        remaining = {name for name in names if name not in self._known}
+        for start in range(0, len(self._source_texts), _AT_ONCE):
             if not remaining:
                 break
-            called = [call.name for call in calls_of(message)]
-            for text in [*_texts(message), *called]:
-                remaining = {name for name in remaining if name not in text or not _stands_in(name, text)}
-        return remaining
+            text = "\n".join(self._source_texts[start : start + _AT_ONCE])
+            found = {name for name in remaining if name in text and _stands_in(name, text)}
+            self._known.update(dict.fromkeys(found, True))
+            remaining -= found
+        self._known.update(dict.fromkeys(remaining, False))
+        return {name for name in names if not self._known[name]}
+
+    @cached_property
+    def _source_texts(self) -> list[str]:
+        """All texts of the source, newest first, as most names are found there."""
+        texts = [
+            text
+            for message in reversed(self._source)
+            for text in (
+                text_of(message),
+                *(part for call in calls_of(message) for part in (call.arguments, call.name)),
+            )
+            if text
+        ]
+        return [*self._more, *texts]
 
 
 def _readable_texts(message: Message) -> list[str]:

@@ -29,14 +29,26 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 _SHELL_READ = re.compile(r"\b(?:cat|head|tail|less|nl|sed\s+-n\s+\S+)\s+(?:-\S+\s+)*([\w./~@+-]*[\w]\.\w+)")
 
 _FAILURE = re.compile(
-    r"(?<![\w\"'])(?:[A-Za-z.]*error|[A-Za-z.]*exception|traceback|failed|failure|fatal"
+    r"(?<![\w\"'])(?:[A-Za-z.]*error|[A-Za-z.]*exception|traceback|failed|failure|fatal|panicked"
     r"|denied|refused|not found|no such file|cannot|can't|unable|timed out"
     r"|exit(?:ed)?(?: with)?(?: code)?:? [1-9]\d*|<returncode>[1-9])\b|错误|失败|异常|无法|找不到|超时",
     re.IGNORECASE,
 )
 # Looking for plain words first spares most results the slow expression.
 _FAILURE_WORDS = (
-    *("error", "exception", "traceback", "fail", "fatal", "denied", "refused", "not found", "no such file", "cannot"),
+    *(
+        "error",
+        "exception",
+        "traceback",
+        "fail",
+        "fatal",
+        "panicked",
+        "denied",
+        "refused",
+        "not found",
+        "no such file",
+        "cannot",
+    ),
     *("can't", "unable", "timed out", "exit", "<returncode>", "错误", "失败", "异常", "无法", "找不到", "超时"),
 )
 _TEST_WORDS = (" passed", " failed", "failed (", "ran ")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from everlong.context.claims import telling_words
 from everlong.context.shorten import TextCount
 from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
@@ -23,6 +24,7 @@ _MOST_OF_BUDGET = 0.4
 """What of a summary's budget the newest request may take where it is quoted whole."""
 _WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")
 _LEAST_SHARED = 0.5
+_LEAST_NAMED = 0.75
 
 
 def newest_line(phrases: Phrases, latest: str) -> str:
@@ -56,8 +58,21 @@ def names_newest(item: str, latest: str) -> bool:
     said, asked = without_label(item), clip(one_line(latest), 2_000)
     if is_same(said, asked):
         return True
+    if len(asked) <= _LENGTH and not _names_most(said, asked):
+        return False
     words = set(_WORD.findall(said.lower()))
     return bool(words) and len(words & set(_WORD.findall(asked.lower()))) >= _LEAST_SHARED * len(words)
+
+
+def is_cut_short(item: str, latest: str) -> bool:
+    """Whether an item names no more than the beginning of a request that is short enough to be named whole."""
+    asked = one_line(latest)
+    return len(asked) <= _LENGTH and not _names_most(without_label(item), asked)
+
+
+def _names_most(said: str, asked: str) -> bool:
+    telling = telling_words(asked)
+    return len(telling & telling_words(said)) >= _LEAST_NAMED * len(telling)
 
 
 def is_stale(item: str, latest: str) -> bool:
