@@ -48,7 +48,8 @@ _PREFERS = re.compile(
     r"(?:instead of|rather than)|deadline\b(?=.*\d)|due (?:on|by|date)|budget (?:of|is)|allergic|"
     r"(?:under|below|within|not (?:over|above)) \$?\d|no longer than|required? to be|needs? to be|"
     r"(?<!\bi )(?<!\bwe )(?<!\bthat )(?<!\bthis )(?<!\bthere )should(?:n't| be| always| never| not)\b|"
-    r"(?:my|our) (?:goal|target|limit|aim)|i (?:like|love|hate|dislike|value|favou?r)\b|"
+    r"(?:my|our) (?:goal|target|limit|aim)s? (?:\w+ )?(?:is|are|of|to|for)\b|"
+    r"i (?:like|love|hate|dislike|value|favou?r)\b|"
     r"i'm (?:comfortable|interested))"
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
@@ -62,16 +63,22 @@ _PREFERENCE_STARTS = (
 )
 """How each English phrase of that expression begins: looking at those places only spares it most of a text."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
+_SEEKS = re.compile(
+    r"(?:understand|know|learn|figure|find|see|verify|check|calculate|solve|explain|show|tell|compare|review|confirm"
+    r"|determine|identify|describe|decide)\b",
+    re.IGNORECASE,
+)
+"""How people begin who want to find something out, whatever they say in it about rules."""
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b"
+    r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|a problem)\b"
     r"|\bi always do\b|\b(?:see|check|ask) if\b|\byou (?:suggested|mentioned|recommended)\b",
     re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(
     r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
     r"\d|(?-i:[A-Z]))"
-    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
-    r"have (?:an?|\d|my))\b"
+    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own)\b"
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
     re.IGNORECASE,
 )
@@ -87,7 +94,7 @@ _DECIDES = re.compile(
 _UNDECIDED = re.compile(
     r"\b(?:if|whether|maybe|perhaps|might|could|would|heard|wonder\w*|considering|should)\b"
     r"|\b(?:you|your) (?:\w+ )?(?:suggest|mention|recommend|provid|outlin|describ|gave|list|said|show|explain)"
-    r"|\b(?:do|use|keep|take|book) (?:it|that|this)\W*$",
+    r"|\b(?:do|use|keep|take|book)(?: care of)? (?:it|that|this)\W*$",
     re.IGNORECASE,
 )
 """Words of someone who weighs a choice, or follows advice that stands somewhere else."""
@@ -205,6 +212,8 @@ def _is_preference(clause: Clause) -> bool:
     if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
         return False
     text = clause.text.replace("’", "'")
+    if _SEEKS.match(text):
+        return False
     if clause.wished:
         text = _BACKGROUND.split(text, maxsplit=1)[0]
     lowered = text.lower()

@@ -8,11 +8,11 @@ choosing is the next step's business.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from everlong.context.summary.actions import Action, Outcome, is_looking
+from everlong.context.summary.actions import Action, ActionKind, Outcome, is_looking
 from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import Facts
@@ -25,16 +25,25 @@ from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ah
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
-_SCRIPT = re.compile(r"(\s-[ce])\s+(['\"]).*", re.DOTALL)
+_SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
+_PROCEDURE = re.compile(
+    r"\b(?:i'll|i will|i'm going to|we'll|we will|let me|i should|i need to)(?: \w+ly| now| also| just| first)? "
+    r"(?:check|grep|look|run|re-?run|read|try|search|verify|view|inspect|test|see|start|print|find|assume|proceed)\b",
+    re.IGNORECASE,
+)
+"""How an agent looks into something, which decides nothing."""
 MUST = 50.0
 """What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
 _GOAL = 20.0
+_NOW = 3.4
+"""What is wanted now stands whole or not at all: the newest request says it as well."""
 _MOST_COUNTED = 9
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
 _FEW_TASKS = 3
 """With so few tasks the goal is what was asked first, and the newest request says the rest."""
+_FILES_TOGETHER = 6
 _RECENT = 0.8
 """Steps that were named before this share of the turns are taken or given up by now."""
 
@@ -204,7 +213,7 @@ def _goal(
     goals = " ".join(candidate.text for candidate in outline.candidates)
     now = goal_in(around.latest, brief=True) if around.latest and not is_go_ahead(around.latest) else ""
     if outline.at_work and now and now not in goals and len(mine) + len(told) > _FEW_TASKS:
-        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _GOAL / 2))
+        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _NOW))
 
 
 def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
@@ -230,7 +239,8 @@ def _preference(order: int, text: str, figures: int) -> Candidate:
 def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], Outcome]) -> None:
     if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
         for sentence in fact.decisions:
-            outline.add("Key Decisions", order, f"- {sentence}", 1.6)
+            if not _PROCEDURE.search(sentence):
+                outline.add("Key Decisions", order, f"- {sentence}", 1.6)
     for call_id, _, action in fact.actions:
         _action(outline, order, action, outcomes.get((order, call_id)))
 
@@ -243,7 +253,7 @@ def _action(outline: Outline, order: int, action: Action, outcome: Outcome | Non
         entry.writes += action.kind == "write"
         entry.edits += action.kind == "edit"
         entry.reads += action.kind in ("read", "run")
-    if outcome is not None and action.kind in ("run", "other") and not is_looking(action.title):
+    if outcome is not None and (action.kind == "other" or (action.kind == "run" and not is_looking(action.title))):
         if failed:
             outline.failures[action.title] = (order, outcome)
             outline.succeeded.discard(action.title)
@@ -265,31 +275,50 @@ def _answered(outline: Outline, task: Task) -> None:
 
 def _steps(outline: Outline, task: Task) -> None:
     """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
+    newest = {action.title: order for order, action, _ in task.actions}
+    changed: dict[str, ActionKind] = {}
     for order, action, outcome in task.actions:
-        if action.kind != "read" and not is_looking(action.title):
-            failed = outcome is not None and outcome.failed
-            worth = 1.4 if failed or action.changes else 1.1
-            outline.add("Done", order, _action_line(outline.phrases, action, outcome), worth)
+        failed = outcome is not None and outcome.failed
+        if action.changes and action.paths and not failed:  # how it was edited is code
+            changed |= {path: changed.get(path, action.kind) for path in action.paths}
+            continue
+        is_told = failed or action.removes or bool(outcome and outcome.told) or action.kind != "run"
+        if action.looks or action.prepares or not is_told or newest[action.title] > order:
+            continue  # of a command that was run again, the last run tells
+        _changed(outline, order, changed)
+        changed = {}
+        outline.add("Done", order, _action_line(outline.phrases, action, outcome), 1.4 if failed else 1.1)
+    if task.actions:
+        _changed(outline, task.actions[-1][0], changed)
+
+
+def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
+    """The files that were written or edited between two other steps, as one step each."""
+    for kind, verb in (("write", outline.phrases.wrote), ("edit", outline.phrases.edited)):
+        shown = [f"`{path}`" for path, how in kinds.items() if how == kind]
+        for start in range(0, len(shown), _FILES_TOGETHER):
+            together = ", ".join(shown[start : start + _FILES_TOGETHER])
+            outline.add("Done", order, f"- {verb} {together}", 1.4)
 
 
 def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
-    verb = {"write": phrases.wrote, "edit": phrases.edited}.get(action.kind, phrases.ran)
     came_out = f" → {outcome.told}" if outcome is not None and outcome.told else ""
-    if action.kind == "write" or (action.kind == "edit" and action.paths):  # how it was edited is code
-        files = ", ".join(f"`{path}`" for path in action.paths)
-        return f"- {verb} {files}{came_out if outcome is not None and outcome.failed else ''}"
-    ran = clip(_SCRIPT.sub(r"\1 …", action.title), 140)
-    return f"- {verb} `{ran}`{came_out}"
+    if action.changes and action.paths:
+        verb = phrases.wrote if action.kind == "write" else phrases.edited
+        return f"- {verb} {', '.join(f'`{path}`' for path in action.paths)}{came_out}"
+    return f"- {phrases.ran} `{_shown_command(action.title)}`{came_out}"
+
+
+def _shown_command(title: str) -> str:
+    """A command without the program that it has on its line."""
+    return clip(_SCRIPT.sub(r"\1 …", title), 140)
 
 
 def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
     """What was under way, what stood in the way and what was to come when the summarized turns ended."""
-    if (last.is_open or last.is_work) and last.answers:
-        stated = last.answers[-1].stated
-        if stated and last.answers[-1].actions:
-            outline.add("In Progress", outline.length, f"- {stated}", 3.0)
-        elif stated and last.is_open and last.order >= 0:
-            outline.add("Done", outline.length, task_line(last, last.clauses[:3], last.outcome(outline.phrases)), 3.0)
+    answer = last.answers[-1] if last.answers else None
+    if answer is not None and answer.stated and not answer.actions and last.is_open and last.order >= 0:
+        outline.add("Done", outline.length, task_line(last, last.clauses[:3], last.outcome(outline.phrases)), 3.0)
     steps = [(order, fact) for order, fact in enumerate(facts) if fact.next_steps]
     for order, fact in steps[-2:]:
         if order >= outline.length * _RECENT - 8 and (fact.actions or last.is_work or fact.is_short):
@@ -305,8 +334,9 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str],
     """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
     has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
     worths = {"Key Decisions": 2.0, "Done": 1.3, "Resolved Questions": 1.6}
+    done = _without_repeated(outline, others)
     for section, items in previous.items.items():
-        for place, item in enumerate(others if section == "Done" else items):
+        for place, item in enumerate(done if section == "Done" else items):
             order = place - len(items)
             if section == "Relevant Files":
                 _inherit_file(outline, item, order)
@@ -323,6 +353,12 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str],
             elif section != "Goal" and (section != "Next Steps" or not has_next):
                 kept = "Done" if section == "In Progress" else section
                 outline.candidates.append(Candidate(kept, order, item, worths.get(kept, 1.5) * _INHERITED))
+
+
+def _without_repeated(outline: Outline, items: Sequence[str]) -> list[str]:
+    """Steps of an earlier summary without commands that were run again: their last run tells."""
+    ran = {f"- {outline.phrases.ran} `{_shown_command(title)}`" for title in (*outline.succeeded, *outline.failures)}
+    return [item for item in items if not any(item.startswith(command) for command in ran)]
 
 
 def _inherit_lines(outline: Outline, item: str, order: int) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from everlong.context.summary.actions import Action, Outcome, is_looking
+from everlong.context.summary.actions import Action, Outcome
 from everlong.context.summary.entities import entities
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.language import Phrases
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, figures_in, joined
+from everlong.context.summary.wording import Clause, figures_in, joined, states
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
@@ -35,6 +35,8 @@ _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
 _SMALL_QUESTION = 0.5
 """What a question without a name or figure is worth beside a request: its answer is given."""
+_LEAST_UNSAID = 0.3
+"""A clause without a new figure, of whose words fewer are new, was said before."""
 _LINE_TOKENS = 4
 _MOST_FILES = 6
 _OUTCOME_LENGTH = 160
@@ -83,7 +85,7 @@ class Task:
 
     def _command(self, phrases: Phrases) -> list[str]:
         for _, action, outcome in reversed(self.actions):
-            if action.kind == "run" and outcome is not None and outcome.told and not is_looking(action.title):
+            if action.kind == "run" and outcome is not None and outcome.told and not action.looks:
                 failed = f"{phrases.failed}: " if outcome.failed else ""
                 return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.told, _OUTCOME_LENGTH)}"]
         return []
@@ -91,9 +93,14 @@ class Task:
     def _concluded(self) -> list[str]:
         for answer in reversed(self.answers):
             said = answer.conclusion.reports if self.is_work else answer.conclusion.concludes
-            if said:
+            if said and (self.is_work or self._is_answer(said)):
                 return [said.rstrip(".")]
         return []
+
+    def _is_answer(self, said: str) -> bool:
+        """Whether a conclusion is on what was asked, rather than on an example for it."""
+        asked = {word.lower() for clause in self.clauses for word in _WORD.findall(clause.text)}
+        return sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3) >= _LEAST_SHARED - 1
 
 
 def cut_into_tasks(
@@ -135,7 +142,9 @@ def told_before(items: Iterable[str]) -> tuple[list[Task], list[str]]:
             others.append(item)
             continue
         pieces = [piece for piece in told["asked"].split(" … ") if piece]
-        found = tuple(Clause(piece, figures_in(piece), piece.endswith("?"), wished=True) for piece in pieces)
+        found = tuple(
+            Clause(piece, figures_in(piece), piece.endswith("?"), wished=not states(piece)) for piece in pieces
+        )
         tasks.append(Task(-1, found, came_of_it=told["came"] or ""))
     for place, task in enumerate(tasks):
         task.order = place - len(tasks)
@@ -221,7 +230,7 @@ class Chronicle:
     def _value(self, unit: tuple[int, int], related: Callable[[str], bool]) -> float:
         task, place = unit
         clause, words = self._clause(unit), self._clause_words[unit]
-        if clause.text in self._told:
+        if clause.text in self._told or not (clause.stands or self._is_carried(task)):
             return 0.0
         names = set(entities(clause.text)) if clause.figures else set()
         new = len(names - self._names) if names else clause.figures
@@ -232,10 +241,17 @@ class Chronicle:
             worth *= _SUPERSEDED
         if not new and clause.is_question:
             worth *= _SMALL_QUESTION
-        novelty = 0.15 + 0.85 * len(words - self._words) / max(1, len(words))
+        unsaid = len(words - self._words) / max(1, len(words))
+        if not new and unsaid < _LEAST_UNSAID:
+            return 0.0
+        novelty = 0.15 + 0.85 * unsaid
         recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
         return worth * novelty * recency * focus / (len(clause.text) + 24)
+
+    def _is_carried(self, task: int) -> bool:
+        """Whether a task has a chosen clause that says what it is about."""
+        return any(self._tasks[task].clauses[place].stands for place in self._chosen.get(task, ()))
 
     def _superseded(self) -> set[tuple[int, int]]:
         """Clauses with a figure of which a later clause on the same subject has another."""

@@ -26,7 +26,7 @@ _CODE_LINE = re.compile(
     r"|^\s*File \"|^\s*at \S+ ?\(|^Traceback"
 )
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：]?[ \t]*$", re.MULTILINE)
+_TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：]?[ \t\r]*$", re.MULTILINE)
 """A line in bold by itself, which heads what comes after it."""
 _CODE_STARTS = ".+-drwxT"
 _CODE_SIGN = re.compile(r"[<>{}()\[\]|@;=/*#$:→&\"'\\]")
@@ -52,15 +52,15 @@ _LEAD_IN = re.compile(
     r"also|thanks|"
     r"thank you|perfect|please|maybe|currently|basically|specifically|there|everyone|again)\b[,!.]?\s+)*"
     r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
-    r"(?:out\s+|with\s+|to\s+|figure out\s+|understand\s+|come up with\s+|plan out\s+)*"
-    r"|walk me through\s+|assist me\s+(?:with|in)\s+)?"
+    r"(?:out\s+|with\s+|to\s+)*"
+    r"|assist me\s+(?:with|in)\s+)?"
     r"|i(?:'m| am| was)? (?:just |also |now |really |currently |still )*(?:trying to|want(?:ing)? to|need(?:ing)? to|"
     r"look(?:ing)? (?:to|for)|hop(?:e|ing) to|attempting to|working on|having (?:some |a bit of )?(?:trouble|issues|"
     r"problems|"
     r"difficulty) (?:with|in)?\s*|wonder(?:ing)?|thinking (?:of|about)|planning to|struggling (?:with|to))\s+"
     r"|i(?:'d| would) (?:also |really )?(?:like|love|need)(?: to| you to| some help(?: with)?| help(?: with)?)?\s+"
     r"|i(?:'d| would) appreciate (?:it if you could )?(?:help (?:with|in) )?"
-    r"|help me (?:with|to|out with|understand|figure out)?\s*"
+    r"|help me (?:with|to|out with)?\s*"
     r"|please\s+)?"
     r"(?:(?:make sure|ensure) (?:that )?(?:i'm|i am)\s+)?",
     re.IGNORECASE,
@@ -163,6 +163,36 @@ _HANGS = re.compile(
 )
 
 
+_POINTS = re.compile(
+    r"\b(?:this|these|those|it|them|they|here|there|above|ones?|each|everything|something)\b|\bthat(?= \w+$|$|[,?.])",
+    re.IGNORECASE,
+)
+"""Words that point to something said before."""
+_STATES = re.compile(
+    r"(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll|my|our|he|she|yes|no|just|really|there|there's)\b", re.IGNORECASE
+)
+"""How sentences begin that tell something rather than ask for it."""
+_JUDGES = re.compile(
+    r"(?:it|it's|its|this|that|that's|these|those|they|they're|the|you|your|you're|not|so|sounds?|looks?)\b",
+    re.IGNORECASE,
+)
+"""How sentences begin that speak of what was just said."""
+_NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_]+")
+_LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
+_FULL = 4
+"""Words that say something, of which a clause has at least so many that points to what stood before it."""
+_SAYS_LITTLE = frozenset(
+    " ".join(
+        (
+            "the and for with that this these those they them there here have has had are was were been being can",
+            "could would should will may might must not but you your our his her its their what which who how why",
+            "when where all any some more most other into from out about also just like really very much too then",
+            "than get got make made sure want need help let know show tell give see use using way thing things",
+            "something everything anything nothing option options better best good great quickly please maybe",
+            "possible again step steps part parts example examples look try take now first next new own one two",
+        )
+    ).split()
+)
 _EMPTY_STARTS = frozenset(
     " ".join(
         (
@@ -203,9 +233,31 @@ class Clause(NamedTuple):
         return self.asks and bool(_ASKS.match(self.text) or _ASKS_ON.match(self.text))
 
     @property
+    def stands(self) -> bool:
+        """Whether it says something by itself: a request that names its subject, or a statement with a name in it.
+
+        What someone thinks or feels about an answer, and a wish for more of "this", needs what stood around it.
+        """
+        if self.figures:
+            return True
+        points = _POINTS.search(self.text) or self.text[:4].lower() == "the "
+        words = sum(word.lower() not in _SAYS_LITTLE for word in _LONG_WORD.findall(self.text))
+        if not self.wished and not self.asks:
+            if _JUDGES.match(self.text):
+                return False
+            if _STATES.match(self.text):
+                return words >= _FULL and bool(_NAME.search(self.text))
+        return words >= (_FULL if points else _SHORTEST_CLAUSE)
+
+    @property
     def hangs(self) -> bool:
         """Whether it only says something together with the clause before it."""
         return not self.asks and bool(_HANGS.match(self.text))
+
+
+def states(text: str) -> bool:
+    """Whether a clause begins like a statement rather than a wish."""
+    return bool(_STATES.match(text) or _JUDGES.match(text))
 
 
 def prose(text: str) -> str:
