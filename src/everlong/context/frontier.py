@@ -16,7 +16,7 @@ from typing import NamedTuple
 from everlong.context.failures import OpenError, open_errors
 from everlong.context.plans import PlanItem, checklist, read_plan, render_item
 from everlong.context.steps import Change, Step, read_steps
-from everlong.context.summary.actions import outcome_of
+from everlong.context.summary.actions import Outcome, outcome_of
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.language import CHINESE, Phrases
 from everlong.context.summary.text import clip, one_line
@@ -284,7 +284,7 @@ def _is_done(step: Step) -> bool:
 def _outcome(step: Step) -> str:
     """How a step came out; what a command shows that only looks is no outcome."""
     if step.ran is None:
-        return "" if step.path and not step.error_lines else step.outcome
+        return "" if step.path and not step.error_lines else Outcome(failed=False, line=step.outcome).told
     if step.only_looks and not step.error_lines:
         return ""
     return outcome_of(step.result or "").told or step.outcome

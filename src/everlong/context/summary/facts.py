@@ -70,7 +70,7 @@ _SEEKS = re.compile(
 )
 """How people begin who want to find something out, whatever they say in it about rules."""
 _NEVER_DID = re.compile(
-    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b"
+    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
     r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|a problem)\b"
     r"|\bi always do\b|\b(?:see|check|ask) if\b|\byou (?:suggested|mentioned|recommended)\b",
     re.IGNORECASE,
@@ -94,7 +94,8 @@ _DECIDES = re.compile(
 _UNDECIDED = re.compile(
     r"\b(?:if|whether|maybe|perhaps|might|could|would|heard|wonder\w*|considering|should)\b"
     r"|\b(?:you|your) (?:\w+ )?(?:suggest|mention|recommend|provid|outlin|describ|gave|list|said|show|explain)"
-    r"|\b(?:do|use|keep|take|book)(?: care of)? (?:it|that|this)\W*$",
+    r"|\b(?:do|use|keep|take|book)(?: care of)? (?:it|that|this)\W*$"
+    r"|\bkeep (?:an eye|in mind|you posted|\w+ing)\b",
     re.IGNORECASE,
 )
 """Words of someone who weighs a choice, or follows advice that stands somewhere else."""
@@ -218,7 +219,8 @@ def _is_preference(clause: Clause) -> bool:
         text = _BACKGROUND.split(text, maxsplit=1)[0]
     lowered = text.lower()
     is_for_ever = ("always" in lowered or "never" in lowered) and _FOR_EVER.search(text)
-    if is_for_ever or _prefers(text, lowered) or (ORDERS.match(text) and not clause.wished):
+    is_order = ORDERS.match(text) and not clause.wished and not clause.points
+    if is_for_ever or _prefers(text, lowered) or is_order:
         return not _NEVER_DID.search(text) and not _REPORTS.search(text)
     if not clause.figures:
         return False

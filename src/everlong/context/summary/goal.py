@@ -43,6 +43,8 @@ _INTRODUCES = re.compile(
     r"|\b[Ii](?:'m| am) an? (?:\d+|[\w-]+)[ -](?:[\w-]+ ){0,4}(?:from|in|at|who|with|based|living|working)\b|我叫"
 )
 """People who say who they are say what they came for as well."""
+_PRESENTS = re.compile(r"[Ii](?:'m| am) (?:[A-Z]|an? )(?!.*\b\w+ing\b)")
+"""Who someone is, without what they are out for."""
 _QUESTION = re.compile(
     r"(?:what|how|why|who|whose|which|where|when|does|do|did|is|are|am|was|were|should)\b", re.IGNORECASE
 )
@@ -71,7 +73,8 @@ def goal_in(opening: str, *, brief: bool = False) -> str:
     """The goal as a person said it first, in whole clauses."""
     most = _BRIEF if brief else _LONGEST
     text = ""
-    for clause in clauses(prose(opening[:6_000])):
+    said = clauses(prose(opening[:6_000]))
+    for clause in [clause for clause in said if not _PRESENTS.match(clause.text)] or said:
         if text and len(text) + len(clause.text) + 2 > most:
             break
         text = f"{text}, {clause.text}" if text else clause.text

@@ -21,7 +21,7 @@ from everlong.context.summary.language import Phrases, is_closing, without_label
 from everlong.context.summary.lines import Line
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, plain_line
+from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, plain_line, prose, states
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
@@ -211,9 +211,21 @@ def _goal(
     else:
         outline.candidates += [Candidate("Goal", place - 9, item, _GOAL) for place, item in enumerate(inherited)]
     goals = " ".join(candidate.text for candidate in outline.candidates)
-    now = goal_in(around.latest, brief=True) if around.latest and not is_go_ahead(around.latest) else ""
-    if outline.at_work and now and now not in goals and len(mine) + len(told) > _FEW_TASKS:
+    now = _wanted_now(mine, around.latest, few=len(mine) + len(told) <= _FEW_TASKS) if outline.at_work else ""
+    if now and now not in goals:
         outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _NOW))
+
+
+def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
+    """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
+    said = [] if is_go_ahead(latest) else clauses(prose(latest))
+    if any(clause.wished or clause.asks or not states(clause.text) for clause in said):
+        return "" if few else goal_in(latest, brief=True)
+    for task in reversed(mine):
+        for clause in task.clauses if not task.is_open else ():
+            if clause.wished and clause.stands and not clause.is_question and not clause.points:
+                return clause.text.rstrip("?")
+    return ""
 
 
 def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:

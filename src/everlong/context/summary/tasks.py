@@ -23,6 +23,7 @@ from everlong.context.summary.wording import Clause, figures_in, joined, states
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+_FIGURES = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
 _MOST_COMPARED = 240
 """Clauses with figures that are held against each other, to see which figure is the newest."""
@@ -38,7 +39,7 @@ _SMALL_QUESTION = 0.5
 _LEAST_UNSAID = 0.3
 """A clause without a new figure, of whose words fewer are new, was said before."""
 _LINE_TOKENS = 4
-_MOST_FILES = 6
+_MOST_FILES, _MOST_CALLS = 6, 2
 _OUTCOME_LENGTH = 160
 _ANSWER_LENGTH = 200
 
@@ -84,11 +85,20 @@ class Task:
         return [f"{phrases.wrote.lower()} {', '.join(names[:_MOST_FILES])}{more}"]
 
     def _command(self, phrases: Phrases) -> list[str]:
+        """The last command that tells something; of other calls, those that did something."""
         for _, action, outcome in reversed(self.actions):
             if action.kind == "run" and outcome is not None and outcome.told and not action.looks:
                 failed = f"{phrases.failed}: " if outcome.failed else ""
                 return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.told, _OUTCOME_LENGTH)}"]
-        return []
+        calls = {
+            action.title: outcome
+            for _, action, outcome in self.actions
+            if action.kind == "other" and outcome is not None and not action.looks
+        }
+        return [
+            f"`{clip(title, 100)}`{f' {phrases.failed}: {outcome.told}' if outcome.failed else ''}"
+            for title, outcome in list(calls.items())[-_MOST_CALLS:]
+        ]
 
     def _concluded(self) -> list[str]:
         for answer in reversed(self.answers):
@@ -99,8 +109,11 @@ class Task:
 
     def _is_answer(self, said: str) -> bool:
         """Whether a conclusion is on what was asked, rather than on an example for it."""
-        asked = {word.lower() for clause in self.clauses for word in _WORD.findall(clause.text)}
-        return sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3) >= _LEAST_SHARED - 1
+        asked = " ".join(clause.text for clause in self.clauses).lower()
+        shared = sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3)
+        figures, given = set(_FIGURES.findall(said)), set(_FIGURES.findall(asked))
+        is_on_it = bool(given) if len(figures) == 1 else not figures or bool(figures & given)
+        return shared >= _LEAST_SHARED - 1 and is_on_it
 
 
 def cut_into_tasks(
@@ -192,14 +205,16 @@ class Chronicle:
             if now < -value - 1e-9 and heap and -now > heap[0][0]:
                 heapq.heappush(heap, (-now, -unit[0], unit[1], unit))
                 continue
-            task, place = unit
-            cost = self._count(self._clause(unit).text) + (1 if task in self._chosen else _LINE_TOKENS)
+            together = [*self._subject(unit), unit]
+            cost = sum(self._count(self._clause(one).text) + 1 for one in together)
+            cost += 0 if unit[0] in self._chosen else _LINE_TOKENS - 1
             if cost > left or now <= 0:
                 continue
-            self._chosen.setdefault(task, set()).add(place)
-            self._told.add(self._clause(unit).text)
-            self._words |= self._clause_words[unit]
-            self._names.update(entities(self._clause(unit).text))
+            for one in together:
+                self._chosen.setdefault(one[0], set()).add(one[1])
+                self._told.add(self._clause(one).text)
+                self._words |= self._clause_words[one]
+                self._names.update(entities(self._clause(one).text))
             left -= cost
         return allowance - left
 
@@ -248,6 +263,15 @@ class Chronicle:
         recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
         return worth * novelty * recency * focus / (len(clause.text) + 24)
+
+    def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
+        """The clause that says what another one points to, where none of its task is chosen yet."""
+        task, place = unit
+        if not self._clause(unit).points or self._is_carried(task):
+            return []
+        clauses = self._tasks[task].clauses
+        first = next((at for at, clause in enumerate(clauses[:place]) if clause.stands and not clause.points), None)
+        return [] if first is None or (task, first) not in self._clause_words else [(task, first)]
 
     def _is_carried(self, task: int) -> bool:
         """Whether a task has a chosen clause that says what it is about."""

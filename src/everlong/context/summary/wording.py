@@ -51,7 +51,7 @@ _LEAD_IN = re.compile(
     r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|sure|great|hi|hello|hey|oh|right|actually|"
     r"also|thanks|"
     r"thank you|perfect|please|maybe|currently|basically|specifically|there|everyone|again)\b[,!.]?\s+)*"
-    r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
+    r"(?P<plea>(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
     r"(?:out\s+|with\s+|to\s+)*"
     r"|assist me\s+(?:with|in)\s+)?"
     r"|i(?:'m| am| was)? (?:just |also |now |really |currently |still )*(?:trying to|want(?:ing)? to|need(?:ing)? to|"
@@ -158,13 +158,14 @@ _ASKS_ON = re.compile(r"(?:hmm|once|so|and|but|if)\b[^?]*\?$|.{0,24}\b(?:what|ho
 _HANGS = re.compile(
     r"(?:especially|specifically|given|since|because|if|when|whenever|like|including|which|that|where|while|"
     r"although|though|"
-    r"as|using|with|by|for|from|after|before|considering|so|to|and|or|then|but|than|rather|until|unless|whether)\b",
+    r"as|using|with|by|for|from|after|before|considering|so|to|and|or|then|but|than|rather|until|unless|whether|once)\b",
     re.IGNORECASE,
 )
 
 
 _POINTS = re.compile(
-    r"\b(?:this|these|those|it|them|they|here|there|above|ones?|each|everything|something)\b|\bthat(?= \w+$|$|[,?.])",
+    r"\b(?:this|these|those|it|them|they|here|there|above|ones?|each|else|again|now|then|everything|something)\b"
+    r"|\bthat(?= \w+$|$|[,?.])",
     re.IGNORECASE,
 )
 """Words that point to something said before."""
@@ -177,10 +178,11 @@ _JUDGES = re.compile(
     re.IGNORECASE,
 )
 """How sentences begin that speak of what was just said."""
-_NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_]+")
+_NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_A-Z]+")
 _LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
-_FULL = 4
-"""Words that say something, of which a clause has at least so many that points to what stood before it."""
+_FULL, _TELLING, _LEAST_WORDS = 6, 4, 3
+"""Words that say something: so many has a clause that points to what stood before it and yet says something, a
+statement, and a clause together with its figures."""
 _SAYS_LITTLE = frozenset(
     " ".join(
         (
@@ -238,16 +240,24 @@ class Clause(NamedTuple):
 
         What someone thinks or feels about an answer, and a wish for more of "this", needs what stood around it.
         """
-        if self.figures:
-            return True
-        points = _POINTS.search(self.text) or self.text[:4].lower() == "the "
         words = sum(word.lower() not in _SAYS_LITTLE for word in _LONG_WORD.findall(self.text))
+        if self.figures:
+            return words + self.figures >= _LEAST_WORDS
+        if _HANGS.match(self.text) and not self.wished:
+            return False
         if not self.wished and not self.asks:
             if _JUDGES.match(self.text):
                 return False
             if _STATES.match(self.text):
-                return words >= _FULL and bool(_NAME.search(self.text))
-        return words >= (_FULL if points else _SHORTEST_CLAUSE)
+                return words >= _TELLING and bool(_NAME.search(self.text))
+        if self.points or self.text[:4].lower() == "the ":
+            return words >= _FULL
+        return words >= (_SHORTEST_CLAUSE if self.wished or self.asks else _LEAST_WORDS)
+
+    @property
+    def points(self) -> bool:
+        """Whether it points to something that was said before it."""
+        return bool(_POINTS.search(self.text))
 
     @property
     def hangs(self) -> bool:
@@ -332,7 +342,8 @@ def _found_clauses(text: str) -> Iterator[Clause]:
                 continue
             names = entities(told)
             if _says_something(told, names):
-                clause = Clause(told, _figures(told, names), asks or bool(_ASKS.match(told)), told != bare)
+                is_wish = lead_in is not None and bool(lead_in["plea"])
+                clause = Clause(told, _figures(told, names), asks or bool(_ASKS.match(told)), is_wish)
                 if clause.figures or not clause.hangs:
                     yield clause
 
@@ -401,7 +412,9 @@ _HOLLOW = re.compile(
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
-    r"what|which|how|could you|run|re-?run|check|try|now)\b)|[?:：？]$",
+    r"what|which|how|could you|run|re-?run|check|try|now|if so|excellent|perfect|okay|"
+    r"i (?:can|could) (?:assist|help)|i (?:understand|apologize|see|appreciate)|it seems there is a mis\w+)\b)"
+    r"|[?:：？]$",
     re.IGNORECASE,
 )
 _EMPHASIS = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
@@ -444,6 +457,7 @@ def _is_telling(sentence: str) -> bool:
         and not _LABELLED.match(sentence)
         and (sentence.count(" ") >= _FEW_SPACES or _HAN.search(sentence) is not None)
         and not _HOLLOW.search(sentence)
+        and not _FORMULA.search(sentence)
         and not is_code(sentence)
     )
 
