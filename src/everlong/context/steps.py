@@ -18,7 +18,7 @@ from everlong.context.literals import CLEARED_RESULT
 from everlong.context.summary.text import beginning, one_line
 from everlong.model import Message, ToolCall, calls_of, text_of
 
-__all__ = ["LOOKING_TOOL", "Change", "Ran", "Step", "looks_only", "only_prepares", "ran_by", "read_steps"]
+__all__ = ["LOOKING_TOOL", "Change", "Ran", "Step", "dropped_by", "looks_only", "only_prepares", "ran_by", "read_steps"]
 
 Verdict = Literal["failed", "succeeded", "unknown"]
 ChangeKind = Literal["created", "edited", "read", "dropped"]
@@ -349,6 +349,11 @@ def only_prepares(ran: Ran) -> bool:
     """Return whether a program only sets the stage for others; one that removes or moves files does more."""
     first = ran.program.partition(" ")[0]
     return ran.program == "git stash" or (first in _SETTING_UP and first not in ("rm", "mv", "cp"))
+
+
+def dropped_by(command: str) -> tuple[str, ...]:
+    """Return the files and folders that a shell command takes away."""
+    return tuple(change.path for change in _shell_changes(command) if change.kind == "dropped")
 
 
 def ran_by(command: str) -> Ran | None:

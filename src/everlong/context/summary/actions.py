@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 
-from everlong.context.steps import LOOKING_TOOL, looks_only, only_prepares, ran_by
+from everlong.context.steps import LOOKING_TOOL, dropped_by, looks_only, only_prepares, ran_by
 from everlong.context.summary.text import beginning, clip
 from everlong.context.summary.wording import is_code
 from everlong.model import ToolCall
@@ -55,7 +55,10 @@ _ENDS_WELL = re.compile(r"\b(?:build )?(?:succeeded|successfully|finished|comple
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
 )
-_STRUCTURE = re.compile(r"^\[exit(?: code)?:? 0\]$|^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$")
+_STRUCTURE = re.compile(
+    r"^\[exit(?: code)?:? 0\]$|^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$"
+    r"|^(?:Waiting for the debugger|Debugger (?:attached|listening)|npm notice)\b"
+)
 """Lines that say nothing: brackets, tags, and that all went well."""
 
 OUTCOME_LENGTH = 160
@@ -75,6 +78,8 @@ class Action:
     kind: ActionKind
     title: str
     paths: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    """The files and folders that it took away."""
 
     @property
     def changes(self) -> bool:
@@ -179,7 +184,8 @@ def _command_action(command: str) -> Action:
     title = beginning(bare, 200)
     if written or edited:
         return Action("write" if written else "edit", title, tuple(dict.fromkeys(written + edited)))
-    return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(bare))))
+    removed = dropped_by(bare) if "rm " in bare or "mv " in bare else ()
+    return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(bare))), removed)
 
 
 def _without_heredocs(command: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.facts import read_facts
+from everlong.context.summary.facts import read_facts, removed_by
 from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
@@ -60,6 +60,9 @@ class ExtractiveSummarizer:
         following += [] if request.latest_user is None else [request.latest_user]
         settle(outline, facts, previous, Said(opening, request.turns, following))
         _leave_out_rules(outline, request.rules)
+        if request.errors_stated:
+            outline.leave_out_failures()
+        outline.leave_out_files(path for message in request.after for path in removed_by(message))
         outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"

@@ -7,7 +7,7 @@ actions and their outcomes. Each message is read by itself, so that its facts ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -43,7 +43,7 @@ _FOR_EVER = re.compile(r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|a
 _PREFERS = re.compile(
     r"\b(?:must(?:n't)?|prefer\w*|(?<!to )avoid\b|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
-    r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
+    r"|change|add)|only (?:use|want|on|in|if)\b|no (?:more|later|earlier|less) than|not allowed|"
     r"stick to|"
     r"(?:instead of|rather than)|deadline\b(?=.*\d)|due (?:on|by|date)|budget (?:of|is)|allergic|"
     r"(?:under|below|within|not (?:over|above)) \$?\d|no longer than|required? to be|needs? to be|"
@@ -265,6 +265,12 @@ def _assistant_facts(message: Message, text: str) -> Facts:
         offers=text.rstrip().endswith(("?", "？")),
         is_short=len(text) <= _LONGEST_SENTENCE,
     )
+
+
+def removed_by(message: Message) -> Iterator[str]:
+    """The files that the calls of a message take away."""
+    for call in calls_of(message) if message["role"] == "assistant" else ():
+        yield from action_of(call).removed
 
 
 def _may_decide(text: str) -> bool:

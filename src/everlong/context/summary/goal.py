@@ -45,6 +45,8 @@ _INTRODUCES = re.compile(
 """People who say who they are say what they came for as well."""
 _PRESENTS = re.compile(r"[Ii](?:'m| am) (?:[A-Z]|an? )(?!.*\b\w+ing\b)")
 """Who someone is, without what they are out for."""
+_PREPARES = re.compile(r"(?:read|look at|look into|see|open|check out|study|review)\b", re.IGNORECASE)
+"""What someone is told to look at before the work."""
 _QUESTION = re.compile(
     r"(?:what|how|why|who|whose|which|where|when|does|do|did|is|are|am|was|were|should)\b", re.IGNORECASE
 )
@@ -74,7 +76,10 @@ def goal_in(opening: str, *, brief: bool = False) -> str:
     most = _BRIEF if brief else _LONGEST
     text = ""
     said = clauses(prose(opening[:6_000]))
-    for clause in [clause for clause in said if not _PRESENTS.match(clause.text)] or said:
+    wants = [clause for clause in said if not _PRESENTS.match(clause.text)] or said
+    for clause in [clause for clause in wants if not _PREPARES.match(clause.text)] or wants:
+        if text and (clause.hangs or clause.text.casefold() in text.casefold()):
+            break
         if text and len(text) + len(clause.text) + 2 > most:
             break
         text = f"{text}, {clause.text}" if text else clause.text

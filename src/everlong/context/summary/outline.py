@@ -27,6 +27,7 @@ _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
+_CALLED_IN_VAIN = re.compile(r"command not found|No module named|No such file|[Uu]nknown option|[Uu]sage:")
 _PROCEDURE = re.compile(
     r"\b(?:i'll|i will|i'm going to|we'll|we will|let me|i should|i need to)(?: \w+ly| now| also| just| first)? "
     r"(?:check|grep|look|run|re-?run|read|try|search|verify|view|inspect|test|see|start|print|find|assume|proceed)\b",
@@ -121,6 +122,25 @@ class Outline:
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
+    def leave_out_failures(self) -> None:
+        """Drop commands that failed, of this summary and of the one before."""
+        own = f" {self.phrases.failed}: "
+        self.candidates = [
+            candidate
+            for candidate in self.candidates
+            if not (candidate.section == "Blocked" and candidate.text.startswith("- `") and own in candidate.text)
+        ]
+
+    def leave_out_files(self, paths: Iterable[str]) -> None:
+        """Drop files that are gone by now, and what was in a folder that is."""
+        for gone in paths:
+            starts = (f"- `{gone}`", f"- `{gone.rstrip('/')}/")
+            self.candidates = [
+                candidate
+                for candidate in self.candidates
+                if not (candidate.section == "Relevant Files" and candidate.text.startswith(starts))
+            ]
+
     def line_groups(self) -> list[LineGroup]:
         """Every line that could stand under critical context, oldest first."""
         inherited = (LineGroup(kept.order, kept.weight, (kept.line,), kept.source) for kept in self.inherited_lines)
@@ -148,7 +168,7 @@ def build_outline(
     outline = Outline(phrases, len(facts))
     outcomes = _outcomes(facts)
     outline.at_work = bool(previous and previous.items["Relevant Files"]) or any(fact.actions for fact in facts)
-    told, others = told_before(previous.items["Done"]) if previous else ([], [])
+    told, others = told_before(previous.items["Done"]) if previous else ([], {})
     mine = cut_into_tasks(facts, outcomes, at_work=outline.at_work)
     _mark_open(mine, facts, around.latest)
     outline.tasks = [*told, *(task for task in mine if task.clauses and not task.is_open)]
@@ -251,7 +271,7 @@ def _preference(order: int, text: str, figures: int) -> Candidate:
 def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], Outcome]) -> None:
     if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
         for sentence in fact.decisions:
-            if not _PROCEDURE.search(sentence):
+            if not _PROCEDURE.search(sentence) and ", or " not in sentence:
                 outline.add("Key Decisions", order, f"- {sentence}", 1.6)
     for call_id, _, action in fact.actions:
         _action(outline, order, action, outcomes.get((order, call_id)))
@@ -259,6 +279,9 @@ def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[i
 
 def _action(outline: Outline, order: int, action: Action, outcome: Outcome | None) -> None:
     failed = outcome is not None and outcome.failed
+    for gone in action.removed:
+        for path in [path for path in outline.files if path == gone or path.startswith(f"{gone.rstrip('/')}/")]:
+            del outline.files[path]
     for path in action.paths:
         entry = outline.files.setdefault(path, _File())
         entry.order = order
@@ -288,20 +311,29 @@ def _answered(outline: Outline, task: Task) -> None:
 def _steps(outline: Outline, task: Task) -> None:
     """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
     newest = {action.title: order for order, action, _ in task.actions}
+    last = {path: order for order, action, _ in task.actions if action.changes for path in action.paths}
     changed: dict[str, ActionKind] = {}
     for order, action, outcome in task.actions:
         failed = outcome is not None and outcome.failed
         if action.changes and action.paths and not failed:  # how it was edited is code
-            changed |= {path: changed.get(path, action.kind) for path in action.paths}
-            continue
-        is_told = failed or action.removes or bool(outcome and outcome.told) or action.kind != "run"
-        if action.looks or action.prepares or not is_told or newest[action.title] > order:
+            changed |= {path: changed.get(path, action.kind) for path in action.paths if last[path] == order}
+            continue  # a file is named once, where it was changed last
+        if action.looks or action.prepares or not _tells(action, outcome) or newest[action.title] > order:
             continue  # of a command that was run again, the last run tells
         _changed(outline, order, changed)
         changed = {}
         outline.add("Done", order, _action_line(outline.phrases, action, outcome), 1.4 if failed else 1.1)
     if task.actions:
         _changed(outline, task.actions[-1][0], changed)
+
+
+def _tells(action: Action, outcome: Outcome | None) -> bool:
+    """Whether a step says something: no command without a result, called in vain, or with its program on its line."""
+    if action.kind != "run" or action.removes:
+        return True
+    if outcome is None or not outcome.told or _SCRIPT.search(action.title):
+        return False
+    return not (outcome.failed and _CALLED_IN_VAIN.search(outcome.told))
 
 
 def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
@@ -342,14 +374,13 @@ def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
             outline.add("Blocked", order, text, 2.0)
 
 
-def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str], latest: str) -> None:
+def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, str], latest: str) -> None:
     """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
     has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
     worths = {"Key Decisions": 2.0, "Done": 1.3, "Resolved Questions": 1.6}
     done = _without_repeated(outline, others)
     for section, items in previous.items.items():
-        for place, item in enumerate(done if section == "Done" else items):
-            order = place - len(items)
+        for order, item in done.items() if section == "Done" else enumerate(items, -len(items)):
             if section == "Relevant Files":
                 _inherit_file(outline, item, order)
             elif section == "Critical Context":
@@ -367,10 +398,19 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str],
                 outline.candidates.append(Candidate(kept, order, item, worths.get(kept, 1.5) * _INHERITED))
 
 
-def _without_repeated(outline: Outline, items: Sequence[str]) -> list[str]:
-    """Steps of an earlier summary without commands that were run again: their last run tells."""
+def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, str]:
+    """Steps of an earlier summary without what was done again: the last time tells."""
     ran = {f"- {outline.phrases.ran} `{_shown_command(title)}`" for title in (*outline.succeeded, *outline.failures)}
-    return [item for item in items if not any(item.startswith(command) for command in ran)]
+    done = " ".join(candidate.text for candidate in outline.candidates if candidate.section == "Done")
+    kept: dict[int, str] = {}
+    for order, item in items.items():
+        verb = next((verb for verb in (outline.phrases.wrote, outline.phrases.edited) if item[2:].startswith(verb)), "")
+        paths = [path for path in _COMMAND.findall(item) if f"`{path}`" not in done] if verb else []
+        if paths:
+            kept[order] = f"- {verb} {', '.join(f'`{path}`' for path in paths)}"
+        elif not verb and not any(item.startswith(command) for command in ran):
+            kept[order] = item
+    return kept
 
 
 def _inherit_lines(outline: Outline, item: str, order: int) -> None:

@@ -145,22 +145,20 @@ def is_answer(fact: Facts) -> bool:
     return len(fact.said) <= _ANSWER_LENGTH and not any(clause.asks for clause in fact.clauses)
 
 
-def told_before(items: Iterable[str]) -> tuple[list[Task], list[str]]:
-    """The tasks that an earlier summary tells of, and its items that are none."""
+def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
+    """The tasks that an earlier summary tells of, and by their place in time its items that are none."""
     tasks: list[Task] = []
-    others: list[str] = []
-    for item in items:
+    others: dict[int, str] = {}
+    for order, item in enumerate(items, -len(items)):
         told = _LINE.match(item)
         if told is None:
-            others.append(item)
+            others[order] = item
             continue
         pieces = [piece for piece in told["asked"].split(" … ") if piece]
         found = tuple(
             Clause(piece, figures_in(piece), piece.endswith("?"), wished=not states(piece)) for piece in pieces
         )
-        tasks.append(Task(-1, found, came_of_it=told["came"] or ""))
-    for place, task in enumerate(tasks):
-        task.order = place - len(tasks)
+        tasks.append(Task(order, found, came_of_it=told["came"] or ""))
     return tasks, others
 
 

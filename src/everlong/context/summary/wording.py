@@ -44,7 +44,8 @@ _CLAUSE_END = re.compile(
     r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|where|when|"
     r"why|who|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
     r"specifically|especially|given|while|although|though|however|please|let's)\b)"
-    r"|\s+[-–—]+\s+|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
+    r"|(?<=\w\w[.?!])(?<!etc\.)(?<!vs\.)\s+(?=[a-z])|\s+[-–—]+\s+"
+    r"|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
     re.IGNORECASE,
 )
 _LEAD_IN = re.compile(
@@ -154,6 +155,10 @@ _ASKS = re.compile(
 )
 _FORMULA = re.compile(r"\\[(\[]|\\[a-z]{3,}\{|\$\$")
 """Typeset mathematics, which people paste rather than say."""
+_NO_PROSE = "#➜❯↑↓▶✔✓✗✖│├└"
+"""How a heading, the prompt of a shell or a line of a program's screen begins."""
+_ATTACHED = re.compile(r"(?:/|~/|[A-Z]:\\)\S+/.*\.\w{2,4}")
+"""The path of a file that someone dropped into the prompt."""
 _ASKS_ON = re.compile(r"(?:hmm|once|so|and|but|if)\b[^?]*\?$|.{0,24}\b(?:what|how) (?:if|about)\b", re.IGNORECASE)
 _HANGS = re.compile(
     r"(?:especially|specifically|given|since|because|if|when|whenever|like|including|which|that|where|while|"
@@ -293,7 +298,7 @@ def is_code(line: str) -> bool:
     plain = line.strip()
     if not plain:
         return False
-    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain:
+    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain and "=" not in plain:
         return False
     if plain[0].isalpha() and plain[-1] in ".?!:," and " " in plain and plain.count(" ") > 3 and "=>" not in plain:
         return plain.count("(") + plain.count("=") + plain.count(";") + plain.count("{") > 4
@@ -322,8 +327,8 @@ def clauses(text: str, most: int | None = None) -> list[Clause]:
 def _found_clauses(text: str) -> Iterator[Clause]:
     for sentence in sentences(text):
         asks = sentence.endswith(("?", "？"))
-        if sentence.startswith(("#", "➜")):
-            continue  # a heading, or the prompt of a shell
+        if sentence[0] in _NO_PROSE:
+            continue
         for piece in _pieces(sentence):
             bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
             if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
@@ -332,6 +337,7 @@ def _found_clauses(text: str) -> Iterator[Clause]:
             if (
                 not bare
                 or _FORMULA.search(bare)
+                or _ATTACHED.fullmatch(bare)
                 or _is_empty(plain)
                 or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece))
             ):
@@ -343,7 +349,8 @@ def _found_clauses(text: str) -> Iterator[Clause]:
             names = entities(told)
             if _says_something(told, names):
                 is_wish = lead_in is not None and bool(lead_in["plea"])
-                clause = Clause(told, _figures(told, names), asks or bool(_ASKS.match(told)), is_wish)
+                is_asked = asks or told[-1] in "?？" or bool(_ASKS.match(told))
+                clause = Clause(told, _figures(told, names), is_asked, is_wish)
                 if clause.figures or not clause.hangs:
                     yield clause
 
