@@ -256,7 +256,7 @@ def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     for clause in fact.preferences:
         outline.candidates.append(_preference(order, f"- {clause.text}", clause.figures))
     decided = [f"- {clause}" for clause in fact.decisions]
-    if fact.changes_mind and fact.takes_back and not decided:
+    if fact.changes_mind and fact.takes_back and not decided and not fact.said.endswith("..."):
         decided = [f'- {outline.phrases.user_said}: "{fact.said}"']
     for text in decided:
         outline.add("Key Decisions", order, text, 3.0)

@@ -41,8 +41,8 @@ _SHORTEST_CLAUSE = 2
 
 # Where a clause ends and another begins. Commas inside of a list of things do not part anything.
 _CLAUSE_END = re.compile(
-    r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|where|when|"
-    r"why|who|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
+    r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|when|"
+    r"why|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
     r"specifically|especially|given|while|although|though|however|please|let's)\b)"
     r"|(?<=\w\w[.?!])(?<!etc\.)(?<!vs\.)\s+(?=[a-z])|\s+[-–—]+\s+"
     r"|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
@@ -124,6 +124,7 @@ _EMPTY = re.compile(
     r"leave it|never again|"
     r"it should be fine|(?:he|she) (?:says|said) thanks|.{0,12}\bsays thanks|coffee.{0,10}|let's take a coffee|"
     r"okay then)"
+    r"|(?:hold on|(?:one|just a|wait a|give me a) (?:moment|second|sec|minute))\b.*"
     r"|谢谢.*|很好|不用|她知道了|好的?|可以|是的?|嗯+|继续|请继续|对|没问题|行)[\s.!?,:，。！？…]*",
     re.IGNORECASE,
 )
@@ -170,7 +171,8 @@ _HANGS = re.compile(
 
 _POINTS = re.compile(
     r"\b(?:this|these|those|it|them|they|here|there|above|ones?|each|else|again|now|then|everything|something)\b"
-    r"|\bthat(?= \w+$|$|[,?.])",
+    r"|\bthat(?= \w+$|$|[,?.])"
+    r"|\b(?:is|was|does|do|did|like|about|of|for|with|all|to) that\b",
     re.IGNORECASE,
 )
 """Words that point to something said before."""
@@ -209,7 +211,7 @@ _EMPTY_STARTS = frozenset(
             "nothing they some take have review check get give improve build modify make using doing my the",
             "for focus focusing can could would will like maybe or and with what any is does am how where let",
             "looking never nevermind hi hello hey good we've in of absolutely definitely alright agreed all",
-            "makes fine sorry leave he she coffee let's hmm w.t.f on also correct not",
+            "hold one just wait give makes fine sorry leave he she coffee let's hmm w.t.f on also correct not",
         )
     ).split()
 )
@@ -338,6 +340,7 @@ def _found_clauses(text: str) -> Iterator[Clause]:
                 not bare
                 or _FORMULA.search(bare)
                 or _ATTACHED.fullmatch(bare)
+                or "**" in bare
                 or _is_empty(plain)
                 or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece))
             ):
@@ -419,7 +422,7 @@ _HOLLOW = re.compile(
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
-    r"what|which|how|could you|run|re-?run|check|try|now|if so|excellent|perfect|okay|"
+    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|excellent|perfect|okay|"
     r"i (?:can|could) (?:assist|help)|i (?:understand|apologize|see|appreciate)|it seems there is a mis\w+)\b)"
     r"|[?:：？]$",
     re.IGNORECASE,
