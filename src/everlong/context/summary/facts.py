@@ -69,9 +69,11 @@ _SEEKS = re.compile(
     re.IGNORECASE,
 )
 """How people begin who want to find something out, whatever they say in it about rules."""
+_NO_SUBJECT = re.compile(r"(?:should(?:n't)?|needs?|must) (?:not )?(?:be|to be)\b", re.IGNORECASE)
+"""What is to be so was named in the sentence before."""
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
-    r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|a problem)\b"
+    r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|that|this|so)\b"
     r"|\bi always do\b|\b(?:see|check|ask) if\b|\byou (?:suggested|mentioned|recommended)\b",
     re.IGNORECASE,
 )
@@ -213,7 +215,7 @@ def _is_preference(clause: Clause) -> bool:
     if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
         return False
     text = clause.text.replace("’", "'")
-    if _SEEKS.match(text):
+    if _SEEKS.match(text) or _NO_SUBJECT.match(text):
         return False
     if clause.wished:
         text = _BACKGROUND.split(text, maxsplit=1)[0]

@@ -28,7 +28,7 @@ _OWN_MAKING = re.compile(
 )
 _HAS_AIM = re.compile(
     r"\b(?:my|our|the) (?:\w+ )?(?:goal|aim|dream|plan) is(?: to)?\b|\b(?:eager|want|wanting|hoping|looking|trying"
-    r"|aiming|planning|determined|need) to\b|我想|我要|目标",
+    r"|aiming|planning|determined|need|going) to\b|我想|我要|目标",
     re.IGNORECASE,
 )
 _TELLS = re.compile(r"(?:i|i'm|i've|i'd|i'll|my|it|it's|the|that|this|there|she|he|they)\b", re.IGNORECASE)
@@ -77,7 +77,9 @@ def goal_in(opening: str, *, brief: bool = False) -> str:
     text = ""
     said = clauses(prose(opening[:6_000]))
     wants = [clause for clause in said if not _PRESENTS.match(clause.text)] or said
-    for clause in [clause for clause in wants if not _PREPARES.match(clause.text)] or wants:
+    if wants and _PREPARES.match(wants[0].text):
+        wants = [clause for clause in wants if _HAS_AIM.search(clause.text)] or wants
+    for clause in wants:
         if text and (clause.hangs or clause.text.casefold() in text.casefold()):
             break
         if text and len(text) + len(clause.text) + 2 > most:

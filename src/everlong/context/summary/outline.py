@@ -42,8 +42,9 @@ _NOW = 3.4
 _MOST_COUNTED = 9
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
-_FEW_TASKS = 3
-"""With so few tasks the goal is what was asked first, and the newest request says the rest."""
+_FEW_TASKS, _MANY_TASKS = 3, 6
+"""With few tasks the goal is what was asked first, and the newest request says the rest; after many, work has moved
+on."""
 _FILES_TOGETHER = 6
 _RECENT = 0.8
 """Steps that were named before this share of the turns are taken or given up by now."""
@@ -233,7 +234,16 @@ def _goal(
     goals = " ".join(candidate.text for candidate in outline.candidates)
     now = _wanted_now(mine, around.latest, few=len(mine) + len(told) <= _FEW_TASKS) if outline.at_work else ""
     if now and now not in goals:
+        if len(mine) + len(told) > _MANY_TASKS:
+            first = f"- {goal_in(around.opening, brief=around.opening_stands)}"
+            outline.candidates = [_as_beginning(outline, goal, first) for goal in outline.candidates]
         outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _NOW))
+
+
+def _as_beginning(outline: Outline, goal: Candidate, first: str) -> Candidate:
+    """A goal that is what was asked first, said as such; any other as it is."""
+    is_first = goal.section == "Goal" and goal.text == first
+    return goal._replace(text=f"- {outline.phrases.began}: {first[2:]}") if is_first else goal
 
 
 def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:

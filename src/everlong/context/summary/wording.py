@@ -160,6 +160,7 @@ _NO_PROSE = "#➜❯↑↓▶✔✓✗✖│├└"
 """How a heading, the prompt of a shell or a line of a program's screen begins."""
 _ATTACHED = re.compile(r"(?:/|~/|[A-Z]:\\)\S+/.*\.\w{2,4}")
 """The path of a file that someone dropped into the prompt."""
+_DROPPED = re.compile(r"'?/[^'\n]+/[^'\n]+\.\w{2,4}'\s+")
 _ASKS_ON = re.compile(r"(?:hmm|once|so|and|but|if)\b[^?]*\?$|.{0,24}\b(?:what|how) (?:if|about)\b", re.IGNORECASE)
 _HANGS = re.compile(
     r"(?:especially|specifically|given|since|because|if|when|whenever|like|including|which|that|where|while|"
@@ -331,7 +332,7 @@ def _found_clauses(text: str) -> Iterator[Clause]:
         asks = sentence.endswith(("?", "？"))
         if sentence[0] in _NO_PROSE:
             continue
-        for piece in _pieces(sentence):
+        for piece in _pieces(_DROPPED.sub("", sentence) if sentence[0] in "'/" else sentence):
             bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
             if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
                 bare += '"'
