@@ -287,7 +287,7 @@ def _outcome(step: Step) -> str:
         return "" if step.path and not step.error_lines else Outcome(failed=False, line=step.outcome).told
     if step.only_looks and not step.error_lines:
         return ""
-    return outcome_of(step.result or "").told or step.outcome
+    return outcome_of(step.result or "").told or (step.outcome if step.error_lines else "")
 
 
 def _was_done(stopped: Step, steps: Sequence[Step]) -> bool:

@@ -18,7 +18,18 @@ from everlong.context.literals import CLEARED_RESULT
 from everlong.context.summary.text import beginning, one_line
 from everlong.model import Message, ToolCall, calls_of, text_of
 
-__all__ = ["LOOKING_TOOL", "Change", "Ran", "Step", "dropped_by", "looks_only", "only_prepares", "ran_by", "read_steps"]
+__all__ = [
+    "LOOKING_TOOL",
+    "Change",
+    "Ran",
+    "Step",
+    "dropped_by",
+    "looks_only",
+    "only_prepares",
+    "ran_by",
+    "read_steps",
+    "written_by",
+]
 
 Verdict = Literal["failed", "succeeded", "unknown"]
 ChangeKind = Literal["created", "edited", "read", "dropped"]
@@ -349,6 +360,13 @@ def only_prepares(ran: Ran) -> bool:
     """Return whether a program only sets the stage for others; one that removes or moves files does more."""
     first = ran.program.partition(" ")[0]
     return ran.program == "git stash" or (first in _SETTING_UP and first not in ("rm", "mv", "cp"))
+
+
+def written_by(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the files that a shell command creates, and those that it edits, from where it was started."""
+    changes = list(_shell_changes(command))
+    created = dict.fromkeys(change.path for change in changes if change.kind == "created")
+    return tuple(created), tuple(dict.fromkeys(change.path for change in changes if change.kind == "edited"))
 
 
 def dropped_by(command: str) -> tuple[str, ...]:

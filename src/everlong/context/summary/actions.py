@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 
-from everlong.context.steps import LOOKING_TOOL, dropped_by, looks_only, only_prepares, ran_by
+from everlong.context.steps import LOOKING_TOOL, dropped_by, looks_only, only_prepares, ran_by, written_by
 from everlong.context.summary.text import beginning, clip
 from everlong.context.summary.wording import is_code
 from everlong.model import ToolCall
@@ -51,6 +51,7 @@ _TEST_COUNTS = re.compile(
     r"\b\d+ (?:passed|failed|errors?|skipped)\b.*|\bRan \d+ tests?.*|\bOK\b|\bFAILED \(.*\)", re.IGNORECASE
 )
 _NAMED_ERROR = re.compile(r"(?:[\w.]*(?:Error|Exception)|fatal|error)\b(?:\[\w+\])?: ")
+_TAG = re.compile(r"</?\w+>")
 _ENDS_WELL = re.compile(r"\b(?:build )?(?:succeeded|successfully|finished|completed|up to date)\b", re.IGNORECASE)
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
@@ -181,6 +182,8 @@ def _command_action(command: str) -> Action:
     written = tuple(path for path in dict.fromkeys(_SHELL_WRITE.findall(bare)) if not path.isdigit())
     edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare))) if "sed" in bare else ()
     edited = tuple(path for path in edited if not _SHELL_WORD.fullmatch(path))
+    if "cd " in bare and (written or edited):
+        written, edited = written_by(command)
     title = beginning(bare, 200)
     if written or edited:
         return Action("write" if written else "edit", title, tuple(dict.fromkeys(written + edited)))
@@ -236,6 +239,8 @@ def outcome_of(result: str) -> Outcome:
         if counts:
             failed = bool(re.search(r"\b[1-9]\d* (?:failed|errors?)\b|FAILED", counts))
             return Outcome(failed, clip(counts.strip("= "), OUTCOME_LENGTH))
+    if "timed out" in lowered and (late := next((line for line in newest_first if "timed out" in line), "")):
+        return Outcome(failed=True, line=clip(_TAG.sub("", late), OUTCOME_LENGTH))
     complaint = ""
     if any(word in lowered for word in _FAILURE_WORDS):
         complaint = _complaint(newest_first)

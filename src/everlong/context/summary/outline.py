@@ -17,20 +17,23 @@ from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.goal import central_goal, goal_in
-from everlong.context.summary.language import Phrases, is_closing, without_label
+from everlong.context.summary.language import Phrases, is_closing, marks, without_label
 from everlong.context.summary.lines import Line
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, plain_line, prose, states
+from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, joined, plain_line, prose, states
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
-_CALLED_IN_VAIN = re.compile(r"command not found|No module named|No such file|[Uu]nknown option|[Uu]sage:")
+_CALLED_IN_VAIN = re.compile(
+    r"command not found|No module named|No such file|[Uu]nknown option|[Uu]sage:|[Cc]ommand aborted"
+)
 _PROCEDURE = re.compile(
     r"\b(?:i'll|i will|i'm going to|we'll|we will|let me|i should|i need to)(?: \w+ly| now| also| just| first)? "
-    r"(?:check|grep|look|run|re-?run|read|try|search|verify|view|inspect|test|see|start|print|find|assume|proceed)\b",
+    r"(?:check|grep|look|run|re-?run|read|try|search|verify|view|inspect|test|see|start|print|find|assume|proceed)\b"
+    r"|\bsince i (?:am|cannot|can't|can not|don't|do not|have)\b",
     re.IGNORECASE,
 )
 """How an agent looks into something, which decides nothing."""
@@ -187,11 +190,20 @@ def build_outline(
             _steps(outline, task)
     _end_state(outline, facts, mine[-1])
     if around.newest_item:
-        outline.candidates.append(Candidate("Pending User Asks", outline.length, around.newest_item, 2 * MUST))
+        item = around.newest_item + _of_which(around.latest, [*told, *mine])
+        outline.candidates.append(Candidate("Pending User Asks", outline.length, item, 2 * MUST))
     if previous is not None:
         _inherit(outline, previous, others, around.latest)
     _finish(outline)
     return outline
+
+
+def _of_which(latest: str, tasks: Sequence[Task]) -> str:
+    """The request that a newest one such as "continue" is about, in brackets; empty for any other."""
+    asked = next((task for task in reversed(tasks) if task.clauses), None) if is_go_ahead(latest) else None
+    if asked is None or any(marks("change_of_mind", clause.text) for clause in asked.clauses):
+        return ""  # what was taken back is told as such
+    return f' ("{joined(asked.clauses[:2], asked.clauses)}")'
 
 
 def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], Outcome]:

@@ -37,7 +37,7 @@ _HANGING = 0.5
 _SMALL_QUESTION = 0.5
 """What a question without a name or figure is worth beside a request: its answer is given."""
 _LEAST_UNSAID = 0.3
-"""A clause without a new figure, of whose words fewer are new, was said before."""
+"""A clause without a figure, of whose words fewer are new, was said before."""
 _LINE_TOKENS = 4
 _MOST_FILES, _MOST_CALLS = 6, 2
 _OUTCOME_LENGTH = 160
@@ -255,7 +255,7 @@ class Chronicle:
         if not new and clause.is_question:
             worth *= _SMALL_QUESTION
         unsaid = len(words - self._words) / max(1, len(words))
-        if not new and unsaid < _LEAST_UNSAID:
+        if not clause.figures and unsaid < _LEAST_UNSAID:
             return 0.0
         novelty = 0.15 + 0.85 * unsaid
         recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span

@@ -342,6 +342,7 @@ def _found_clauses(text: str) -> Iterator[Clause]:
                 or _FORMULA.search(bare)
                 or _ATTACHED.fullmatch(bare)
                 or "**" in bare
+                or "➜" in bare
                 or _is_empty(plain)
                 or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece))
             ):
