@@ -27,6 +27,9 @@ _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
+_NEEDS = re.compile(r"\b(?:needs?|wants?|should|must|let's)\b|需要|应该", re.IGNORECASE)
+_ABOUT = re.compile(r'[^("]{1,40} \("(.+?)"?\)?')
+"""A go-ahead with what it is about."""
 _CALLED_IN_VAIN = re.compile(
     r"command not found|No module named|No such file|[Uu]nknown option|[Uu]sage:|[Cc]ommand aborted"
 )
@@ -265,7 +268,8 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
         return "" if few else goal_in(latest, brief=True)
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():
-            if clause.wished and clause.stands and not clause.is_question and not clause.points:
+            is_wish = clause.wished or _NEEDS.search(clause.text)
+            if is_wish and clause.stands and not clause.is_question and not clause.points:
                 return clause.text.rstrip("?")
     return ""
 
@@ -355,7 +359,7 @@ def _tells(action: Action, outcome: Outcome | None) -> bool:
         return True
     if outcome is None or not outcome.told or _SCRIPT.search(action.title):
         return False
-    return not (outcome.failed and _CALLED_IN_VAIN.search(outcome.told))
+    return not _CALLED_IN_VAIN.search(outcome.told)
 
 
 def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
@@ -450,6 +454,8 @@ def _inherit_lines(outline: Outline, item: str, order: int) -> None:
 def _inherit_request(outline: Outline, item: str, order: int, latest: str) -> None:
     """An older request is a task by now, unless it is still the newest, and said as such."""
     asked = without_label(item.removeprefix("- "))
+    about = _ABOUT.fullmatch(asked)
+    asked = about[1] if about else asked
     if not is_same(asked, latest):
         told = [clause for clause in clauses(asked) if not clause.text.endswith("...")]
         found = tuple(told) or (Clause(asked, 0, asks=False),)

@@ -31,6 +31,7 @@ _TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：
 _CODE_STARTS = ".+-drwxT"
 _CODE_SIGN = re.compile(r"[<>{}()\[\]|@;=/*#$:→&\"'\\]")
 """What such a line begins with or else has somewhere; a look for it spares most lines the long expression."""
+_SETTING = re.compile(r"\b[A-Z_]{3,}=")
 _SHORT_WORD = 8
 _TITLE_SPACES = 4
 _LETTER = re.compile(r"[^\W\d_]")
@@ -186,6 +187,7 @@ _JUDGES = re.compile(
     re.IGNORECASE,
 )
 """How sentences begin that speak of what was just said."""
+_NEED = re.compile(r"\b(?:we|our|my)\b.{0,40}\bneeds?\b", re.IGNORECASE)
 _NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_A-Z]+")
 _LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
 _FULL, _TELLING, _LEAST_WORDS = 6, 4, 3
@@ -256,7 +258,7 @@ class Clause(NamedTuple):
         if not self.wished and not self.asks:
             if _JUDGES.match(self.text):
                 return False
-            if _STATES.match(self.text):
+            if _STATES.match(self.text) and not _NEED.search(self.text):
                 return words >= _TELLING and bool(_NAME.search(self.text))
         if self.points or self.text[:4].lower() == "the ":
             return words >= _FULL
@@ -301,7 +303,7 @@ def is_code(line: str) -> bool:
     plain = line.strip()
     if not plain:
         return False
-    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain and "=" not in plain:
+    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain and not _SETTING.search(plain):
         return False
     if plain[0].isalpha() and plain[-1] in ".?!:," and " " in plain and plain.count(" ") > 3 and "=>" not in plain:
         return plain.count("(") + plain.count("=") + plain.count(";") + plain.count("{") > 4
