@@ -264,7 +264,7 @@ def _as_beginning(outline: Outline, goal: Candidate, first: str) -> Candidate:
 def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
     """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
     said = [] if is_go_ahead(latest) else clauses(prose(latest))
-    if any(clause.wished or clause.asks or not states(clause.text) for clause in said):
+    if any(clause.wished or clause.asks or (clause.stands and not states(clause.text)) for clause in said):
         return "" if few else goal_in(latest, brief=True)
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():

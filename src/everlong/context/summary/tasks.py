@@ -127,7 +127,8 @@ def cut_into_tasks(
     offered = False
     for order, fact in enumerate(facts):
         if fact.role == "user" and fact.clauses and not fact.goes_ahead:
-            if at_work and offered and tasks[-1].clauses and is_answer(fact):
+            goes_on = order > 0 and facts[order - 1].role == "user"  # said in two messages, it is one request
+            if tasks[-1].clauses and (goes_on or (at_work and offered and is_answer(fact))):
                 tasks[-1].clauses += fact.clauses
             else:
                 tasks.append(Task(order, fact.clauses, fact.preferences))
