@@ -74,6 +74,7 @@ _NO_SUBJECT = re.compile(r"(?:should(?:n't)?|needs?|must) (?:not )?(?:be|to be)\
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
     r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|that|this|so)\b"
+    r"|^(?:i think|i guess|it seems|it looks like)\b.*\b(?:doesn't|don't|isn't|aren't|fails?)\b"
     r"|\bi always do\b|\b(?:see|check|ask) if\b|\byou (?:suggested|mentioned|recommended)\b",
     re.IGNORECASE,
 )
@@ -94,7 +95,8 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _UNDECIDED = re.compile(
-    r"\b(?:if|whether|maybe|perhaps|might|could|would|heard|wonder\w*|considering|should)\b"
+    r"\b(?:if|whether|maybe|perhaps|might|could|would|heard|wonder\w*|considering|should|torn|debating|deciding)\b"
+    r"|\b(?:chos\w+|decided|opted|picked|agreed)(?: to \w+)? (?:it|this|that|them)\b"
     r"|\b(?:you|your) (?:\w+ )?(?:suggest|mention|recommend|provid|outlin|describ|gave|list|said|show|explain)"
     r"|\b(?:do|use|keep|take|book)(?: care of)? (?:it|that|this)\W*$"
     r"|\bkeep (?:an eye|in mind|you posted|\w+ing)\b",

@@ -27,6 +27,11 @@ _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
+_CUT_SHORT = re.compile(r"\s*2>&1|\s*\|\s*(?:tail|head|grep)\b[^|]*")
+_WISHES = "Constraints & Preferences"
+_NEW_DEADLINE = re.compile(
+    r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
+)
 _NEEDS = re.compile(r"\b(?:needs?|wants?|should|must|let's)\b|需要|应该", re.IGNORECASE)
 _ABOUT = re.compile(r'[^("]{1,40} \("(.+?)"?\)?')
 """A go-ahead with what it is about."""
@@ -129,6 +134,15 @@ class Outline:
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
+    def name_continued(self, newest: str, task: Task | None) -> None:
+        """Say after a newest request such as "continue" what it is about, unless that was taken back."""
+        if task is None or not any(task is other for other in self.tasks):
+            return
+        if any(marks("change_of_mind", clause.text) for clause in task.clauses):
+            return
+        about = f'{newest} ("{joined(task.clauses[:2], task.clauses)}")'
+        self.candidates = [one._replace(text=about) if one.text == newest else one for one in self.candidates]
+
     def leave_out_failures(self) -> None:
         """Drop commands that failed, of this summary and of the one before."""
         own = f" {self.phrases.failed}: "
@@ -193,20 +207,12 @@ def build_outline(
             _steps(outline, task)
     _end_state(outline, facts, mine[-1])
     if around.newest_item:
-        item = around.newest_item + _of_which(around.latest, [*told, *mine])
-        outline.candidates.append(Candidate("Pending User Asks", outline.length, item, 2 * MUST))
+        outline.candidates.append(Candidate("Pending User Asks", outline.length, around.newest_item, 2 * MUST))
     if previous is not None:
         _inherit(outline, previous, others, around.latest)
+    _retire_deadlines(outline)
     _finish(outline)
     return outline
-
-
-def _of_which(latest: str, tasks: Sequence[Task]) -> str:
-    """The request that a newest one such as "continue" is about, in brackets; empty for any other."""
-    asked = next((task for task in reversed(tasks) if task.clauses), None) if is_go_ahead(latest) else None
-    if asked is None or any(marks("change_of_mind", clause.text) for clause in asked.clauses):
-        return ""  # what was taken back is told as such
-    return f' ("{joined(asked.clauses[:2], asked.clauses)}")'
 
 
 def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], Outcome]:
@@ -288,6 +294,15 @@ def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
         outline.add("Key Decisions", order, text, 3.0)
 
 
+def _retire_deadlines(outline: Outline) -> None:
+    """Drop deadlines of which a later clause names a new one."""
+    wishes = [candidate for candidate in outline.candidates if candidate.section == _WISHES]
+    moved = [wish.order for wish in wishes if _NEW_DEADLINE.search(wish.text)]
+    old = {wish for wish in wishes if moved and wish.order < max(moved) and "deadline" in wish.text}
+    if old:
+        outline.candidates = [candidate for candidate in outline.candidates if candidate not in old]
+
+
 def _preference(order: int, text: str, figures: int) -> Candidate:
     """What a person wants or says of themselves; it does not age: it holds until it is taken back."""
     worth = 1.5 + 0.5 * min(3, figures)
@@ -336,7 +351,7 @@ def _answered(outline: Outline, task: Task) -> None:
 
 def _steps(outline: Outline, task: Task) -> None:
     """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
-    newest = {action.title: order for order, action, _ in task.actions}
+    newest = {_bare_command(action.title): order for order, action, _ in task.actions}
     last = {path: order for order, action, _ in task.actions if action.changes for path in action.paths}
     changed: dict[str, ActionKind] = {}
     for order, action, outcome in task.actions:
@@ -344,7 +359,12 @@ def _steps(outline: Outline, task: Task) -> None:
         if action.changes and action.paths and not failed:  # how it was edited is code
             changed |= {path: changed.get(path, action.kind) for path in action.paths if last[path] == order}
             continue  # a file is named once, where it was changed last
-        if action.looks or action.prepares or not _tells(action, outcome) or newest[action.title] > order:
+        if (
+            action.looks
+            or action.prepares
+            or not _tells(action, outcome)
+            or newest[_bare_command(action.title)] > order
+        ):
             continue  # of a command that was run again, the last run tells
         _changed(outline, order, changed)
         changed = {}
@@ -377,6 +397,11 @@ def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> s
         verb = phrases.wrote if action.kind == "write" else phrases.edited
         return f"- {verb} {', '.join(f'`{path}`' for path in action.paths)}{came_out}"
     return f"- {phrases.ran} `{_shown_command(action.title)}`{came_out}"
+
+
+def _bare_command(title: str) -> str:
+    """A command without what only cuts its output short."""
+    return _CUT_SHORT.sub("", title).strip() if "|" in title or ">" in title else title
 
 
 def _shown_command(title: str) -> str:
@@ -426,7 +451,8 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, s
 
 def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, str]:
     """Steps of an earlier summary without what was done again: the last time tells."""
-    ran = {f"- {outline.phrases.ran} `{_shown_command(title)}`" for title in (*outline.succeeded, *outline.failures)}
+    again = {_bare_command(title) for title in (*outline.succeeded, *outline.failures)}
+    ran = {f"- {outline.phrases.ran} `{_shown_command(title)}" for title in again}
     done = " ".join(candidate.text for candidate in outline.candidates if candidate.section == "Done")
     kept: dict[int, str] = {}
     for order, item in items.items():

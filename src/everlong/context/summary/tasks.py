@@ -23,6 +23,8 @@ from everlong.context.summary.wording import Clause, figures_in, joined, states
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+_OF_IT = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
+"""What a figure is of, where it was named before."""
 _FIGURES = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
 _MOST_COMPARED = 240
@@ -128,7 +130,7 @@ def cut_into_tasks(
     for order, fact in enumerate(facts):
         if fact.role == "user" and fact.clauses and not fact.goes_ahead:
             goes_on = order > 0 and facts[order - 1].role == "user"  # said in two messages, it is one request
-            if tasks[-1].clauses and (goes_on or (at_work and offered and is_answer(fact))):
+            if at_work and tasks[-1].clauses and (goes_on or (offered and is_answer(fact))):
                 tasks[-1].clauses += fact.clauses
             else:
                 tasks.append(Task(order, fact.clauses, fact.preferences))
@@ -176,7 +178,13 @@ class Chronicle:
     """Chooses the clauses and outcomes of tasks that say most for their room."""
 
     def __init__(
-        self, tasks: Sequence[Task], phrases: Phrases, length: int, count: Callable[[str], int], said: Iterable[str]
+        self,
+        tasks: Sequence[Task],
+        phrases: Phrases,
+        length: int,
+        count: Callable[[str], int],
+        said: Iterable[str],
+        told: Iterable[str] = (),
     ) -> None:
         self._tasks = tasks
         self._phrases = phrases
@@ -187,7 +195,7 @@ class Chronicle:
         self._words: set[str] = set()
         self._chosen: dict[int, set[int]] = {}
         self._with_outcome: set[int] = set()
-        self._told: set[str] = set()
+        self._told: set[str] = set(told)
         units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
         self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
         self._units = units
@@ -253,6 +261,8 @@ class Chronicle:
             worth *= _HANGING
         if unit in self._old_figures:
             worth *= _SUPERSEDED
+        if clause.figures and _OF_IT.search(clause.text) and not self._is_carried(task) and not self._subject(unit):
+            worth *= _SUPERSEDED
         if not new and clause.is_question:
             worth *= _SMALL_QUESTION
         unsaid = len(words - self._words) / max(1, len(words))
@@ -269,8 +279,9 @@ class Chronicle:
         if not self._clause(unit).points or self._is_carried(task):
             return []
         clauses = self._tasks[task].clauses
-        first = next((at for at, clause in enumerate(clauses[:place]) if clause.stands and not clause.points), None)
-        return [] if first is None or (task, first) not in self._clause_words else [(task, first)]
+        found = [at for at, clause in enumerate(clauses) if at != place and clause.stands and not clause.points]
+        nearest = min(found, key=lambda at: (at > place, abs(at - place)), default=-1)
+        return [(task, nearest)] if (task, nearest) in self._clause_words else []
 
     def _is_carried(self, task: int) -> bool:
         """Whether a task has a chosen clause that says what it is about."""

@@ -187,6 +187,10 @@ _JUDGES = re.compile(
     re.IGNORECASE,
 )
 """How sentences begin that speak of what was just said."""
+_AGREES = re.compile(
+    r"^i(?:'ll| will| can)\b|\bsounds? (?:like|good|great)\b|\bgoing (?:\w+ )?(?:smoothly|well|great)\b", re.IGNORECASE
+)
+"""What people say to advice: that it is good, and that they will follow it."""
 _NEED = re.compile(r"\b(?:we|our|my)\b.{0,40}\bneeds?\b", re.IGNORECASE)
 _NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_A-Z]+")
 _LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
@@ -256,7 +260,7 @@ class Clause(NamedTuple):
         if _HANGS.match(self.text) and not self.wished:
             return False
         if not self.wished and not self.asks:
-            if _JUDGES.match(self.text):
+            if _JUDGES.match(self.text) or _AGREES.search(self.text):
                 return False
             if _STATES.match(self.text) and not _NEED.search(self.text):
                 return words >= _TELLING and bool(_NAME.search(self.text))
@@ -428,7 +432,7 @@ _HOLLOW = re.compile(
     r"are there|"
     r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|excellent|perfect|okay|"
     r"i (?:can|could) (?:assist|help)|i (?:understand|apologize|see|appreciate)|it seems there is a mis\w+)\b)"
-    r"|[?:：？]$",
+    r"|\bplease (?:provide|confirm|let|share|tell)\b|[?:：？]$",
     re.IGNORECASE,
 )
 _EMPHASIS = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
