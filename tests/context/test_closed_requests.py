@@ -313,4 +313,4 @@ def test_a_models_summary_has_what_the_user_took_back() -> None:
     items = SummaryDocument.parse(completed(draft.document, extract, yardstick, 600, COUNT)).items
     assert items["Key Decisions"][0] == "- Sessions stay in memory."
     assert len(closed(items)) == 1
-    assert items["Pending User Asks"] == ["- Newest request: Go on."]
+    assert items["Pending User Asks"] == ['- Newest request: Go on. ("Build the project and fix what is broken")']

@@ -251,7 +251,10 @@ class _Planner:
                 if self._least_tail(newest.start) <= room:
                     return self._squeezed(newest.start, summary, room)
         cut = self.cheapest_cut()
-        return self._squeezed(cut, LEAST_SUMMARY, max(0, self._room(cut, 0, LEAST_SUMMARY)))
+        # Where the newest group has to go altogether, there is room for a summary of the usual size.
+        fits = self._least_tail(cut) <= self._room(cut, 0, wanted)
+        summary = wanted if fits else LEAST_SUMMARY
+        return self._squeezed(cut, summary, max(0, self._room(cut, 0, summary)))
 
     def _squeezed(self, cut: int, summary: int, room: int) -> Plan:
         fits = sum(self.counts[cut:]) <= room

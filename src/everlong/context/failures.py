@@ -27,6 +27,8 @@ _NAMED = re.compile(
     r"unknown (?:skill|tool|command|option):? ['\"`]?(?P<name>[\w:.-]+)|(?P<missing>[\w.-]+): command not found",
     re.IGNORECASE,
 )
+_MISSING = re.compile(r"^\S*python[\d.]*: No module named|: command not found$", re.MULTILINE)
+"""Complaints about a program that is not there."""
 _INNER = re.compile(r"^npm (?:error|ERR!) command sh -c (.+)$", re.MULTILINE)
 
 
@@ -107,6 +109,8 @@ def _closes(step: Step, thing: _Thing, entry: _Open) -> bool:
     name = (named["name"] or named["missing"] or "").lstrip("-") if named else ""
     if name and thing.ran is not None and name.lower() in thing.ran.words:
         return True
+    if _MISSING.search(entry.error.text) and thing.ran is not None and not looks_only(thing.ran):
+        return True  # it was done in another way
     if failed.looks:
         return thing.looks or not is_usage
     if failed.ran is not None:

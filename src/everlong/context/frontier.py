@@ -16,6 +16,7 @@ from typing import NamedTuple
 from everlong.context.failures import OpenError, open_errors
 from everlong.context.plans import PlanItem, checklist, read_plan, render_item
 from everlong.context.steps import Change, Step, read_steps
+from everlong.context.summary.actions import Outcome, outcome_of
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.language import CHINESE, Phrases
 from everlong.context.summary.text import clip, one_line
@@ -60,6 +61,7 @@ _BRANCH = re.compile(
     r"|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]",
     re.MULTILINE,
 )
+_THINKING = re.compile(r"^think|todo|plan(?!e|t)", re.IGNORECASE)
 _CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
 
 
@@ -191,7 +193,7 @@ def read_frontier(messages: Sequence[Message], carried: Frontier | None = None, 
     if is_new_task or tasks.is_ended:
         plan = [] if all(item.state in ("completed", "cancelled") for item in plan) else plan
     current = [step for step in recent if step.at >= tasks.start]
-    done = next((step for step in reversed(recent) if step.result is not None and not step.was_stopped), None)
+    done = next((step for step in reversed(recent) if _is_done(step)), None)
     branch, commit = _branch(recent, before)
     answered = [step for step in recent if step.result is not None]
     waiting = [step for step in recent[-8:] if step.result is None and (not answered or step.at >= answered[-1].at)]
@@ -201,7 +203,7 @@ def read_frontier(messages: Sequence[Message], carried: Frontier | None = None, 
         request_at=place,
         plan=tuple(plan),
         last=done.title if done and done.at >= tasks.start else ("" if is_new_task or done else before.last),
-        outcome=done.outcome if done and done.at >= tasks.start else ("" if is_new_task or done else before.outcome),
+        outcome=_outcome(done) if done and done.at >= tasks.start else ("" if is_new_task or done else before.outcome),
         files=() if tasks.is_ended else _files(current, () if is_new_task else before.files),
         pending=tuple(step.title for step in waiting) if ends_with_call else (),
         stopped=tuple(
@@ -272,6 +274,20 @@ def _apply(found: dict[str, FileInHand], change: Change) -> None:
     found.pop(change.path, None)
     how = "created" if known is not None and known.how == "created" else change.kind
     found[change.path] = FileInHand(change.path, how, change.place or (known.place if known else ""))
+
+
+def _is_done(step: Step) -> bool:
+    """Whether a step was carried out, and was one: thinking aloud and writing a plan are none."""
+    return step.result is not None and not step.was_stopped and not _THINKING.search(step.call.name)
+
+
+def _outcome(step: Step) -> str:
+    """How a step came out; what a command shows that only looks is no outcome."""
+    if step.ran is None:
+        return "" if step.path and not step.error_lines else Outcome(failed=False, line=step.outcome).told
+    if step.only_looks and not step.error_lines:
+        return ""
+    return outcome_of(step.result or "").told or (step.outcome if step.error_lines else "")
 
 
 def _was_done(stopped: Step, steps: Sequence[Step]) -> bool:
@@ -445,6 +461,9 @@ def _repeats(item: str, frontier: Frontier) -> bool:
     """Whether an item of a summary says no more than an error or a call that the frontier names."""
     plain = one_line(item.lstrip("-*• "))
     told = [one_line(f"{error.source} {error.text}") for error in frontier.errors]
+    command = plain[1:].partition("`")[0].removesuffix(" ...") if plain.startswith("`") else ""
+    if command and any(error.source.startswith(command) for error in frontier.errors):
+        return True
     return bool(plain) and any(plain in text for text in told)
 
 

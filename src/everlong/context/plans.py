@@ -84,7 +84,9 @@ def read_plan(messages: Sequence[Message], steps: Sequence[Step], carried: Itera
     if plan.is_kept_by_tool or plan.items:
         said = [] if plan.is_kept_by_tool else _last_said(messages)
         return said or plan.items
-    return _last_said(messages)
+    said = _last_said(messages)
+    is_under_way = bool(steps) or any(item.state != "pending" for item in said)
+    return said if is_under_way else []  # in a talk, a list of which nothing is done is advice
 
 
 def _last_said(messages: Sequence[Message]) -> list[PlanItem]:

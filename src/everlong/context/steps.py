@@ -18,7 +18,18 @@ from everlong.context.literals import CLEARED_RESULT
 from everlong.context.summary.text import beginning, one_line
 from everlong.model import Message, ToolCall, calls_of, text_of
 
-__all__ = ["Change", "Ran", "Step", "looks_only", "ran_by", "read_steps"]
+__all__ = [
+    "LOOKING_TOOL",
+    "Change",
+    "Ran",
+    "Step",
+    "dropped_by",
+    "looks_only",
+    "only_prepares",
+    "ran_by",
+    "read_steps",
+    "written_by",
+]
 
 Verdict = Literal["failed", "succeeded", "unknown"]
 ChangeKind = Literal["created", "edited", "read", "dropped"]
@@ -182,7 +193,7 @@ _WITH_SUBCOMMAND = frozenset(
 _WRAPPERS = frozenset(
     ["sudo", "time", "nohup", "nice", "env", "xvfb-run", "npx", "bunx", "pnpx", "stdbuf", "command", "exec"]
 )
-_LOOKING_TOOL = re.compile(
+LOOKING_TOOL = re.compile(
     r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)", re.IGNORECASE
 )
 _WRITING_TOOL = re.compile(r"write|create|save|new_?file", re.IGNORECASE)
@@ -281,7 +292,7 @@ class Step:
             return looks_only(self.ran)
         if any(change.kind != "read" for change in self.changes):
             return False
-        return bool(_LOOKING_TOOL.search(self.call.name))
+        return bool(LOOKING_TOOL.search(self.call.name))
 
     @cached_property
     def was_stopped(self) -> bool:
@@ -347,6 +358,24 @@ def looks_only(ran: Ran) -> bool:
     """Return whether a program shows things and changes none."""
     first, _, second = ran.program.partition(" ")
     return first in _LOOKING or (first == "git" and second in _GIT_LOOKING) or ran.program == "sed -n"
+
+
+def only_prepares(ran: Ran) -> bool:
+    """Return whether a program only sets the stage for others; one that removes or moves files does more."""
+    first = ran.program.partition(" ")[0]
+    return ran.program == "git stash" or (first in _SETTING_UP and first not in ("rm", "mv", "cp"))
+
+
+def written_by(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the files that a shell command creates, and those that it edits, from where it was started."""
+    changes = list(_shell_changes(command))
+    created = dict.fromkeys(change.path for change in changes if change.kind == "created")
+    return tuple(created), tuple(dict.fromkeys(change.path for change in changes if change.kind == "edited"))
+
+
+def dropped_by(command: str) -> tuple[str, ...]:
+    """Return the files and folders that a shell command takes away."""
+    return tuple(change.path for change in _shell_changes(command) if change.kind == "dropped")
 
 
 def ran_by(command: str) -> Ran | None:
@@ -609,6 +638,8 @@ def _unquoted(word: str) -> str:
 
 def _ran(words: Sequence[str], folder: str) -> Ran | None:
     program, rest = words[0].rsplit("/", 1)[-1], list(words[1:])
+    if program == "test" and program != words[0]:
+        program = words[0]  # a project's own runner, not what the shell has under that name
     if re.fullmatch(r"python[\d.]*|pypy\d?", program):
         if rest[:1] == ["-m"] and len(rest) > 1:
             program, rest = rest[1], rest[2:]

@@ -61,6 +61,8 @@ class SummaryRequest:
     """What a memory provider wants kept."""
     rules: Sequence[str] = ()
     """The user's standing rules, which will stand beside the summary word for word; they need not be said again."""
+    errors_stated: bool = False
+    """True where the errors that are open will be stated with the frontier, so that no summary need name them."""
     prefix: Sequence[Message] = ()
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0
@@ -352,11 +354,12 @@ def _parted(request: SummaryRequest) -> tuple[Frontier, SummaryRequest]:
     """Where the work stands, and the request for the rest: without its lines, and with the room that they leave."""
     items = request.frontier.items(request.phrases)
     if not items and request.previous is None:
-        return request.frontier, request
+        return request.frontier, replace(request, errors_stated=True)
     lines = [item for section in items.values() for item in section]
     taken = request.count("\n".join(lines)) + _HEADING_TOKENS * len(items) if items else 0
     previous = without_frontier(request.previous) if request.previous else request.previous
-    return request.frontier, replace(request, previous=previous, budget_tokens=max(1, request.budget_tokens - taken))
+    room = max(1, request.budget_tokens - taken)
+    return request.frontier, replace(request, previous=previous, budget_tokens=room, errors_stated=True)
 
 
 def _joined(written: Written, frontier: Frontier, request: SummaryRequest) -> Written:

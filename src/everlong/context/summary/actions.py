@@ -14,7 +14,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 
+from everlong.context.steps import LOOKING_TOOL, dropped_by, looks_only, only_prepares, ran_by, written_by
 from everlong.context.summary.text import beginning, clip
+from everlong.context.summary.wording import is_code
 from everlong.model import ToolCall
 
 ActionKind = Literal["read", "write", "edit", "run", "other"]
@@ -25,31 +27,21 @@ _WRITE_NAME = re.compile(r"write|create|save|put|new_?file", re.IGNORECASE)
 _EDIT_NAME = re.compile(r"edit|replace|patch|insert|update|modify|apply", re.IGNORECASE)
 _SHELL_WRITE = re.compile(r"[>t](?:(?<=>)(?<![0-9&>=-]>)>?|(?<=\bt)ee(?:\s+-a)?)\s*(?!/dev/)['\"]?([\w./~@+-]*[\w~])")
 _SHELL_EDIT = re.compile(r"\bsed\s+-(?=[a-zA-Z]*i)\S++\s+(?:-e\s+)?(?:'[^']*'|\"[^\"]*\"|\S+)\s+([\w./~@+-]+)")
+_SHELL_WORD = re.compile(r"if|then|else|fi|do|done|for|while|in|case|esac")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 _SHELL_READ = re.compile(r"\b(?:cat|head|tail|less|nl|sed\s+-n\s+\S+)\s+(?:-\S+\s+)*([\w./~@+-]*[\w]\.\w+)")
 
 _FAILURE = re.compile(
     r"(?<![\w\"'])(?:[A-Za-z.]*error|[A-Za-z.]*exception|traceback|failed|failure|fatal|panicked"
-    r"|denied|refused|not found|no such file|cannot|can't|unable|timed out"
+    r"|denied|refused|not found|no such file|no module named|cannot|can't|unable|timed out"
     r"|exit(?:ed)?(?: with)?(?: code)?:? [1-9]\d*|<returncode>[1-9])\b|错误|失败|异常|无法|找不到|超时",
     re.IGNORECASE,
 )
 # Looking for plain words first spares most results the slow expression.
 _FAILURE_WORDS = (
-    *(
-        "error",
-        "exception",
-        "traceback",
-        "fail",
-        "fatal",
-        "panicked",
-        "denied",
-        "refused",
-        "not found",
-        "no such file",
-        "cannot",
-    ),
-    *("can't", "unable", "timed out", "exit", "<returncode>", "错误", "失败", "异常", "无法", "找不到", "超时"),
+    *("error", "exception", "traceback", "fail", "fatal", "panicked", "denied", "refused", "not found"),
+    *("no such file", "no module", "cannot", "can't", "unable", "timed out", "exit", "<returncode>"),
+    *("错误", "失败", "异常", "无法", "找不到", "超时"),
 )
 _TEST_WORDS = (" passed", " failed", "failed (", "ran ")
 _SUCCESS = re.compile(
@@ -58,10 +50,16 @@ _SUCCESS = re.compile(
 _TEST_COUNTS = re.compile(
     r"\b\d+ (?:passed|failed|errors?|skipped)\b.*|\bRan \d+ tests?.*|\bOK\b|\bFAILED \(.*\)", re.IGNORECASE
 )
+_NAMED_ERROR = re.compile(r"(?:[\w.]*(?:Error|Exception)|fatal|error)\b(?:\[\w+\])?: ")
+_TAG = re.compile(r"</?\w+>")
+_ENDS_WELL = re.compile(r"\b(?:build )?(?:succeeded|successfully|finished|completed|up to date)\b", re.IGNORECASE)
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
 )
-_STRUCTURE = re.compile(r"^\[exit(?: code)?:? 0\]$|^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$")
+_STRUCTURE = re.compile(
+    r"^\[exit(?: code)?:? 0\]$|^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$"
+    r"|^(?:Waiting for the debugger|Debugger (?:attached|listening)|npm notice)\b"
+)
 """Lines that say nothing: brackets, tags, and that all went well."""
 
 OUTCOME_LENGTH = 160
@@ -81,11 +79,32 @@ class Action:
     kind: ActionKind
     title: str
     paths: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    """The files and folders that it took away."""
 
     @property
     def changes(self) -> bool:
         """Whether it wrote to files."""
         return self.kind in ("write", "edit")
+
+    @property
+    def looks(self) -> bool:
+        """Whether it only looks, thinks, asks or notes something: what came of that shows in what was done then."""
+        if self.kind == "run":
+            return is_looking(self.title)
+        return self.kind == "read" or (self.kind == "other" and bool(_NOTING.match(self.title)))
+
+    @property
+    def prepares(self) -> bool:
+        """Whether it is a command that only sets the stage for others, such as a new folder."""
+        ran = ran_by(self.title) if self.kind == "run" else None
+        return ran is not None and only_prepares(ran)
+
+    @property
+    def removes(self) -> bool:
+        """Whether it is a command that takes files away or moves them, of which no result tells."""
+        ran = ran_by(self.title) if self.kind == "run" else None
+        return ran is not None and ran.program.partition(" ")[0] in ("rm", "mv", "git")
 
     @property
     def source(self) -> str:
@@ -96,7 +115,8 @@ class Action:
 
 
 _SOURCE_LENGTH = 120
-_MARKS = re.compile(r"[{};]\s*$|\x1b\[|^\d+[\t→|]")
+_NOTING = re.compile(rf"\w*?(?:{LOOKING_TOOL.pattern}|todo|plan(?!e|t)|(?:^|_)ask)\w*\(", re.IGNORECASE)
+_MARKS = re.compile(r"[{};]\s*$|\x1b\[|^\d+[\t→|]|^(?:from \S+ )?import \S+|^return\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +129,15 @@ class Outcome:
     @property
     def told(self) -> str:
         """The line, where it can stand among sentences; data cannot."""
-        return "" if self.line.startswith(("{", "[", "<")) or _MARKS.search(self.line) else self.line
+        is_data = self.line.startswith(("{", "[", "<")) or _MARKS.search(self.line) or is_code(self.line)
+        return "" if is_data else self.line
 
 
-_LOOKING = re.compile(
-    r"^(?:cd \S+ && )?(?:ls|cat|head|tail|grep|rg|find|pwd|wc|nl|sed -n|git (?:status|log|diff|show))\b"
-)
-
-
+@lru_cache(maxsize=1_024)
 def is_looking(command: str) -> bool:
     """Whether a command only looks at things, so that not finding them is no obstacle."""
-    return bool(_LOOKING.match(command))
+    ran = ran_by(command)
+    return ran is not None and looks_only(ran)
 
 
 @lru_cache(maxsize=8)
@@ -163,10 +181,14 @@ def _command_action(command: str) -> Action:
     bare = _without_heredocs(command)
     written = tuple(path for path in dict.fromkeys(_SHELL_WRITE.findall(bare)) if not path.isdigit())
     edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare))) if "sed" in bare else ()
+    edited = tuple(path for path in edited if not _SHELL_WORD.fullmatch(path))
+    if "cd " in bare and (written or edited):
+        written, edited = written_by(command)
     title = beginning(bare, 200)
     if written or edited:
-        return Action("write" if written else "edit", title, written + edited)
-    return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(bare))))
+        return Action("write" if written else "edit", title, tuple(dict.fromkeys(written + edited)))
+    removed = dropped_by(bare) if "rm " in bare or "mv " in bare else ()
+    return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(bare))), removed)
 
 
 def _without_heredocs(command: str) -> str:
@@ -217,9 +239,11 @@ def outcome_of(result: str) -> Outcome:
         if counts:
             failed = bool(re.search(r"\b[1-9]\d* (?:failed|errors?)\b|FAILED", counts))
             return Outcome(failed, clip(counts.strip("= "), OUTCOME_LENGTH))
+    if "timed out" in lowered and (late := next((line for line in newest_first if "timed out" in line), "")):
+        return Outcome(failed=True, line=clip(_TAG.sub("", late), OUTCOME_LENGTH))
     complaint = ""
     if any(word in lowered for word in _FAILURE_WORDS):
-        complaint = next((line for line in newest_first if _FAILURE.search(line) and not _SUCCESS.search(line)), "")
+        complaint = _complaint(newest_first)
     # The last line of a traceback names the error; a shell's complaint is usually its only line.
     returned = _RETURNED.search(looked_at) if "return" in lowered or "exit" in lowered else None
     if returned is not None and complaint:
@@ -228,7 +252,16 @@ def outcome_of(result: str) -> Outcome:
     if complaint and certain:
         return Outcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
     said = newest_first[0] if len(newest_first) < _LONG else next(_telling(lines))
+    said = next((line for line in newest_first if _ENDS_WELL.search(line)), said)
     return Outcome(failed=False, line=clip(said, OUTCOME_LENGTH))
+
+
+def _complaint(newest_first: list[str]) -> str:
+    """The line that names the error; else the last that speaks of one, a bare exit code where nothing does."""
+    complaints = [line for line in newest_first if _FAILURE.search(line) and not _SUCCESS.search(line)]
+    named = next((line for line in complaints if _NAMED_ERROR.match(line)), "")
+    said = next((line for line in complaints if line[0] != "<"), "")
+    return named or said or next(iter(complaints), "")
 
 
 def _telling(lines: Iterable[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.facts import read_facts
+from everlong.context.summary.facts import read_facts, removed_by
 from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
@@ -20,11 +20,14 @@ from everlong.context.summary.outline import MUST, Around, Candidate, Outline, b
 from everlong.context.summary.select import select
 from everlong.context.summary.settle import Said, settle
 from everlong.context.summary.text import clip, one_line
+from everlong.context.summary.wording import clauses, is_go_ahead, prose
 from everlong.model import text_of
 
 _CHARACTERS_PER_TOKEN = 4
 _ROOMY = 0.02
 """The share of the turns that a summary can hold, from which on nearly every line is worth a look."""
+_TIGHT = 120
+"""With so few tokens a summary names the newest request by the clause that asks."""
 _CONSTRAINTS = "Constraints & Preferences"
 _NOTHING = "## Critical Context\n- …"
 
@@ -58,8 +61,13 @@ class ExtractiveSummarizer:
         outline.quotes_newest = not request.newest_stands
         following = [message for message in request.after if message["role"] == "user"]
         following += [] if request.latest_user is None else [request.latest_user]
+        last = outline.tasks[-1] if outline.tasks and is_go_ahead(latest) else None
         settle(outline, facts, previous, Said(opening, request.turns, following))
+        outline.name_continued(beside.newest_item, last)
         _leave_out_rules(outline, request.rules)
+        if request.errors_stated:
+            outline.leave_out_failures()
+        outline.leave_out_files(path for message in request.after for path in removed_by(message))
         outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
@@ -100,7 +108,9 @@ def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
     if not latest:
         return ""
     if request.newest_stands:
-        return newest_line(phrases, latest)
+        asking = [clause.text for clause in clauses(prose(latest)) if clause.wished or clause.asks]
+        is_tight = request.budget_tokens < _TIGHT and asking
+        return newest_line(phrases, asking[-1] if is_tight else latest)
     return whole_newest_line(phrases, latest, request.budget_tokens, request.count)
 
 

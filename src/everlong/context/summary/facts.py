@@ -7,7 +7,7 @@ actions and their outcomes. Each message is read by itself, so that its facts ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -43,12 +43,13 @@ _FOR_EVER = re.compile(r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|a
 _PREFERS = re.compile(
     r"\b(?:must(?:n't)?|prefer\w*|(?<!to )avoid\b|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
-    r"|change|add)|only (?:use|want|on|in|if)|no (?:more|later|earlier|less) than|not allowed|"
+    r"|change|add)|only (?:use|want|on|in|if)\b|no (?:more|later|earlier|less) than|not allowed|"
     r"stick to|"
     r"(?:instead of|rather than)|deadline\b(?=.*\d)|due (?:on|by|date)|budget (?:of|is)|allergic|"
     r"(?:under|below|within|not (?:over|above)) \$?\d|no longer than|required? to be|needs? to be|"
     r"(?<!\bi )(?<!\bwe )(?<!\bthat )(?<!\bthis )(?<!\bthere )should(?:n't| be| always| never| not)\b|"
-    r"(?:my|our) (?:goal|target|limit|aim)|i (?:like|love|hate|dislike|value|favou?r)\b|"
+    r"(?:my|our) (?:goal|target|limit|aim)s? (?:\w+ )?(?:is|are|of|to|for)\b|"
+    r"i (?:like|love|hate|dislike|value|favou?r)\b|"
     r"i'm (?:comfortable|interested))"
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
@@ -62,16 +63,25 @@ _PREFERENCE_STARTS = (
 )
 """How each English phrase of that expression begins: looking at those places only spares it most of a text."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
+_SEEKS = re.compile(
+    r"(?:understand|know|learn|figure|find|see|verify|check|calculate|solve|explain|show|tell|compare|review|confirm"
+    r"|determine|identify|describe|decide)\b",
+    re.IGNORECASE,
+)
+"""How people begin who want to find something out, whatever they say in it about rules."""
+_NO_SUBJECT = re.compile(r"(?:should(?:n't)?|needs?|must) (?:not )?(?:be|to be)\b", re.IGNORECASE)
+"""What is to be so was named in the sentence before."""
 _NEVER_DID = re.compile(
-    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b"
+    r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
+    r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|that|this|so)\b"
+    r"|^(?:i think|i guess|it seems|it looks like)\b.*\b(?:doesn't|don't|isn't|aren't|fails?)\b"
     r"|\bi always do\b|\b(?:see|check|ask) if\b|\byou (?:suggested|mentioned|recommended)\b",
     re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(
     r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
     r"\d|(?-i:[A-Z]))"
-    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
-    r"have (?:an?|\d|my))\b"
+    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own)\b"
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
     re.IGNORECASE,
 )
@@ -85,9 +95,11 @@ _DECIDES = re.compile(
     re.IGNORECASE,
 )
 _UNDECIDED = re.compile(
-    r"\b(?:if|whether|maybe|perhaps|might|could|would|heard|wonder\w*|considering|should)\b"
+    r"\b(?:if|whether|maybe|perhaps|might|could|would|heard|wonder\w*|considering|should|torn|debating|deciding)\b"
+    r"|\b(?:chos\w+|decided|opted|picked|agreed)(?: to \w+)? (?:it|this|that|them)\b"
     r"|\b(?:you|your) (?:\w+ )?(?:suggest|mention|recommend|provid|outlin|describ|gave|list|said|show|explain)"
-    r"|\b(?:do|use|keep|take|book) (?:it|that|this)\W*$",
+    r"|\b(?:do|use|keep|take|book)(?: care of)? (?:it|that|this)\W*$"
+    r"|\bkeep (?:an eye|in mind|you posted|\w+ing)\b",
     re.IGNORECASE,
 )
 """Words of someone who weighs a choice, or follows advice that stands somewhere else."""
@@ -205,11 +217,14 @@ def _is_preference(clause: Clause) -> bool:
     if clause.asks or clause.hangs or len(clause.text) > _LONGEST_SENTENCE:
         return False
     text = clause.text.replace("’", "'")
+    if _SEEKS.match(text) or _NO_SUBJECT.match(text):
+        return False
     if clause.wished:
         text = _BACKGROUND.split(text, maxsplit=1)[0]
     lowered = text.lower()
     is_for_ever = ("always" in lowered or "never" in lowered) and _FOR_EVER.search(text)
-    if is_for_ever or _prefers(text, lowered) or (ORDERS.match(text) and not clause.wished):
+    is_order = ORDERS.match(text) and not clause.wished and not clause.points
+    if is_for_ever or _prefers(text, lowered) or is_order:
         return not _NEVER_DID.search(text) and not _REPORTS.search(text)
     if not clause.figures:
         return False
@@ -254,6 +269,12 @@ def _assistant_facts(message: Message, text: str) -> Facts:
         offers=text.rstrip().endswith(("?", "？")),
         is_short=len(text) <= _LONGEST_SENTENCE,
     )
+
+
+def removed_by(message: Message) -> Iterator[str]:
+    """The files that the calls of a message take away."""
+    for call in calls_of(message) if message["role"] == "assistant" else ():
+        yield from action_of(call).removed
 
 
 def _may_decide(text: str) -> bool:

@@ -28,7 +28,7 @@ _OWN_MAKING = re.compile(
 )
 _HAS_AIM = re.compile(
     r"\b(?:my|our|the) (?:\w+ )?(?:goal|aim|dream|plan) is(?: to)?\b|\b(?:eager|want|wanting|hoping|looking|trying"
-    r"|aiming|planning|determined|need) to\b|我想|我要|目标",
+    r"|aiming|planning|determined|need|going) to\b|我想|我要|目标",
     re.IGNORECASE,
 )
 _TELLS = re.compile(r"(?:i|i'm|i've|i'd|i'll|my|it|it's|the|that|this|there|she|he|they)\b", re.IGNORECASE)
@@ -43,6 +43,10 @@ _INTRODUCES = re.compile(
     r"|\b[Ii](?:'m| am) an? (?:\d+|[\w-]+)[ -](?:[\w-]+ ){0,4}(?:from|in|at|who|with|based|living|working)\b|我叫"
 )
 """People who say who they are say what they came for as well."""
+_PRESENTS = re.compile(r"[Ii](?:'m| am) (?:[A-Z]|an? )(?!.*\b\w+ing\b)")
+"""Who someone is, without what they are out for."""
+_PREPARES = re.compile(r"(?:read|look at|look into|see|open|check out|study|review)\b", re.IGNORECASE)
+"""What someone is told to look at before the work."""
 _QUESTION = re.compile(
     r"(?:what|how|why|who|whose|which|where|when|does|do|did|is|are|am|was|were|should)\b", re.IGNORECASE
 )
@@ -71,7 +75,13 @@ def goal_in(opening: str, *, brief: bool = False) -> str:
     """The goal as a person said it first, in whole clauses."""
     most = _BRIEF if brief else _LONGEST
     text = ""
-    for clause in clauses(prose(opening[:6_000])):
+    said = clauses(prose(opening[:6_000]))
+    wants = [clause for clause in said if not _PRESENTS.match(clause.text)] or said
+    if wants and _PREPARES.match(wants[0].text):
+        wants = [clause for clause in wants if _HAS_AIM.search(clause.text)] or wants
+    for clause in wants:
+        if text and (clause.hangs or clause.text.casefold() in text.casefold()):
+            break
         if text and len(text) + len(clause.text) + 2 > most:
             break
         text = f"{text}, {clause.text}" if text else clause.text

@@ -38,6 +38,8 @@ class Phrases:
     newest_request: str
     now: str
     """Before what the user wants at the moment, beside the goal of all."""
+    began: str
+    """Before what the user wanted first, where the work has moved on since."""
     notes: str
     """Above lines that an assistant said while it worked."""
     answer_to: str
@@ -72,6 +74,7 @@ ENGLISH = Phrases(
     put_off="Closed by the user for now",
     newest_request="Newest request",
     now="Now",
+    began="Began with",
     notes="Assistant's notes:",
     answer_to="Answer to",
     tool_result="Tool result:",
@@ -94,6 +97,7 @@ CHINESE = Phrases(
     put_off="用户已取消（暂缓）",
     newest_request="最新请求",
     now="目前",
+    began="起初",
     notes="助手的说明:",
     answer_to="回答",
     tool_result="工具结果:",

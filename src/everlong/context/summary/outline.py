@@ -8,33 +8,55 @@ choosing is the next step's business.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from everlong.context.summary.actions import Action, Outcome, is_looking
+from everlong.context.summary.actions import Action, ActionKind, Outcome, is_looking
 from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.goal import central_goal, goal_in
-from everlong.context.summary.language import Phrases, is_closing, without_label
+from everlong.context.summary.language import Phrases, is_closing, marks, without_label
 from everlong.context.summary.lines import Line
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, plain_line
+from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, joined, plain_line, prose, states
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
-_SCRIPT = re.compile(r"(\s-[ce])\s+(['\"]).*", re.DOTALL)
+_SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
+_CUT_SHORT = re.compile(r"\s*2>&1|\s*\|\s*(?:tail|head|grep)\b[^|]*")
+_WISHES = "Constraints & Preferences"
+_NEW_DEADLINE = re.compile(
+    r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
+)
+_NEEDS = re.compile(r"\b(?:needs?|wants?|should|must|let's)\b|需要|应该", re.IGNORECASE)
+_ABOUT = re.compile(r'[^("]{1,40} \("(.+?)"?\)?')
+"""A go-ahead with what it is about."""
+_CALLED_IN_VAIN = re.compile(
+    r"command not found|No module named|No such file|[Uu]nknown option|[Uu]sage:|[Cc]ommand aborted"
+)
+_PROCEDURE = re.compile(
+    r"\b(?:i'll|i will|i'm going to|we'll|we will|let me|i should|i need to)(?: \w+ly| now| also| just| first)? "
+    r"(?:check|grep|look|run|re-?run|read|try|search|verify|view|inspect|test|see|start|print|find|assume|proceed)\b"
+    r"|\bsince i (?:am|cannot|can't|can not|don't|do not|have)\b",
+    re.IGNORECASE,
+)
+"""How an agent looks into something, which decides nothing."""
 MUST = 50.0
 """What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
 _GOAL = 20.0
+_NOW = 3.4
+"""What is wanted now stands whole or not at all: the newest request says it as well."""
 _MOST_COUNTED = 9
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
-_FEW_TASKS = 3
-"""With so few tasks the goal is what was asked first, and the newest request says the rest."""
+_FEW_TASKS, _MANY_TASKS = 3, 6
+"""With few tasks the goal is what was asked first, and the newest request says the rest; after many, work has moved
+on."""
+_FILES_TOGETHER = 6
 _RECENT = 0.8
 """Steps that were named before this share of the turns are taken or given up by now."""
 
@@ -112,6 +134,34 @@ class Outline:
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
+    def name_continued(self, newest: str, task: Task | None) -> None:
+        """Say after a newest request such as "continue" what it is about, unless that was taken back."""
+        if task is None or not any(task is other for other in self.tasks):
+            return
+        if any(marks("change_of_mind", clause.text) for clause in task.clauses):
+            return
+        about = f'{newest} ("{joined(task.clauses[:2], task.clauses)}")'
+        self.candidates = [one._replace(text=about) if one.text == newest else one for one in self.candidates]
+
+    def leave_out_failures(self) -> None:
+        """Drop commands that failed, of this summary and of the one before."""
+        own = f" {self.phrases.failed}: "
+        self.candidates = [
+            candidate
+            for candidate in self.candidates
+            if not (candidate.section == "Blocked" and candidate.text.startswith("- `") and own in candidate.text)
+        ]
+
+    def leave_out_files(self, paths: Iterable[str]) -> None:
+        """Drop files that are gone by now, and what was in a folder that is."""
+        for gone in paths:
+            starts = (f"- `{gone}`", f"- `{gone.rstrip('/')}/")
+            self.candidates = [
+                candidate
+                for candidate in self.candidates
+                if not (candidate.section == "Relevant Files" and candidate.text.startswith(starts))
+            ]
+
     def line_groups(self) -> list[LineGroup]:
         """Every line that could stand under critical context, oldest first."""
         inherited = (LineGroup(kept.order, kept.weight, (kept.line,), kept.source) for kept in self.inherited_lines)
@@ -139,7 +189,7 @@ def build_outline(
     outline = Outline(phrases, len(facts))
     outcomes = _outcomes(facts)
     outline.at_work = bool(previous and previous.items["Relevant Files"]) or any(fact.actions for fact in facts)
-    told, others = told_before(previous.items["Done"]) if previous else ([], [])
+    told, others = told_before(previous.items["Done"]) if previous else ([], {})
     mine = cut_into_tasks(facts, outcomes, at_work=outline.at_work)
     _mark_open(mine, facts, around.latest)
     outline.tasks = [*told, *(task for task in mine if task.clauses and not task.is_open)]
@@ -160,6 +210,7 @@ def build_outline(
         outline.candidates.append(Candidate("Pending User Asks", outline.length, around.newest_item, 2 * MUST))
     if previous is not None:
         _inherit(outline, previous, others, around.latest)
+    _retire_deadlines(outline)
     _finish(outline)
     return outline
 
@@ -202,9 +253,31 @@ def _goal(
     else:
         outline.candidates += [Candidate("Goal", place - 9, item, _GOAL) for place, item in enumerate(inherited)]
     goals = " ".join(candidate.text for candidate in outline.candidates)
-    now = goal_in(around.latest, brief=True) if around.latest and not is_go_ahead(around.latest) else ""
-    if outline.at_work and now and now not in goals and len(mine) + len(told) > _FEW_TASKS:
-        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _GOAL / 2))
+    now = _wanted_now(mine, around.latest, few=len(mine) + len(told) <= _FEW_TASKS) if outline.at_work else ""
+    if now and now not in goals:
+        if len(mine) + len(told) > _MANY_TASKS:
+            first = f"- {goal_in(around.opening, brief=around.opening_stands)}"
+            outline.candidates = [_as_beginning(outline, goal, first) for goal in outline.candidates]
+        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _NOW))
+
+
+def _as_beginning(outline: Outline, goal: Candidate, first: str) -> Candidate:
+    """A goal that is what was asked first, said as such; any other as it is."""
+    is_first = goal.section == "Goal" and goal.text == first
+    return goal._replace(text=f"- {outline.phrases.began}: {first[2:]}") if is_first else goal
+
+
+def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
+    """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
+    said = [] if is_go_ahead(latest) else clauses(prose(latest))
+    if any(clause.wished or clause.asks or (clause.stands and not states(clause.text)) for clause in said):
+        return "" if few else goal_in(latest, brief=True)
+    for task in reversed(mine):
+        for clause in task.clauses if not task.is_open else ():
+            is_wish = clause.wished or _NEEDS.search(clause.text)
+            if is_wish and clause.stands and not clause.is_question and not clause.points:
+                return clause.text.rstrip("?")
+    return ""
 
 
 def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
@@ -215,10 +288,19 @@ def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     for clause in fact.preferences:
         outline.candidates.append(_preference(order, f"- {clause.text}", clause.figures))
     decided = [f"- {clause}" for clause in fact.decisions]
-    if fact.changes_mind and fact.takes_back and not decided:
+    if fact.changes_mind and fact.takes_back and not decided and not fact.said.endswith("..."):
         decided = [f'- {outline.phrases.user_said}: "{fact.said}"']
     for text in decided:
         outline.add("Key Decisions", order, text, 3.0)
+
+
+def _retire_deadlines(outline: Outline) -> None:
+    """Drop deadlines of which a later clause names a new one."""
+    wishes = [candidate for candidate in outline.candidates if candidate.section == _WISHES]
+    moved = [wish.order for wish in wishes if _NEW_DEADLINE.search(wish.text)]
+    old = {wish for wish in wishes if moved and wish.order < max(moved) and "deadline" in wish.text}
+    if old:
+        outline.candidates = [candidate for candidate in outline.candidates if candidate not in old]
 
 
 def _preference(order: int, text: str, figures: int) -> Candidate:
@@ -230,20 +312,24 @@ def _preference(order: int, text: str, figures: int) -> Candidate:
 def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], Outcome]) -> None:
     if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
         for sentence in fact.decisions:
-            outline.add("Key Decisions", order, f"- {sentence}", 1.6)
+            if not _PROCEDURE.search(sentence) and ", or " not in sentence:
+                outline.add("Key Decisions", order, f"- {sentence}", 1.6)
     for call_id, _, action in fact.actions:
         _action(outline, order, action, outcomes.get((order, call_id)))
 
 
 def _action(outline: Outline, order: int, action: Action, outcome: Outcome | None) -> None:
     failed = outcome is not None and outcome.failed
+    for gone in action.removed:
+        for path in [path for path in outline.files if path == gone or path.startswith(f"{gone.rstrip('/')}/")]:
+            del outline.files[path]
     for path in action.paths:
         entry = outline.files.setdefault(path, _File())
         entry.order = order
         entry.writes += action.kind == "write"
         entry.edits += action.kind == "edit"
         entry.reads += action.kind in ("read", "run")
-    if outcome is not None and action.kind in ("run", "other") and not is_looking(action.title):
+    if outcome is not None and (action.kind == "other" or (action.kind == "run" and not is_looking(action.title))):
         if failed:
             outline.failures[action.title] = (order, outcome)
             outline.succeeded.discard(action.title)
@@ -265,31 +351,69 @@ def _answered(outline: Outline, task: Task) -> None:
 
 def _steps(outline: Outline, task: Task) -> None:
     """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
+    newest = {_bare_command(action.title): order for order, action, _ in task.actions}
+    last = {path: order for order, action, _ in task.actions if action.changes for path in action.paths}
+    changed: dict[str, ActionKind] = {}
     for order, action, outcome in task.actions:
-        if action.kind != "read" and not is_looking(action.title):
-            failed = outcome is not None and outcome.failed
-            worth = 1.4 if failed or action.changes else 1.1
-            outline.add("Done", order, _action_line(outline.phrases, action, outcome), worth)
+        failed = outcome is not None and outcome.failed
+        if action.changes and action.paths and not failed:  # how it was edited is code
+            changed |= {path: changed.get(path, action.kind) for path in action.paths if last[path] == order}
+            continue  # a file is named once, where it was changed last
+        if (
+            action.looks
+            or action.prepares
+            or not _tells(action, outcome)
+            or newest[_bare_command(action.title)] > order
+        ):
+            continue  # of a command that was run again, the last run tells
+        _changed(outline, order, changed)
+        changed = {}
+        outline.add("Done", order, _action_line(outline.phrases, action, outcome), 1.4 if failed else 1.1)
+    if task.actions:
+        _changed(outline, task.actions[-1][0], changed)
+
+
+def _tells(action: Action, outcome: Outcome | None) -> bool:
+    """Whether a step says something: no command without a result, called in vain, or with its program on its line."""
+    if action.kind != "run" or action.removes:
+        return True
+    if outcome is None or not outcome.told or _SCRIPT.search(action.title):
+        return False
+    return not _CALLED_IN_VAIN.search(outcome.told)
+
+
+def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
+    """The files that were written or edited between two other steps, as one step each."""
+    for kind, verb in (("write", outline.phrases.wrote), ("edit", outline.phrases.edited)):
+        shown = [f"`{path}`" for path, how in kinds.items() if how == kind]
+        for start in range(0, len(shown), _FILES_TOGETHER):
+            together = ", ".join(shown[start : start + _FILES_TOGETHER])
+            outline.add("Done", order, f"- {verb} {together}", 1.4)
 
 
 def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
-    verb = {"write": phrases.wrote, "edit": phrases.edited}.get(action.kind, phrases.ran)
     came_out = f" → {outcome.told}" if outcome is not None and outcome.told else ""
-    if action.kind == "write" or (action.kind == "edit" and action.paths):  # how it was edited is code
-        files = ", ".join(f"`{path}`" for path in action.paths)
-        return f"- {verb} {files}{came_out if outcome is not None and outcome.failed else ''}"
-    ran = clip(_SCRIPT.sub(r"\1 …", action.title), 140)
-    return f"- {verb} `{ran}`{came_out}"
+    if action.changes and action.paths:
+        verb = phrases.wrote if action.kind == "write" else phrases.edited
+        return f"- {verb} {', '.join(f'`{path}`' for path in action.paths)}{came_out}"
+    return f"- {phrases.ran} `{_shown_command(action.title)}`{came_out}"
+
+
+def _bare_command(title: str) -> str:
+    """A command without what only cuts its output short."""
+    return _CUT_SHORT.sub("", title).strip() if "|" in title or ">" in title else title
+
+
+def _shown_command(title: str) -> str:
+    """A command without the program that it has on its line."""
+    return clip(_SCRIPT.sub(r"\1 …", title), 140)
 
 
 def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
     """What was under way, what stood in the way and what was to come when the summarized turns ended."""
-    if (last.is_open or last.is_work) and last.answers:
-        stated = last.answers[-1].stated
-        if stated and last.answers[-1].actions:
-            outline.add("In Progress", outline.length, f"- {stated}", 3.0)
-        elif stated and last.is_open and last.order >= 0:
-            outline.add("Done", outline.length, task_line(last, last.clauses[:3], last.outcome(outline.phrases)), 3.0)
+    answer = last.answers[-1] if last.answers else None
+    if answer is not None and answer.stated and not answer.actions and last.is_open and last.order >= 0:
+        outline.add("Done", outline.length, task_line(last, last.clauses[:3], last.outcome(outline.phrases)), 3.0)
     steps = [(order, fact) for order, fact in enumerate(facts) if fact.next_steps]
     for order, fact in steps[-2:]:
         if order >= outline.length * _RECENT - 8 and (fact.actions or last.is_work or fact.is_short):
@@ -301,13 +425,13 @@ def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
             outline.add("Blocked", order, text, 2.0)
 
 
-def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str], latest: str) -> None:
+def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, str], latest: str) -> None:
     """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
     has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
     worths = {"Key Decisions": 2.0, "Done": 1.3, "Resolved Questions": 1.6}
+    done = _without_repeated(outline, others)
     for section, items in previous.items.items():
-        for place, item in enumerate(others if section == "Done" else items):
-            order = place - len(items)
+        for order, item in done.items() if section == "Done" else enumerate(items, -len(items)):
             if section == "Relevant Files":
                 _inherit_file(outline, item, order)
             elif section == "Critical Context":
@@ -325,6 +449,22 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str],
                 outline.candidates.append(Candidate(kept, order, item, worths.get(kept, 1.5) * _INHERITED))
 
 
+def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, str]:
+    """Steps of an earlier summary without what was done again: the last time tells."""
+    again = {_bare_command(title) for title in (*outline.succeeded, *outline.failures)}
+    ran = {f"- {outline.phrases.ran} `{_shown_command(title)}" for title in again}
+    done = " ".join(candidate.text for candidate in outline.candidates if candidate.section == "Done")
+    kept: dict[int, str] = {}
+    for order, item in items.items():
+        verb = next((verb for verb in (outline.phrases.wrote, outline.phrases.edited) if item[2:].startswith(verb)), "")
+        paths = [path for path in _COMMAND.findall(item) if f"`{path}`" not in done] if verb else []
+        if paths:
+            kept[order] = f"- {verb} {', '.join(f'`{path}`' for path in paths)}"
+        elif not verb and not any(item.startswith(command) for command in ran):
+            kept[order] = item
+    return kept
+
+
 def _inherit_lines(outline: Outline, item: str, order: int) -> None:
     """The lines of an earlier summary, each with the source that it stood under."""
     if is_closing(item):  # a model's summary has it here
@@ -340,6 +480,8 @@ def _inherit_lines(outline: Outline, item: str, order: int) -> None:
 def _inherit_request(outline: Outline, item: str, order: int, latest: str) -> None:
     """An older request is a task by now, unless it is still the newest, and said as such."""
     asked = without_label(item.removeprefix("- "))
+    about = _ABOUT.fullmatch(asked)
+    asked = about[1] if about else asked
     if not is_same(asked, latest):
         told = [clause for clause in clauses(asked) if not clause.text.endswith("...")]
         found = tuple(told) or (Clause(asked, 0, asks=False),)

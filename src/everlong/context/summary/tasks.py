@@ -14,15 +14,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from everlong.context.summary.actions import Action, Outcome, is_looking
+from everlong.context.summary.actions import Action, Outcome
 from everlong.context.summary.entities import entities
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.language import Phrases
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, figures_in, joined
+from everlong.context.summary.wording import Clause, figures_in, joined, states
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+_OF_IT = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
+"""What a figure is of, where it was named before."""
+_FIGURES = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
 _MOST_COMPARED = 240
 """Clauses with figures that are held against each other, to see which figure is the newest."""
@@ -35,8 +38,10 @@ _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
 _SMALL_QUESTION = 0.5
 """What a question without a name or figure is worth beside a request: its answer is given."""
+_LEAST_UNSAID = 0.3
+"""A clause without a figure, of whose words fewer are new, was said before."""
 _LINE_TOKENS = 4
-_MOST_FILES = 6
+_MOST_FILES, _MOST_CALLS = 6, 2
 _OUTCOME_LENGTH = 160
 _ANSWER_LENGTH = 200
 
@@ -82,18 +87,35 @@ class Task:
         return [f"{phrases.wrote.lower()} {', '.join(names[:_MOST_FILES])}{more}"]
 
     def _command(self, phrases: Phrases) -> list[str]:
+        """The last command that tells something; of other calls, those that did something."""
         for _, action, outcome in reversed(self.actions):
-            if action.kind == "run" and outcome is not None and outcome.told and not is_looking(action.title):
+            if action.kind == "run" and outcome is not None and outcome.told and not action.looks:
                 failed = f"{phrases.failed}: " if outcome.failed else ""
                 return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.told, _OUTCOME_LENGTH)}"]
-        return []
+        calls = {
+            action.title: outcome
+            for _, action, outcome in self.actions
+            if action.kind == "other" and outcome is not None and not action.looks
+        }
+        return [
+            f"`{clip(title, 100)}`{f' {phrases.failed}: {outcome.told}' if outcome.failed else ''}"
+            for title, outcome in list(calls.items())[-_MOST_CALLS:]
+        ]
 
     def _concluded(self) -> list[str]:
         for answer in reversed(self.answers):
             said = answer.conclusion.reports if self.is_work else answer.conclusion.concludes
-            if said:
+            if said and (self.is_work or self._is_answer(said)):
                 return [said.rstrip(".")]
         return []
+
+    def _is_answer(self, said: str) -> bool:
+        """Whether a conclusion is on what was asked, rather than on an example for it."""
+        asked = " ".join(clause.text for clause in self.clauses).lower()
+        shared = sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3)
+        figures, given = set(_FIGURES.findall(said)), set(_FIGURES.findall(asked))
+        is_on_it = bool(given) if len(figures) == 1 else not figures or bool(figures & given)
+        return shared >= _LEAST_SHARED - 1 and is_on_it
 
 
 def cut_into_tasks(
@@ -107,7 +129,8 @@ def cut_into_tasks(
     offered = False
     for order, fact in enumerate(facts):
         if fact.role == "user" and fact.clauses and not fact.goes_ahead:
-            if at_work and offered and tasks[-1].clauses and is_answer(fact):
+            goes_on = order > 0 and facts[order - 1].role == "user"  # said in two messages, it is one request
+            if at_work and tasks[-1].clauses and (goes_on or (offered and is_answer(fact))):
                 tasks[-1].clauses += fact.clauses
             else:
                 tasks.append(Task(order, fact.clauses, fact.preferences))
@@ -125,20 +148,20 @@ def is_answer(fact: Facts) -> bool:
     return len(fact.said) <= _ANSWER_LENGTH and not any(clause.asks for clause in fact.clauses)
 
 
-def told_before(items: Iterable[str]) -> tuple[list[Task], list[str]]:
-    """The tasks that an earlier summary tells of, and its items that are none."""
+def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
+    """The tasks that an earlier summary tells of, and by their place in time its items that are none."""
     tasks: list[Task] = []
-    others: list[str] = []
-    for item in items:
+    others: dict[int, str] = {}
+    for order, item in enumerate(items, -len(items)):
         told = _LINE.match(item)
         if told is None:
-            others.append(item)
+            others[order] = item
             continue
         pieces = [piece for piece in told["asked"].split(" … ") if piece]
-        found = tuple(Clause(piece, figures_in(piece), piece.endswith("?"), wished=True) for piece in pieces)
-        tasks.append(Task(-1, found, came_of_it=told["came"] or ""))
-    for place, task in enumerate(tasks):
-        task.order = place - len(tasks)
+        found = tuple(
+            Clause(piece, figures_in(piece), piece.endswith("?"), wished=not states(piece)) for piece in pieces
+        )
+        tasks.append(Task(order, found, came_of_it=told["came"] or ""))
     return tasks, others
 
 
@@ -155,7 +178,13 @@ class Chronicle:
     """Chooses the clauses and outcomes of tasks that say most for their room."""
 
     def __init__(
-        self, tasks: Sequence[Task], phrases: Phrases, length: int, count: Callable[[str], int], said: Iterable[str]
+        self,
+        tasks: Sequence[Task],
+        phrases: Phrases,
+        length: int,
+        count: Callable[[str], int],
+        said: Iterable[str],
+        told: Iterable[str] = (),
     ) -> None:
         self._tasks = tasks
         self._phrases = phrases
@@ -166,7 +195,7 @@ class Chronicle:
         self._words: set[str] = set()
         self._chosen: dict[int, set[int]] = {}
         self._with_outcome: set[int] = set()
-        self._told: set[str] = set()
+        self._told: set[str] = set(told)
         units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
         self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
         self._units = units
@@ -183,14 +212,16 @@ class Chronicle:
             if now < -value - 1e-9 and heap and -now > heap[0][0]:
                 heapq.heappush(heap, (-now, -unit[0], unit[1], unit))
                 continue
-            task, place = unit
-            cost = self._count(self._clause(unit).text) + (1 if task in self._chosen else _LINE_TOKENS)
+            together = [*self._subject(unit), unit]
+            cost = sum(self._count(self._clause(one).text) + 1 for one in together)
+            cost += 0 if unit[0] in self._chosen else _LINE_TOKENS - 1
             if cost > left or now <= 0:
                 continue
-            self._chosen.setdefault(task, set()).add(place)
-            self._told.add(self._clause(unit).text)
-            self._words |= self._clause_words[unit]
-            self._names.update(entities(self._clause(unit).text))
+            for one in together:
+                self._chosen.setdefault(one[0], set()).add(one[1])
+                self._told.add(self._clause(one).text)
+                self._words |= self._clause_words[one]
+                self._names.update(entities(self._clause(one).text))
             left -= cost
         return allowance - left
 
@@ -221,7 +252,7 @@ class Chronicle:
     def _value(self, unit: tuple[int, int], related: Callable[[str], bool]) -> float:
         task, place = unit
         clause, words = self._clause(unit), self._clause_words[unit]
-        if clause.text in self._told:
+        if clause.text in self._told or not (clause.stands or self._is_carried(task)):
             return 0.0
         names = set(entities(clause.text)) if clause.figures else set()
         new = len(names - self._names) if names else clause.figures
@@ -230,12 +261,31 @@ class Chronicle:
             worth *= _HANGING
         if unit in self._old_figures:
             worth *= _SUPERSEDED
+        if clause.figures and _OF_IT.search(clause.text) and not self._is_carried(task) and not self._subject(unit):
+            worth *= _SUPERSEDED
         if not new and clause.is_question:
             worth *= _SMALL_QUESTION
-        novelty = 0.15 + 0.85 * len(words - self._words) / max(1, len(words))
+        unsaid = len(words - self._words) / max(1, len(words))
+        if not clause.figures and unsaid < _LEAST_UNSAID:
+            return 0.0
+        novelty = 0.15 + 0.85 * unsaid
         recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
         return worth * novelty * recency * focus / (len(clause.text) + 24)
+
+    def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
+        """The clause that says what another one points to, where none of its task is chosen yet."""
+        task, place = unit
+        if not self._clause(unit).points or self._is_carried(task):
+            return []
+        clauses = self._tasks[task].clauses
+        found = [at for at, clause in enumerate(clauses) if at != place and clause.stands and not clause.points]
+        nearest = min(found, key=lambda at: (at > place, abs(at - place)), default=-1)
+        return [(task, nearest)] if (task, nearest) in self._clause_words else []
+
+    def _is_carried(self, task: int) -> bool:
+        """Whether a task has a chosen clause that says what it is about."""
+        return any(self._tasks[task].clauses[place].stands for place in self._chosen.get(task, ()))
 
     def _superseded(self) -> set[tuple[int, int]]:
         """Clauses with a figure of which a later clause on the same subject has another."""

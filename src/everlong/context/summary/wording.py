@@ -26,11 +26,12 @@ _CODE_LINE = re.compile(
     r"|^\s*File \"|^\s*at \S+ ?\(|^Traceback"
 )
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：]?[ \t]*$", re.MULTILINE)
+_TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：]?[ \t\r]*$", re.MULTILINE)
 """A line in bold by itself, which heads what comes after it."""
 _CODE_STARTS = ".+-drwxT"
 _CODE_SIGN = re.compile(r"[<>{}()\[\]|@;=/*#$:→&\"'\\]")
 """What such a line begins with or else has somewhere; a look for it spares most lines the long expression."""
+_SETTING = re.compile(r"\b[A-Z_]{3,}=")
 _SHORT_WORD = 8
 _TITLE_SPACES = 4
 _LETTER = re.compile(r"[^\W\d_]")
@@ -41,26 +42,27 @@ _SHORTEST_CLAUSE = 2
 
 # Where a clause ends and another begins. Commas inside of a list of things do not part anything.
 _CLAUSE_END = re.compile(
-    r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|where|when|"
-    r"why|who|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
+    r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|when|"
+    r"why|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
     r"specifically|especially|given|while|although|though|however|please|let's)\b)"
-    r"|\s+[-–—]+\s+|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
+    r"|(?<=\w\w[.?!])(?<!etc\.)(?<!vs\.)\s+(?=[a-z])|\s+[-–—]+\s+"
+    r"|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
     re.IGNORECASE,
 )
 _LEAD_IN = re.compile(
     r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|sure|great|hi|hello|hey|oh|right|actually|"
     r"also|thanks|"
     r"thank you|perfect|please|maybe|currently|basically|specifically|there|everyone|again)\b[,!.]?\s+)*"
-    r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
-    r"(?:out\s+|with\s+|to\s+|figure out\s+|understand\s+|come up with\s+|plan out\s+)*"
-    r"|walk me through\s+|assist me\s+(?:with|in)\s+)?"
+    r"(?P<plea>(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
+    r"(?:out\s+|with\s+|to\s+)*"
+    r"|assist me\s+(?:with|in)\s+)?"
     r"|i(?:'m| am| was)? (?:just |also |now |really |currently |still )*(?:trying to|want(?:ing)? to|need(?:ing)? to|"
     r"look(?:ing)? (?:to|for)|hop(?:e|ing) to|attempting to|working on|having (?:some |a bit of )?(?:trouble|issues|"
     r"problems|"
     r"difficulty) (?:with|in)?\s*|wonder(?:ing)?|thinking (?:of|about)|planning to|struggling (?:with|to))\s+"
     r"|i(?:'d| would) (?:also |really )?(?:like|love|need)(?: to| you to| some help(?: with)?| help(?: with)?)?\s+"
     r"|i(?:'d| would) appreciate (?:it if you could )?(?:help (?:with|in) )?"
-    r"|help me (?:with|to|out with|understand|figure out)?\s*"
+    r"|help me (?:with|to|out with)?\s*"
     r"|please\s+)?"
     r"(?:(?:make sure|ensure) (?:that )?(?:i'm|i am)\s+)?",
     re.IGNORECASE,
@@ -123,6 +125,7 @@ _EMPTY = re.compile(
     r"leave it|never again|"
     r"it should be fine|(?:he|she) (?:says|said) thanks|.{0,12}\bsays thanks|coffee.{0,10}|let's take a coffee|"
     r"okay then)"
+    r"|(?:hold on|(?:one|just a|wait a|give me a) (?:moment|second|sec|minute))\b.*"
     r"|谢谢.*|很好|不用|她知道了|好的?|可以|是的?|嗯+|继续|请继续|对|没问题|行)[\s.!?,:，。！？…]*",
     re.IGNORECASE,
 )
@@ -154,15 +157,58 @@ _ASKS = re.compile(
 )
 _FORMULA = re.compile(r"\\[(\[]|\\[a-z]{3,}\{|\$\$")
 """Typeset mathematics, which people paste rather than say."""
+_NO_PROSE = "#➜❯↑↓▶✔✓✗✖│├└"
+"""How a heading, the prompt of a shell or a line of a program's screen begins."""
+_ATTACHED = re.compile(r"(?:/|~/|[A-Z]:\\)\S+/.*\.\w{2,4}")
+"""The path of a file that someone dropped into the prompt."""
+_DROPPED = re.compile(r"'?/[^'\n]+/[^'\n]+\.\w{2,4}'\s+")
 _ASKS_ON = re.compile(r"(?:hmm|once|so|and|but|if)\b[^?]*\?$|.{0,24}\b(?:what|how) (?:if|about)\b", re.IGNORECASE)
 _HANGS = re.compile(
     r"(?:especially|specifically|given|since|because|if|when|whenever|like|including|which|that|where|while|"
     r"although|though|"
-    r"as|using|with|by|for|from|after|before|considering|so|to|and|or|then|but|than|rather|until|unless|whether)\b",
+    r"as|using|with|by|for|from|after|before|considering|so|to|and|or|then|but|than|rather|until|unless|whether|once)\b",
     re.IGNORECASE,
 )
 
 
+_POINTS = re.compile(
+    r"\b(?:this|these|those|it|them|they|here|there|above|ones?|each|else|again|now|then|everything|something)\b"
+    r"|\bthat(?= \w+$|$|[,?.])"
+    r"|\b(?:is|was|does|do|did|like|about|of|for|with|all|to) that\b",
+    re.IGNORECASE,
+)
+"""Words that point to something said before."""
+_STATES = re.compile(
+    r"(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll|my|our|he|she|yes|no|just|really|there|there's)\b", re.IGNORECASE
+)
+"""How sentences begin that tell something rather than ask for it."""
+_JUDGES = re.compile(
+    r"(?:it|it's|its|this|that|that's|these|those|they|they're|the|you|your|you're|not|so|sounds?|looks?)\b",
+    re.IGNORECASE,
+)
+"""How sentences begin that speak of what was just said."""
+_AGREES = re.compile(
+    r"^i(?:'ll| will| can)\b|\bsounds? (?:like|good|great)\b|\bgoing (?:\w+ )?(?:smoothly|well|great)\b", re.IGNORECASE
+)
+"""What people say to advice: that it is good, and that they will follow it."""
+_NEED = re.compile(r"\b(?:we|our|my)\b.{0,40}\bneeds?\b", re.IGNORECASE)
+_NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_A-Z]+")
+_LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
+_FULL, _TELLING, _LEAST_WORDS = 6, 4, 3
+"""Words that say something: so many has a clause that points to what stood before it and yet says something, a
+statement, and a clause together with its figures."""
+_SAYS_LITTLE = frozenset(
+    " ".join(
+        (
+            "the and for with that this these those they them there here have has had are was were been being can",
+            "could would should will may might must not but you your our his her its their what which who how why",
+            "when where all any some more most other into from out about also just like really very much too then",
+            "than get got make made sure want need help let know show tell give see use using way thing things",
+            "something everything anything nothing option options better best good great quickly please maybe",
+            "possible again step steps part parts example examples look try take now first next new own one two",
+        )
+    ).split()
+)
 _EMPTY_STARTS = frozenset(
     " ".join(
         (
@@ -172,7 +218,7 @@ _EMPTY_STARTS = frozenset(
             "nothing they some take have review check get give improve build modify make using doing my the",
             "for focus focusing can could would will like maybe or and with what any is does am how where let",
             "looking never nevermind hi hello hey good we've in of absolutely definitely alright agreed all",
-            "makes fine sorry leave he she coffee let's hmm w.t.f on also correct not",
+            "hold one just wait give makes fine sorry leave he she coffee let's hmm w.t.f on also correct not",
         )
     ).split()
 )
@@ -203,9 +249,39 @@ class Clause(NamedTuple):
         return self.asks and bool(_ASKS.match(self.text) or _ASKS_ON.match(self.text))
 
     @property
+    def stands(self) -> bool:
+        """Whether it says something by itself: a request that names its subject, or a statement with a name in it.
+
+        What someone thinks or feels about an answer, and a wish for more of "this", needs what stood around it.
+        """
+        words = sum(word.lower() not in _SAYS_LITTLE for word in _LONG_WORD.findall(self.text))
+        if self.figures:
+            return words + self.figures >= _LEAST_WORDS
+        if _HANGS.match(self.text) and not self.wished:
+            return False
+        if not self.wished and not self.asks:
+            if _JUDGES.match(self.text) or _AGREES.search(self.text):
+                return False
+            if _STATES.match(self.text) and not _NEED.search(self.text):
+                return words >= _TELLING and bool(_NAME.search(self.text))
+        if self.points or self.text[:4].lower() == "the ":
+            return words >= _FULL
+        return words >= (_SHORTEST_CLAUSE if self.wished or self.asks else _LEAST_WORDS)
+
+    @property
+    def points(self) -> bool:
+        """Whether it points to something that was said before it."""
+        return bool(_POINTS.search(self.text))
+
+    @property
     def hangs(self) -> bool:
         """Whether it only says something together with the clause before it."""
         return not self.asks and bool(_HANGS.match(self.text))
+
+
+def states(text: str) -> bool:
+    """Whether a clause begins like a statement rather than a wish."""
+    return bool(_STATES.match(text) or _JUDGES.match(text))
 
 
 def prose(text: str) -> str:
@@ -231,7 +307,7 @@ def is_code(line: str) -> bool:
     plain = line.strip()
     if not plain:
         return False
-    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain:
+    if plain[0] == "[" and plain.count(" ") > _TITLE_SPACES and "{" not in plain and not _SETTING.search(plain):
         return False
     if plain[0].isalpha() and plain[-1] in ".?!:," and " " in plain and plain.count(" ") > 3 and "=>" not in plain:
         return plain.count("(") + plain.count("=") + plain.count(";") + plain.count("{") > 4
@@ -260,9 +336,9 @@ def clauses(text: str, most: int | None = None) -> list[Clause]:
 def _found_clauses(text: str) -> Iterator[Clause]:
     for sentence in sentences(text):
         asks = sentence.endswith(("?", "？"))
-        if sentence.startswith(("#", "➜")):
-            continue  # a heading, or the prompt of a shell
-        for piece in _pieces(sentence):
+        if sentence[0] in _NO_PROSE:
+            continue
+        for piece in _pieces(_DROPPED.sub("", sentence) if sentence[0] in "'/" else sentence):
             bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
             if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
                 bare += '"'
@@ -270,6 +346,9 @@ def _found_clauses(text: str) -> Iterator[Clause]:
             if (
                 not bare
                 or _FORMULA.search(bare)
+                or _ATTACHED.fullmatch(bare)
+                or "**" in bare
+                or "➜" in bare
                 or _is_empty(plain)
                 or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece))
             ):
@@ -280,7 +359,9 @@ def _found_clauses(text: str) -> Iterator[Clause]:
                 continue
             names = entities(told)
             if _says_something(told, names):
-                clause = Clause(told, _figures(told, names), asks or bool(_ASKS.match(told)), told != bare)
+                is_wish = lead_in is not None and bool(lead_in["plea"])
+                is_asked = asks or told[-1] in "?？" or bool(_ASKS.match(told))
+                clause = Clause(told, _figures(told, names), is_asked, is_wish)
                 if clause.figures or not clause.hangs:
                     yield clause
 
@@ -349,7 +430,9 @@ _HOLLOW = re.compile(
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
-    r"what|which|how|could you|run|re-?run|check|try|now)\b)|[?:：？]$",
+    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|excellent|perfect|okay|"
+    r"i (?:can|could) (?:assist|help)|i (?:understand|apologize|see|appreciate)|it seems there is a mis\w+)\b)"
+    r"|\bplease (?:provide|confirm|let|share|tell)\b|[?:：？]$",
     re.IGNORECASE,
 )
 _EMPHASIS = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
@@ -392,6 +475,7 @@ def _is_telling(sentence: str) -> bool:
         and not _LABELLED.match(sentence)
         and (sentence.count(" ") >= _FEW_SPACES or _HAN.search(sentence) is not None)
         and not _HOLLOW.search(sentence)
+        and not _FORMULA.search(sentence)
         and not is_code(sentence)
     )
 
