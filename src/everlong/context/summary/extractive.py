@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts
+from everlong.context.summary.figures import out_of_date
 from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
@@ -26,6 +27,7 @@ _CHARACTERS_PER_TOKEN = 4
 _ROOMY = 0.02
 """The share of the turns that a summary can hold, from which on nearly every line is worth a look."""
 _CONSTRAINTS = "Constraints & Preferences"
+_OWN_WORDS = frozenset({_CONSTRAINTS, "Key Decisions"})
 _NOTHING = "## Critical Context\n- …"
 
 
@@ -60,6 +62,7 @@ class ExtractiveSummarizer:
         following += [] if request.latest_user is None else [request.latest_user]
         settle(outline, facts, previous, Said(opening, request.turns, following))
         _leave_out_rules(outline, request.rules)
+        _leave_out_stale(outline)
         outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
@@ -88,6 +91,21 @@ def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
     outline.candidates = [one for one in outline.candidates if one.section != _CONSTRAINTS or not is_rule(one.text)]
     for task in outline.tasks:
         task.clauses = tuple(clause for clause in task.clauses if not is_rule(clause.text))
+
+
+def _leave_out_stale(outline: Outline) -> None:
+    """Take clauses of people out of an outline for whose figures a later one has newer values."""
+    told = [(task.order, clause.text) for task in outline.tasks for clause in task.clauses]
+    said = [(one.order, one.text) for one in outline.candidates if one.section in _OWN_WORDS and one.worth < MUST]
+    old = out_of_date([*told, *said])
+    gone = {text for place, (_, text) in enumerate([*told, *said]) if place in old}
+    if gone:
+        for task in outline.tasks:
+            task.clauses = tuple(clause for clause in task.clauses if clause.text not in gone)
+        outline.tasks = [task for task in outline.tasks if task.clauses]
+        outline.candidates = [
+            one for one in outline.candidates if one.section not in _OWN_WORDS or one.worth >= MUST or one.text not in gone
+        ]
 
 
 def _letters(text: str) -> str:

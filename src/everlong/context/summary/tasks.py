@@ -12,11 +12,10 @@ import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from everlong.context.summary.actions import Action, Outcome, is_looking
-from everlong.context.summary.entities import entities
 from everlong.context.summary.facts import Facts
+from everlong.context.summary.figures import figures_and_names, tells_change
 from everlong.context.summary.language import Phrases
 from everlong.context.summary.text import clip
 from everlong.context.summary.wording import Clause, figures_in, joined
@@ -24,16 +23,18 @@ from everlong.context.summary.wording import Clause, figures_in, joined
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _MOST_CLAUSES = 3_000
-_MOST_COMPARED = 240
-"""Clauses with figures that are held against each other, to see which figure is the newest."""
-_SAME_SUBJECT = 0.6
-_LEAST_SHARED = 3
-_SUPERSEDED = 0.15
 _WORDY = 5
 """So many words a clause without figures has that says something."""
+_FIRST, _LATER = 0.5, 0.2
+"""What the words of a request are worth, and those of what was said after it."""
+_FIGURE, _MOST_FIGURES = 0.8, 3
+_CHANGED = 1.4
+"""How much more a figure is worth that is said to be new."""
+_OLDEST = 0.75
+"""What is left of the worth of what was said first: it still holds, unless something newer says otherwise."""
 _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
-_SMALL_QUESTION = 0.5
+_SMALL_QUESTION = 0.4
 """What a question without a name or figure is worth beside a request: its answer is given."""
 _LINE_TOKENS = 4
 _MOST_FILES = 6
@@ -169,8 +170,8 @@ class Chronicle:
         self._told: set[str] = set()
         units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
         self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
+        self._clause_names = {unit: figures_and_names(self._clause(unit).text) for unit in units}
         self._units = units
-        self._old_figures = self._superseded()
 
     def choose(self, allowance: int, related: Callable[[str], bool]) -> int:
         """Choose within an allowance; returns the tokens that were spent."""
@@ -190,7 +191,7 @@ class Chronicle:
             self._chosen.setdefault(task, set()).add(place)
             self._told.add(self._clause(unit).text)
             self._words |= self._clause_words[unit]
-            self._names.update(entities(self._clause(unit).text))
+            self._names |= self._clause_names[unit]
             left -= cost
         return allowance - left
 
@@ -223,32 +224,16 @@ class Chronicle:
         clause, words = self._clause(unit), self._clause_words[unit]
         if clause.text in self._told:
             return 0.0
-        names = set(entities(clause.text)) if clause.figures else set()
-        new = len(names - self._names) if names else clause.figures
-        worth = (0.9 if place == 0 else 0.25) * min(1.0, len(words) / _WORDY) + 0.7 * min(new, 3)
+        new = len(self._clause_names[unit] - self._names)
+        novelty = len(words - self._words) / max(1, len(words))
+        if new:
+            worth = (_FIRST if place == 0 else _LATER) + _FIGURE * min(new, _MOST_FIGURES)
+            worth *= (_CHANGED if tells_change(clause.text) else 1.0) * (0.5 + 0.5 * novelty)
+        else:
+            plain = _SMALL_QUESTION if clause.is_question else 1.0
+            worth = (_FIRST if place == 0 else _LATER) * plain * min(1.0, len(words) / _WORDY) * (0.15 + 0.85 * novelty)
         if clause.hangs and place - 1 not in self._chosen.get(task, ()):
             worth *= _HANGING
-        if unit in self._old_figures:
-            worth *= _SUPERSEDED
-        if not new and clause.is_question:
-            worth *= _SMALL_QUESTION
-        novelty = 0.15 + 0.85 * len(words - self._words) / max(1, len(words))
-        recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span
+        recency = _OLDEST + (1.0 - _OLDEST) * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
-        return worth * novelty * recency * focus / (len(clause.text) + 24)
-
-    def _superseded(self) -> set[tuple[int, int]]:
-        """Clauses with a figure of which a later clause on the same subject has another."""
-        with_figures = [unit for unit in self._units if self._clause(unit).figures][-_MOST_COMPARED:]
-        old: set[tuple[int, int]] = set()
-        for at, unit in enumerate(with_figures):
-            words = self._clause_words[unit]
-            for later in islice(with_figures, at + 1, None):
-                if later[0] == unit[0]:
-                    continue
-                others = self._clause_words[later]
-                shared = len(words & others)
-                if shared >= _LEAST_SHARED and shared >= _SAME_SUBJECT * min(len(words), len(others)):
-                    old.add(unit)
-                    break
-        return old
+        return worth * recency * focus / (len(clause.text) + 24)

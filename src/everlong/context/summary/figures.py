@@ -1,0 +1,151 @@
+"""Figures that people give, and which of them a later one replaces.
+
+A figure is a value with what it counts: dollars, percent, days, cards, a date, a time, a version. Two clauses give the
+same figure where they share its unit and what they are about, told by the words that are rare in the conversation. The
+newer value holds then, and the older clause is out of date. Compares words; what they mean is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from everlong.context.summary.entities import entities
+
+_MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
+_FIGURE = re.compile(
+    rf"(?P<date>\b{_MONTH}\s\d{{1,2}}(?:st|nd|rd|th)?\b|\b\d{{1,2}}(?:st|nd|rd|th)?\s{_MONTH}(?![a-z])|\b\d{{4}}-\d\d-\d\d\b)"
+    r"|(?P<money>[$€£¥]\s?\d[\d,.]*\d|[$€£¥]\s?\d)"
+    r"|(?P<percent>\b\d+(?:[.,]\d+)?\s?(?:%|percent\b))"
+    r"|(?P<time>\b\d{1,2}(?::\d\d)?\s?[ap]\.?m\b|\b\d{1,2}:\d\d\b)"
+    r"|(?P<version>\bv?\d+(?:\.\d+){2,}|\bv\d+(?:\.\d+)*)"
+    r"|(?P<count>(?<![\w.$€£¥-])\d[\d,]*(?:\.\d+)?)(?:[ -]?(?P<unit>[a-z]{1,12})\b|(?![\w]))",
+    re.IGNORECASE,
+)
+_NO_UNIT = frozenset("a after and as at before but by for from if in is of on or out per since so than that the to until up when with within".split())  # noqa: SIM905
+_FORMER = re.compile(r"\bfrom (?:around |about |nearly )?$", re.IGNORECASE)
+"""What stands before a value that no longer held when the clause was said."""
+_NUMERIC = re.compile(r"[\d.,:/$%-]+(?:st|nd|rd|th|%)?")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+_CHANGES = re.compile(
+    r"\b(?:now|new|newly|updated?|recent|recently|latest|improved|increased|decreased|reduced|raised|lowered|grew|grown"
+    r"|climbed|dropped|reached|rescheduled|moved|extended|adjusted|changed|revised|postponed|pushed|shifted|upgraded"
+    r"|expanded|bumped|up to|down to|up from|down from|instead|total of|by now)\b"
+    r"|现在|改为|改成|已经|增加到|减少到|更新|推迟|提前|最新",
+    re.IGNORECASE,
+)
+"""Words of someone who gives a new value of something."""
+_COMMON = frozenset(
+    """
+    the and for with that this from have has had are was were been can could would will how what when where which who
+    why using use used like into make sure want need help some our your get got also should them then its not but
+    there any about out each other more than know show give before after first you all way now new just around over
+    under within while since considering especially they their his her him she too very much many i've i'm we've
+    """.split()  # noqa: SIM905 - words are read more easily as text
+)
+_ENOUGH, _ENOUGH_CHANGED = 0.6, 0.42
+"""The share of a clause's weight that it has in common with a later one on the same thing, and where that tells of a
+change."""
+_LEAST_SHARED, _LEAST_SHARED_CHANGED = 3, 2
+_WHEN = frozenset({"date", "time"})
+_MOST_COMPARED = 400
+"""Clauses with figures that are held against each other."""
+
+
+class Given(NamedTuple):
+    """What a clause says in figures, and what it is about."""
+
+    values: Mapping[str, frozenset[str]]
+    """By unit."""
+    words: frozenset[str]
+    changes: bool
+    """Whether it tells of a change."""
+
+
+@lru_cache(maxsize=8_192)
+def given_in(text: str) -> Given:
+    """Return the figures of a clause with their units, and the words that say what it is about."""
+    values: dict[str, set[str]] = {}
+    for found in _FIGURE.finditer(text):
+        kind = found.lastgroup or ""
+        if _FORMER.search(text, max(0, found.start() - 16), found.start()) and kind != "date":
+            continue
+        value, unit = found[0], kind
+        if kind in ("count", "unit"):
+            named = (found["unit"] or "").lower()
+            value, unit = found["count"], "" if named in _NO_UNIT else _stem(named)
+            if _YEAR.fullmatch(value):
+                continue
+        values.setdefault(unit, set()).add(" ".join(value.lower().rstrip(".,").split()))
+    words = frozenset(
+        _stem(word) for word in map(str.lower, _WORD.findall(text.replace("’", "'"))) if word not in _COMMON
+    )
+    kept = {unit: frozenset(found) for unit, found in values.items()}
+    return Given(kept, words, _CHANGES.search(text) is not None)
+
+
+def figures_and_names(text: str) -> frozenset[str]:
+    """Return the figures of a text with their units, and its names: what cannot be put differently."""
+    figures = {f"{value} {unit}" for unit, values in given_in(text).values.items() for value in values}
+    return frozenset(figures | {name for name in entities(text) if not _NUMERIC.fullmatch(name)})
+
+
+def tells_change(text: str) -> bool:
+    """Whether a clause gives a new value of something."""
+    given = given_in(text)
+    return bool(given.values) and given.changes
+
+
+def out_of_date(clauses: Sequence[tuple[int, str]]) -> set[int]:
+    """Return the places of clauses that a later one gives another value for; each comes with when it was said."""
+    told = [(place, order, given) for place, (order, text) in enumerate(clauses) if (given := given_in(text)).values]
+    told = sorted(told, key=lambda entry: entry[1])[-_MOST_COMPARED:]
+    rarity = _rarity(given.words for _, _, given in told)
+    old: set[int] = set()
+    for at, (place, order, given) in enumerate(told):
+        for _, later_order, later in told[at + 1 :]:
+            if later_order > order and _replaces(later, given, rarity):
+                old.add(place)
+                break
+    return old
+
+
+def _rarity(texts: Iterable[frozenset[str]]) -> dict[str, float]:
+    """How much a word tells about what a clause is about: one that all clauses have tells nothing."""
+    count = 0
+    seen: Counter[str] = Counter()
+    for words in texts:
+        count += 1
+        seen.update(words)
+    return {word: math.log1p(count / times) for word, times in seen.items()}
+
+
+def _replaces(new: Given, old: Given, rarity: Mapping[str, float]) -> bool:
+    shared = new.words & old.words
+    if len(shared) < (_LEAST_SHARED_CHANGED if new.changes else _LEAST_SHARED):
+        return False
+    counted = [unit for unit in old.values if unit not in _WHEN]
+    given_again = [unit for unit in counted if _gives_another(new, old.values[unit], unit)]
+    if counted and len(given_again) * 2 < len(counted):
+        return False  # what the older one gives besides stays told
+    if not counted and not (new.changes and any(_gives_another(new, old.values[unit], unit) for unit in old.values)):
+        return False  # many things have a date; another is given where one is said to be moved
+    weight = sum(rarity[word] for word in shared)
+    least = min(sum(rarity[word] for word in given.words) for given in (new, old))
+    return weight >= (_ENOUGH_CHANGED if new.changes and counted else _ENOUGH) * least
+
+
+def _gives_another(new: Given, values: frozenset[str], unit: str) -> bool:
+    """Whether a clause has another value of this unit; a bare number after words of a change may be of any."""
+    if unit in new.values:
+        return not new.values[unit] <= values
+    return new.changes and "" in new.values and unit not in _WHEN and unit not in ("money", "percent", "version")
+
+
+def _stem(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] != "s" else word
