@@ -406,7 +406,7 @@ _WISH = re.compile(
     r"|every|each)\b"
     r"|\bi (?:want|need|expect) (?:you to (?:always|never|only|stop|keep|use|be|answer|ask|write|avoid)|all"
     r"|every|each|no|any|everything)\b|\bi(?:['’]m| am) (?:not )?(?:a (?:big )?fan of|more comfortable with)\b"
-    r"|\bi (?:value|favou?r|prioriti[sz]e|believe in|insist on)\b|\bworks? best for me\b"
+    r"|\bi (?:value|favou?r|prioriti[sz]ed?|believe in|insist on)\b(?! (?:her|his|their|your)\b)|\bworks? best for me\b"
     r"|\bi(?:['’]m| am) (?:trying|aiming|hoping|planning|careful|determined) to (?:keep|stay|stick|avoid|limit"
     r"|minimi[sz]e|maintain)\b"
     r"|\bi (?:want|need|have|try|aim|plan) to (?:keep|stay|stick|avoid|limit|minimi[sz]e|maintain|prioriti[sz]e)\b"
@@ -663,10 +663,13 @@ _ASIDE = re.compile(
     r"^(?:so |and |but |or )?(?:how|can|could|what|which|would|should|do you|is there|are there|will"
     r"|considering|given|taking into account|specifically|especially|here['’]?s|i['’]m (?:not|trying|using"
     r"|working|wondering|looking)|i (?:have|want to know|need to|was|am)\b|i['’]ve|maybe|perhaps|for example"
-    r"|like\b|as (?:stated|i)|let['’]?s|and also\b)",
+    r"|like (?:what|how|maybe|if|when|should)\b|as (?:stated|i)|let['’]?s|and also\b|(?:i['’]m|i am) (?:kinda |just |still "
+    r"|really |also )*(?:curious|considering|hoping|unsure|worried|struggling|thinking|interested in knowing))",
     re.IGNORECASE,
 )
-_LEANS_BACK = re.compile(r"^(?:so|therefore|hence|which is why|that['’]?s why|thus)\b", re.IGNORECASE)
+_LEANS_BACK = re.compile(r"^(?:so|therefore|hence|which|that['’]?s why|thus)\b", re.IGNORECASE)
+_WORDY = re.compile(r"(?:\W*[^\W\d_]+){3}")
+"""What a wish leans back on says something by itself; "2020," does not."""
 
 
 def _wish_clauses(sentence: str) -> str:
@@ -676,7 +679,7 @@ def _wish_clauses(sentence: str) -> str:
     at = next((place for place, piece in enumerate(pieces) if _WISH.search(piece)), 0)
     if len(whole) <= _SHORT_WISH or len(pieces) == 1:
         return whole if len(whole) <= _LONGEST_RULE else _cut(whole, _WISH.search(whole))
-    start = at - 1 if at and _LEANS_BACK.match(pieces[at]) else at
+    start = at - 1 if at and _LEANS_BACK.match(pieces[at]) and _WORDY.match(pieces[at - 1]) else at
     end = at
     while end + 1 < len(pieces) and not _ASIDE.match(pieces[end + 1]):
         end += 1
@@ -684,7 +687,8 @@ def _wish_clauses(sentence: str) -> str:
 
 
 _LEADS_IN = re.compile(
-    r"^(?:and|but|also)\s+|^(?:considering|given|taking into account|as stated in|keeping in mind)\s+(?=my\b)",
+    r"^(?:and|but|also)\s+|^(?:especially |particularly )?(?:considering|given|since|because|taking into account|as stated"
+    r" in|keeping in mind)\s+(?:that )?(?=my\b|our\b|i\b|we\b)",
     re.IGNORECASE,
 )
 _SHORT_WISH = 110

@@ -30,6 +30,8 @@ _NO_UNIT = frozenset("a after and as at before but by for from if in is of on or
 _FORMER = re.compile(r"\bfrom (?:around |about |nearly )?$", re.IGNORECASE)
 """What stands before a value that no longer held when the clause was said."""
 _NUMERIC = re.compile(r"[\d.,:/$%-]+(?:st|nd|rd|th|%)?")
+_BARE = 0.35
+"""What a number says of which nothing is known."""
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _CHANGES = re.compile(
@@ -51,6 +53,12 @@ _COMMON = frozenset(
 _ENOUGH, _ENOUGH_CHANGED = 0.6, 0.42
 """The share of a clause's weight that it has in common with a later one on the same thing, and where that tells of a
 change."""
+_ENOUGH_OF_LONGER = 0.35
+_LEAST_NEAR = 2
+_BEFORE, _AFTER = 48, 24
+"""Characters around a figure that say what it is a figure of."""
+_FEW_CLAUSES, _FEW_SHARE = 4, 0.06
+_NONE: frozenset[str] = frozenset()
 _LEAST_SHARED, _LEAST_SHARED_CHANGED = 3, 2
 _WHEN = frozenset({"date", "time"})
 _MOST_COMPARED = 400
@@ -63,6 +71,8 @@ class Given(NamedTuple):
     values: Mapping[str, frozenset[str]]
     """By unit."""
     words: frozenset[str]
+    near: Mapping[str, frozenset[str]]
+    """By unit, the words around its figures."""
     changes: bool
     """Whether it tells of a change."""
 
@@ -71,6 +81,7 @@ class Given(NamedTuple):
 def given_in(text: str) -> Given:
     """Return the figures of a clause with their units, and the words that say what it is about."""
     values: dict[str, set[str]] = {}
+    near: dict[str, set[str]] = {}
     for found in _FIGURE.finditer(text):
         kind = found.lastgroup or ""
         if _FORMER.search(text, max(0, found.start() - 16), found.start()) and kind != "date":
@@ -82,17 +93,26 @@ def given_in(text: str) -> Given:
             if _YEAR.fullmatch(value):
                 continue
         values.setdefault(unit, set()).add(" ".join(value.lower().rstrip(".,").split()))
-    words = frozenset(
-        _stem(word) for word in map(str.lower, _WORD.findall(text.replace("’", "'"))) if word not in _COMMON
+        before, after = text[max(0, found.start() - _BEFORE) : found.start()], text[found.end() : found.end() + _AFTER]
+        near.setdefault(unit, set()).update(_content(before.partition(" ")[2]), _content(after.rpartition(" ")[0]))
+    return Given(
+        {unit: frozenset(found) for unit, found in values.items()},
+        _content(text),
+        {unit: frozenset(words) for unit, words in near.items()},
+        _CHANGES.search(text) is not None,
     )
-    kept = {unit: frozenset(found) for unit, found in values.items()}
-    return Given(kept, words, _CHANGES.search(text) is not None)
 
 
-def figures_and_names(text: str) -> frozenset[str]:
-    """Return the figures of a text with their units, and its names: what cannot be put differently."""
-    figures = {f"{value} {unit}" for unit, values in given_in(text).values.items() for value in values}
-    return frozenset(figures | {name for name in entities(text) if not _NUMERIC.fullmatch(name)})
+def _content(text: str) -> frozenset[str]:
+    words = map(str.lower, _WORD.findall(text.replace("’", "'")))
+    return frozenset(_stem(word) for word in words if word not in _COMMON)
+
+
+def figures_and_names(text: str) -> dict[str, float]:
+    """Return the figures of a text with their units, and its names, each with how much it says by itself."""
+    given = given_in(text).values
+    found = {f"{value} {unit}": 1.0 if unit else _BARE for unit, values in given.items() for value in values}
+    return found | {name: 1.0 for name in entities(text) if not _NUMERIC.fullmatch(name)}
 
 
 def tells_change(text: str) -> bool:
@@ -105,7 +125,7 @@ def out_of_date(clauses: Sequence[tuple[int, str]]) -> set[int]:
     """Return the places of clauses that a later one gives another value for; each comes with when it was said."""
     told = [(place, order, given) for place, (order, text) in enumerate(clauses) if (given := given_in(text)).values]
     told = sorted(told, key=lambda entry: entry[1])[-_MOST_COMPARED:]
-    rarity = _rarity(given.words for _, _, given in told)
+    rarity = _Rarity([given.words for _, _, given in told])
     old: set[int] = set()
     for at, (place, order, given) in enumerate(told):
         for _, later_order, later in told[at + 1 :]:
@@ -115,29 +135,39 @@ def out_of_date(clauses: Sequence[tuple[int, str]]) -> set[int]:
     return old
 
 
-def _rarity(texts: Iterable[frozenset[str]]) -> dict[str, float]:
+class _Rarity:
     """How much a word tells about what a clause is about: one that all clauses have tells nothing."""
-    count = 0
-    seen: Counter[str] = Counter()
-    for words in texts:
-        count += 1
-        seen.update(words)
-    return {word: math.log1p(count / times) for word, times in seen.items()}
+
+    def __init__(self, texts: Sequence[frozenset[str]]) -> None:
+        self._seen = Counter(word for words in texts for word in words)
+        self._count = len(texts)
+
+    def weight(self, words: Iterable[str]) -> float:
+        return sum(math.log1p(self._count / self._seen[word]) for word in words)
+
+    def rare(self, words: Iterable[str]) -> int:
+        """How many of the words hardly any other clause has."""
+        most = max(_FEW_CLAUSES, self._count * _FEW_SHARE)
+        return sum(self._seen[word] <= most for word in words)
 
 
-def _replaces(new: Given, old: Given, rarity: Mapping[str, float]) -> bool:
+def _replaces(new: Given, old: Given, rarity: _Rarity) -> bool:
     shared = new.words & old.words
-    if len(shared) < (_LEAST_SHARED_CHANGED if new.changes else _LEAST_SHARED):
-        return False
     counted = [unit for unit in old.values if unit not in _WHEN]
     given_again = [unit for unit in counted if _gives_another(new, old.values[unit], unit)]
-    if counted and len(given_again) * 2 < len(counted):
+    if any(rarity.rare(new.near.get(unit, _NONE) & old.near[unit]) >= _LEAST_NEAR for unit in given_again if unit):
+        return True  # the very words around it
+    if len(shared) < (_LEAST_SHARED_CHANGED if new.changes else _LEAST_SHARED):
+        return False
+    if counted and len(given_again) * 2 < len(counted) + (not new.changes):
         return False  # what the older one gives besides stays told
     if not counted and not (new.changes and any(_gives_another(new, old.values[unit], unit) for unit in old.values)):
         return False  # many things have a date; another is given where one is said to be moved
-    weight = sum(rarity[word] for word in shared)
-    least = min(sum(rarity[word] for word in given.words) for given in (new, old))
-    return weight >= (_ENOUGH_CHANGED if new.changes and counted else _ENOUGH) * least
+    less, more = sorted((rarity.weight(new.words), rarity.weight(old.words)))
+    weight = rarity.weight(shared)
+    if new.changes and counted:
+        return weight >= _ENOUGH_CHANGED * less
+    return weight >= _ENOUGH * less and weight >= _ENOUGH_OF_LONGER * more
 
 
 def _gives_another(new: Given, values: frozenset[str], unit: str) -> bool:

@@ -304,7 +304,7 @@ def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
 def _inherit(outline: Outline, previous: SummaryDocument, others: Sequence[str], latest: str) -> None:
     """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
     has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
-    worths = {"Key Decisions": 2.0, "Done": 1.3, "Resolved Questions": 1.6}
+    worths = {"Key Decisions": 3.0, "Done": 1.3, "Resolved Questions": 1.6}
     for section, items in previous.items.items():
         for place, item in enumerate(others if section == "Done" else items):
             order = place - len(items)

@@ -27,11 +27,13 @@ _WORDY = 5
 """So many words a clause without figures has that says something."""
 _FIRST, _LATER = 0.5, 0.2
 """What the words of a request are worth, and those of what was said after it."""
-_FIGURE, _MOST_FIGURES = 0.8, 3
-_CHANGED = 1.4
+_FIGURE, _MOST_FIGURES = 0.8, 2.5
+_CHANGED = 1.6
 """How much more a figure is worth that is said to be new."""
 _OLDEST = 0.75
 """What is left of the worth of what was said first: it still holds, unless something newer says otherwise."""
+_OVERHEAD = 24
+"""Characters that are added to the length of each clause, so that the shortest do not win by being short."""
 _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
 _SMALL_QUESTION = 0.4
@@ -191,7 +193,7 @@ class Chronicle:
             self._chosen.setdefault(task, set()).add(place)
             self._told.add(self._clause(unit).text)
             self._words |= self._clause_words[unit]
-            self._names |= self._clause_names[unit]
+            self._names.update(self._clause_names[unit])
             left -= cost
         return allowance - left
 
@@ -224,7 +226,7 @@ class Chronicle:
         clause, words = self._clause(unit), self._clause_words[unit]
         if clause.text in self._told:
             return 0.0
-        new = len(self._clause_names[unit] - self._names)
+        new = sum(says for name, says in self._clause_names[unit].items() if name not in self._names)
         novelty = len(words - self._words) / max(1, len(words))
         if new:
             worth = (_FIRST if place == 0 else _LATER) + _FIGURE * min(new, _MOST_FIGURES)
@@ -236,4 +238,4 @@ class Chronicle:
             worth *= _HANGING
         recency = _OLDEST + (1.0 - _OLDEST) * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
-        return worth * recency * focus / (len(clause.text) + 24)
+        return worth * recency * focus / (len(clause.text) + _OVERHEAD)
