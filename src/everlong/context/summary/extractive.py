@@ -104,7 +104,9 @@ def _leave_out_stale(outline: Outline) -> None:
             task.clauses = tuple(clause for clause in task.clauses if clause.text not in gone)
         outline.tasks = [task for task in outline.tasks if task.clauses]
         outline.candidates = [
-            one for one in outline.candidates if one.section not in _OWN_WORDS or one.worth >= MUST or one.text not in gone
+            one
+            for one in outline.candidates
+            if one.section not in _OWN_WORDS or one.worth >= MUST or one.text not in gone
         ]
 
 

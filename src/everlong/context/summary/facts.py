@@ -59,22 +59,46 @@ _PREFERENCE_STARTS = (
     *("must", "prefer", "avoid", "don't ", "do not ", "only ", "no more", "no later", "no earlier", "no less"),
     *("not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget ", "allergic", "under "),
     *("below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "my goal", "my target"),
-    *("my limit", "my aim", "our goal", "our target", "our limit", "our aim", "my own", "our own", "my pref", "our pref"),
-    *("my prio", "our prio", "my favo", "our favo", "i ", "set a", "set my", "limit", "i'm comfortable", "i'm interested"),
+    *(
+        "my limit",
+        "my aim",
+        "our goal",
+        "our target",
+        "our limit",
+        "our aim",
+        "my own",
+        "our own",
+        "my pref",
+        "our pref",
+    ),
+    *(
+        "my prio",
+        "our prio",
+        "my favo",
+        "our favo",
+        "i ",
+        "set a",
+        "set my",
+        "limit",
+        "i'm comfortable",
+        "i'm interested",
+    ),
 )
 """How each English phrase of that expression begins: looking at those places only spares it most of a text."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|a|an|the)\b|\b(?:could|might) be\b"
-    r"|\bi always do\b|\b(?:see|check|ask) if\b|\b(?:as )?you (?:suggested|mentioned|recommended|instructed|asked|said)\b",
+    r"|\bi always do\b|\b(?:see|check|ask) if\b"
+    r"|\byou (?:suggested|mentioned|recommended|instructed|asked|said)\b",
     re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(
     r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
     r"\d|(?-i:[A-Z]))"
     r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
-    r"have (?:\d|my|an? (?:[\w-]+ ){0,3}(?:deadline|budget|limit|goal|target|allergy|account|subscription|membership|degree"
-    r"|job|dog|cat|child|kid|son|daughter|team|meeting|appointment|interview|flight|reservation|booking|card|condition)))\b"
+    r"have (?:\d|my|an? (?:[\w-]+ ){0,3}(?:deadline|budget|limit|goal|target|allergy|account|subscription|membership"
+    r"|degree|job|dog|cat|child|kid|son|daughter|team|meeting|appointment|interview|flight|reservation|booking|card"
+    r"|condition)))\b"
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
     re.IGNORECASE,
 )
@@ -95,8 +119,8 @@ _UNDECIDED = re.compile(
 )
 """Words of someone who weighs a choice, or follows advice that stands somewhere else."""
 _REPORTS = re.compile(
-    r"^(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:(?!prefer|need|decid|prioriti|limit)\w+ed|made|got|had|found|did|went|took"
-    r"|saw|ran|been)\b|\b(?:currently|recently|already|so far)\b(?! set\b)",
+    r"^(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:(?!prefer|need|decid|prioriti|limit)\w+ed|made|got|had|found|did"
+    r"|went|took|saw|ran|been)\b|\b(?:currently|recently|already|so far)\b(?! set\b)",
     re.IGNORECASE,
 )
 """How things went or stand, rather than how they are to be."""

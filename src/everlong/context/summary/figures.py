@@ -26,7 +26,10 @@ _FIGURE = re.compile(
     r"|(?P<count>(?<![\w.$€£¥-])\d[\d,]*(?:\.\d+)?)(?:[ -]?(?P<unit>[a-z]{1,12})\b|(?![\w]))",
     re.IGNORECASE,
 )
-_NO_UNIT = frozenset("a after and as at before but by for from if in is of on or out per since so than that the to until up when with within".split())  # noqa: SIM905
+_NO_UNIT = re.compile(
+    r"a|after|and|as|at|before|but|by|for|from|if|in|is|of|on|or|out|per|since|so|than|that|the|to|until|up|when|with"
+    r"|within"
+)
 _FORMER = re.compile(r"\bfrom (?:around |about |nearly )?$", re.IGNORECASE)
 """What stands before a value that no longer held when the clause was said."""
 _NUMERIC = re.compile(r"[\d.,:/$%-]+(?:st|nd|rd|th|%)?")
@@ -42,13 +45,11 @@ _CHANGES = re.compile(
     re.IGNORECASE,
 )
 """Words of someone who gives a new value of something."""
-_COMMON = frozenset(
-    """
-    the and for with that this from have has had are was were been can could would will how what when where which who
-    why using use used like into make sure want need help some our your get got also should them then its not but
-    there any about out each other more than know show give before after first you all way now new just around over
-    under within while since considering especially they their his her him she too very much many i've i'm we've
-    """.split()  # noqa: SIM905 - words are read more easily as text
+_COMMON = re.compile(
+    r"the|and|for|with|that|this|from|have|has|had|are|was|were|been|can|could|would|will|how|what|when|where|which|who"
+    r"|why|using|use|used|like|into|make|sure|want|need|help|some|our|your|get|got|also|should|them|then|its|not|but"
+    r"|there|any|about|out|each|other|more|than|know|show|give|before|after|first|you|all|way|now|new|just|around|over"
+    r"|under|within|while|since|considering|especially|they|their|his|her|him|she|too|very|much|many"
 )
 _ENOUGH, _ENOUGH_CHANGED = 0.6, 0.42
 """The share of a clause's weight that it has in common with a later one on the same thing, and where that tells of a
@@ -89,7 +90,7 @@ def given_in(text: str) -> Given:
         value, unit = found[0], kind
         if kind in ("count", "unit"):
             named = (found["unit"] or "").lower()
-            value, unit = found["count"], "" if named in _NO_UNIT else _stem(named)
+            value, unit = found["count"], "" if _NO_UNIT.fullmatch(named) else _stem(named)
             if _YEAR.fullmatch(value):
                 continue
         values.setdefault(unit, set()).add(" ".join(value.lower().rstrip(".,").split()))
@@ -105,7 +106,7 @@ def given_in(text: str) -> Given:
 
 def _content(text: str) -> frozenset[str]:
     words = map(str.lower, _WORD.findall(text.replace("’", "'")))
-    return frozenset(_stem(word) for word in words if word not in _COMMON)
+    return frozenset(_stem(word) for word in words if not _COMMON.fullmatch(word))
 
 
 def figures_and_names(text: str) -> dict[str, float]:
