@@ -251,7 +251,11 @@ class _Planner:
                 if self._least_tail(newest.start) <= room:
                     return self._squeezed(newest.start, summary, room)
         cut = self.cheapest_cut()
-        return self._squeezed(cut, LEAST_SUMMARY, max(0, self._room(cut, 0, LEAST_SUMMARY)))
+        summary = LEAST_SUMMARY
+        if self.latest_tokens > self.limits.total:
+            # The newest request stays whole and alone is too large: to save on the summary would lose all the rest.
+            summary = max(summary, min(wanted, sum(self.counts[self.layout.system_end : cut]) // 2))
+        return self._squeezed(cut, summary, max(0, self._room(cut, 0, summary)))
 
     def _squeezed(self, cut: int, summary: int, room: int) -> Plan:
         fits = sum(self.counts[cut:]) <= room
