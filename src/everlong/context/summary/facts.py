@@ -49,7 +49,7 @@ _PREFERS = re.compile(
     r"(?:under|below|within|not (?:over|above)) \$?\d|no longer than|required? to be|needs? to be|"
     r"(?<!\bi )(?<!\bwe )(?<!\bthat )(?<!\bthis )(?<!\bthere )should(?:n't| be| always| never| not)\b|"
     r"(?:my|our) (?:own )?(?:goal|target|limit|aim|preference|priority|favou?rite)|"
-    r"i (?:\w+ )?(?:like|love|hate|dislike|value|favou?r|prioriti[sz]ed?)\b|"
+    r"i (?:\w+ )?(?:like|love|hate|dislike|value|favou?r|prioriti[sz]ed?)\b(?! (?:her|his|their|your|that|it)\b)|"
     r"set (?:a|an|my) (?:\w+ )?(?:goal|limit|boundary|rule|budget|target)|"
     r"limit(?:ing|ed)? (?:my|our|the|work)\b|i'm (?:comfortable|interested))"
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",

@@ -173,6 +173,11 @@ _ASKS = re.compile(
     r"|(?:can|could|would|will) (?:i|you|we|it|this|that|they)|have you|any (?:ideas|advice|tips|suggestions))\b",
     re.IGNORECASE,
 )
+_WONDERS = re.compile(
+    r"i(?:'m| am| was|'ve been)? (?:\w+ ){0,2}(?:wonder(?:ing)?|curious|not (?:\w+ )?sure|unsure"
+    r"|want to know|like to know)\b",
+    re.IGNORECASE,
+)
 _OWN = re.compile(
     rf"(?:(?:and|but|also|so|especially|particularly|given|considering|since|because|that)\s+)*{_FIRST_PERSON}"
     r"(?! (?:should|could|would|can|need|must|have to)\b)",
@@ -304,7 +309,8 @@ def _found_clauses(text: str) -> Iterator[Clause]:
 def _turns_to_ask(piece: str) -> bool:
     plain = piece.lstrip(" ,;").replace("’", "'")
     joins = _JOINS.match(plain)
-    return _ASKS.match(plain, joins.end() if joins else 0) is not None
+    start = joins.end() if joins else 0
+    return (_ASKS.match(plain, start) or _WONDERS.match(plain, start)) is not None
 
 
 def _clause(piece: str, *, in_question: bool) -> Clause | None:
