@@ -129,7 +129,7 @@ def _rules(options: argparse.Namespace) -> int:
     for name in ("tuning", "blind"):
         found = detect(name)
         print(f"sentences, {name}: recall {found.recall:.2f}, precision {found.precision:.2f}")
-    return 0 if print_sessions(options.sessions) and is_good else 1
+    return 0 if print_sessions(options.sessions, jobs=options.jobs) and is_good else 1
 
 
 def _shares(text: str) -> tuple[float, ...]:

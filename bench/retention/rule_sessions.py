@@ -8,6 +8,7 @@ misbehaves in a scripted way.
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -303,21 +304,27 @@ def run_session(seed: int, fault: str = "", compactions: int = COMPACTIONS) -> l
     return found
 
 
-def print_sessions(count: int, faults: Sequence[str] = ("", *SCRIPTS)) -> bool:
+def _session_faults(seed_and_fault: tuple[int, str]) -> list[Faults]:
+    return run_session(*seed_and_fault)
+
+
+def print_sessions(count: int, faults: Sequence[str] = ("", *SCRIPTS), jobs: int = 1) -> bool:
     """Run so many sessions with each summarizer and print what went wrong; whether nothing did."""
+    if not count:
+        return True
     wrong = 0
-    for fault in faults:
-        found = [(seed, one) for seed in range(count) for one in run_session(seed, fault)]
-        lost, revived = (
-            (sum(map(len, column)) for column in zip(*((o.lost, o.revived) for _, o in found), strict=True))
-            if found
-            else (0, 0)
-        )
-        print(
-            f"{count} sessions of {COMPACTIONS} compactions, {fault or 'built-in'}: {lost} rules lost,"
-            f" {revived} revived"
-        )
-        for seed, one in found[:3]:
-            print(f"  seed {seed}, compaction {one.compaction}: lost {one.lost}, revived {one.revived}")
-        wrong += len(found)
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for fault in faults:
+            results = pool.map(_session_faults, [(seed, fault) for seed in range(count)], chunksize=1)
+            found = [(seed, one) for seed, session in enumerate(results) for one in session]
+            lost = sum(len(one.lost) for _, one in found)
+            revived = sum(len(one.revived) for _, one in found)
+            print(
+                f"{count} sessions of {COMPACTIONS} compactions, {fault or 'built-in'}: {lost} rules lost,"
+                f" {revived} revived",
+                flush=True,
+            )
+            for seed, one in found[:3]:
+                print(f"  seed {seed}, compaction {one.compaction}: lost {one.lost}, revived {one.revived}")
+            wrong += len(found)
     return wrong == 0

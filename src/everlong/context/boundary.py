@@ -254,6 +254,9 @@ class _Planner:
         # Where the newest group has to go altogether, there is room for a summary of the usual size.
         fits = self._least_tail(cut) <= self._room(cut, 0, wanted)
         summary = wanted if fits else LEAST_SUMMARY
+        if self.latest_tokens > self.limits.total:
+            # The newest request stays whole and alone is too large: to save on the summary would lose all the rest.
+            summary = max(summary, min(wanted, sum(self.counts[self.layout.system_end : cut]) // 2))
         return self._squeezed(cut, summary, max(0, self._room(cut, 0, summary)))
 
     def _squeezed(self, cut: int, summary: int, room: int) -> Plan:

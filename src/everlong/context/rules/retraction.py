@@ -159,6 +159,9 @@ _MOST_REMEMBERED = 4_096
 _ENOUGH = 0.6
 _SAME_WORDS = 0.7
 _FEW = 2
+_NEARLY_ALL = 0.8
+_WISHING = _words("prefer preferr preferenc lik lov valu favor favour wish really much would rather strongly")
+"""Words that only say that something is wished for."""
 
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
@@ -270,6 +273,14 @@ def replaces(new: str, old: str) -> bool:
     if is_opposite:
         return len(ours & theirs) >= _SAME_WORDS * len(ours | theirs)
     return _fills_same_slot(new, old, ours, theirs)
+
+
+def says_as_much(text: str, other: str) -> bool:
+    """Whether a wish says nearly all that another says, in whatever words around it."""
+    mine, others = (frozenset(word for word in meaning(wish) if word not in _WISHING) for wish in (text, other))
+    if bool(_NEGATIVE.search(text)) != bool(_NEGATIVE.search(other)) or not others:
+        return False
+    return len(others) >= _FEW and len(mine & others) >= _NEARLY_ALL * len(others)
 
 
 def _gives_up(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) -> bool:

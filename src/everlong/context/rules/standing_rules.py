@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from everlong.context.literals import RULES_HEADING, is_summary, rules_block
-from everlong.context.rules.detection import Kind, found_rules, read_sentences
-from everlong.context.rules.retraction import lifted_by, replaces
+from everlong.context.rules.detection import found_rules, read_sentences
+from everlong.context.rules.found_rule import Kind
+from everlong.context.rules.retraction import lifted_by, replaces, says_as_much
 from everlong.context.summary.text import one_line
 from everlong.model import Message, read_message, text_of
 
@@ -29,6 +30,8 @@ _IDS_LINE = re.compile(
 _COUNT_LINE = re.compile(r"^\(The user's own words; (?P<turns>\d+) turns? so far\.\)$")
 _ID_DIGITS = 8
 _MOST_IDS = 40
+_MOST_IN_FORCE = 400
+"""Rules that are held against each new one; nobody lays down more, except by pasting."""
 _EDIT_START = "<user_rules>\nEdited by the user with /rules:"
 _EDIT_END = "</user_rules>"
 _LONGEST_EDIT = 1_000
@@ -126,11 +129,23 @@ def without_lifted(summary: str, lifted: Sequence[str], in_force: Sequence[str])
         rest = line
         for text in gone:
             rest = rest.replace(text, "")
-        if rest == line or _SAYS_MORE.search(rest):
-            lines.append(line if rest == line else _DOUBLE_SPACE.sub(" ", rest).rstrip())
+        if rest == line:
+            if not line.startswith("  "):
+                _drop_empty_source(lines)
+            lines.append(line)
+        elif rest.strip() and _SAYS_MORE.search(rest):
+            lines.append(_DOUBLE_SPACE.sub(" ", rest).rstrip())
+    _drop_empty_source(lines)
     return "\n".join(lines)
 
 
+def _drop_empty_source(lines: list[str]) -> None:
+    """Take the last line away where it names a source of which no line is left."""
+    if lines and _SOURCE_LINE.match(lines[-1]):
+        lines.pop()
+
+
+_SOURCE_LINE = re.compile(r"(?![-#*\s])[^\n]*[:：]$")
 _SAYS_MORE = re.compile(r"(?:^|\W)(?!User\b|用户)[^\W\d_]{2,}|^\s*$")
 _DOUBLE_SPACE = re.compile(r"(?<=\S) {2,}")
 
@@ -187,7 +202,7 @@ class _Collector:
         reading = read_message(message)
         if reading.typed and not reading.is_command:
             self.turns += 1
-        for rule in found_rules(reading.rules) if reading.rules else ():
+        for rule in found_rules(reading.rules, of_project=True) if reading.rules else ():
             self._lay_down(Rule(rule.text, rule.kind, max(1, self.turns), "project", place))
         for sentence in read_sentences(reading.typed):
             ended = lifted_by(sentence.text, [rule.text for rule in self.rules])
@@ -207,10 +222,23 @@ class _Collector:
         self.rules = [rule for place, rule in enumerate(self.rules) if place not in places]
 
     def _lay_down(self, rule: Rule) -> None:
-        """Add a rule; those that it repeats or contradicts are over, but never what it says itself."""
+        """Add a rule; those that it repeats or contradicts are over, but never what it says itself.
+
+        Of wishes that say the same, the one that says more stands.
+        """
         self._end([place for place, old in enumerate(self.rules) if replaces(rule.text, old.text)])
+        if rule.kind == "preference":
+            wishes = [old for old in self.rules if old.kind == "preference"]
+            if any(says_as_much(old.text, rule.text) and not says_as_much(rule.text, old.text) for old in wishes):
+                return
+            said_again = {old.text for old in wishes if says_as_much(rule.text, old.text)}
+            self.rules = [old for old in self.rules if old.kind != "preference" or old.text not in said_again]
         self.lifted = [text for text in self.lifted if text != rule.text]
         self.rules.append(rule)
+        if len(self.rules) > _MOST_IN_FORCE:
+            surplus = self.rules[:-_MOST_IN_FORCE]
+            self.older += [old.id for old in surplus]
+            self.rules = self.rules[len(surplus) :]
 
 
 def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -> StandingRules:

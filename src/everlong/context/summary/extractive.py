@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts, removed_by
+from everlong.context.summary.figures import out_of_date
 from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
 from everlong.context.summary.memory import Remembering, fingerprint
@@ -29,6 +30,7 @@ _ROOMY = 0.02
 _TIGHT = 120
 """With so few tokens a summary names the newest request by the clause that asks."""
 _CONSTRAINTS = "Constraints & Preferences"
+_OWN_WORDS = frozenset({_CONSTRAINTS, "Key Decisions"})
 _NOTHING = "## Critical Context\n- …"
 
 
@@ -68,6 +70,7 @@ class ExtractiveSummarizer:
         if request.errors_stated:
             outline.leave_out_failures()
         outline.leave_out_files(path for message in request.after for path in removed_by(message))
+        _leave_out_stale(outline)
         outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
@@ -96,6 +99,23 @@ def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
     outline.candidates = [one for one in outline.candidates if one.section != _CONSTRAINTS or not is_rule(one.text)]
     for task in outline.tasks:
         task.clauses = tuple(clause for clause in task.clauses if not is_rule(clause.text))
+
+
+def _leave_out_stale(outline: Outline) -> None:
+    """Take clauses of people out of an outline for whose figures a later one has newer values."""
+    told = [(task.order, clause.text) for task in outline.tasks for clause in task.clauses]
+    said = [(one.order, one.text) for one in outline.candidates if one.section in _OWN_WORDS and one.worth < MUST]
+    old = out_of_date([*told, *said])
+    gone = {text for place, (_, text) in enumerate([*told, *said]) if place in old}
+    if gone:
+        for task in outline.tasks:
+            task.clauses = tuple(clause for clause in task.clauses if clause.text not in gone)
+        outline.tasks = [task for task in outline.tasks if task.clauses]
+        outline.candidates = [
+            one
+            for one in outline.candidates
+            if one.section not in _OWN_WORDS or one.worth >= MUST or one.text not in gone
+        ]
 
 
 def _letters(text: str) -> str:

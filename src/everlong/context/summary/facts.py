@@ -49,8 +49,10 @@ _PREFERS = re.compile(
     r"(?:under|below|within|not (?:over|above)) \$?\d|no longer than|required? to be|needs? to be|"
     r"(?<!\bi )(?<!\bwe )(?<!\bthat )(?<!\bthis )(?<!\bthere )should(?:n't| be| always| never| not)\b|"
     r"(?:my|our) (?:goal|target|limit|aim)s? (?:\w+ )?(?:is|are|of|to|for)\b|"
-    r"i (?:like|love|hate|dislike|value|favou?r)\b|"
-    r"i'm (?:comfortable|interested))"
+    r"(?:my|our) (?:own )?(?:preference|priority|favou?rite)|"
+    r"i (?:\w+ )?(?:like|love|hate|dislike|value|favou?r|prioriti[sz]ed?)\b(?! (?:her|his|their|your|that|it)\b)|"
+    r"set (?:a|an|my) (?:\w+ )?(?:goal|limit|boundary|rule|budget|target)|"
+    r"limit(?:ing|ed)? (?:my|our|the|work)\b|i'm (?:comfortable|interested))"
     r"|必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许|喜欢|截止",
     re.IGNORECASE,
 )
@@ -58,8 +60,30 @@ _PREFERENCE_STARTS = (
     *("must", "prefer", "avoid", "don't ", "do not ", "only ", "no more", "no later", "no earlier", "no less"),
     *("not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget ", "allergic", "under "),
     *("below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "my goal", "my target"),
-    *("my limit", "my aim", "our goal", "our target", "our limit", "our aim", "i like", "i love", "i hate"),
-    *("i dislike", "i value", "i favo", "i'm comfortable", "i'm interested"),
+    *(
+        "my limit",
+        "my aim",
+        "our goal",
+        "our target",
+        "our limit",
+        "our aim",
+        "my own",
+        "our own",
+        "my pref",
+        "our pref",
+    ),
+    *(
+        "my prio",
+        "our prio",
+        "my favo",
+        "our favo",
+        "i ",
+        "set a",
+        "set my",
+        "limit",
+        "i'm comfortable",
+        "i'm interested",
+    ),
 )
 """How each English phrase of that expression begins: looking at those places only spares it most of a text."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
@@ -75,13 +99,17 @@ _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
     r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|that|this|so)\b"
     r"|^(?:i think|i guess|it seems|it looks like)\b.*\b(?:doesn't|don't|isn't|aren't|fails?)\b"
-    r"|\bi always do\b|\b(?:see|check|ask) if\b|\byou (?:suggested|mentioned|recommended)\b",
+    r"|\bi always do\b|\b(?:see|check|ask) if\b"
+    r"|\byou (?:suggested|mentioned|recommended|instructed|asked|said)\b",
     re.IGNORECASE,
 )
 _ABOUT_SELF = re.compile(
     r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
     r"\d|(?-i:[A-Z]))"
-    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own)\b"
+    r"|\b(?:my|our) (?:\w+ ){1,4}(?:is|are|=|id|number|ends? in)\b|\bi (?:live|work|use|own|"
+    r"have (?:\d|my|an? (?:[\w-]+ ){0,3}(?:deadline|budget|limit|goal|target|allergy|account|subscription|membership"
+    r"|degree|job|dog|cat|child|kid|son|daughter|team|meeting|appointment|interview|flight|reservation|booking|card"
+    r"|condition)))\b"
     r"|我(?:是|在|用|住|的\w{1,8}是)|我们(?:是|在|用)",
     re.IGNORECASE,
 )
@@ -104,7 +132,8 @@ _UNDECIDED = re.compile(
 )
 """Words of someone who weighs a choice, or follows advice that stands somewhere else."""
 _REPORTS = re.compile(
-    r"^(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?!prefer|need|decid)\w+ed\b|\b(?:currently|recently|already|so far)\b",
+    r"^(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:(?!prefer|need|decid|prioriti|limit)\w+ed|made|got|had|found|did"
+    r"|went|took|saw|ran|been)\b|\b(?:currently|recently|already|so far)\b(?! set\b)",
     re.IGNORECASE,
 )
 """How things went or stand, rather than how they are to be."""

@@ -428,7 +428,7 @@ def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
 def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, str], latest: str) -> None:
     """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
     has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
-    worths = {"Key Decisions": 2.0, "Done": 1.3, "Resolved Questions": 1.6}
+    worths = {"Key Decisions": 3.0, "Done": 1.3, "Resolved Questions": 1.6}
     done = _without_repeated(outline, others)
     for section, items in previous.items.items():
         for order, item in done.items() if section == "Done" else enumerate(items, -len(items)):

@@ -40,11 +40,13 @@ _LINE_NUMBER = re.compile(r"^\s*\d+\s*[→:|\t ]?")
 _SAYS = re.compile(r"[^\W_]{2}")
 _HEADING_TOKENS = 5
 _LEAST_ALLOWANCE = 24
+_SMALL_SHARE = 0.03
 _WORTH_USING = 16
 _SHORTEST_LINE = 12
 _NO_REPEATS = frozenset({"Constraints & Preferences", "Key Decisions"})
 _REPEATED = 0.6
-_VARIANT = 0.5
+_VARIANT, _PLAIN_VARIANT = 0.5, 0.7
+"""The share of its words that a variant of an item has in common with it; words alone must say more."""
 _MOST_FOLDED = 200
 _LETTERS = re.compile(r"[^\W\d_]{3,}")
 _FIGURE = re.compile(r"\d[\w.,:/%-]*\b|\d")
@@ -87,22 +89,23 @@ def select(
     newest_share = 1 / 2 if outline.quotes_newest else 1 / 4
     selection.take(musts[:1], max(_LEAST_ALLOWANCE, int(budget * newest_share)))
     selection.take(musts[1:], budget // 4)
-    for section in SECTIONS:
+    own = _USERS_OWN if outline.at_work else _USERS_OWN | {"Key Decisions"}
+    for section in sorted(SECTIONS, key=lambda section: section not in own):  # what people want and chose comes first
         if section == "Done":
             selection.tell(outline)
         if section != "Critical Context":
-            selection.take(pools.get(section, ()), _allowance(section, budget))
+            selection.take(pools.get(section, ()), _allowance(budget, SHARES[section], is_own=section in own))
     selection.take_lines(outline.line_groups(), outline.length, budget - selection.spent)
     selection.take(heapq.merge(*pools.values(), key=_by_worth), budget - selection.spent)
     selection.use_up()
     return selection.document()
 
 
-def _allowance(section: str, budget: int) -> int:
-    base = _USERS_TOKENS if section in _USERS_OWN else _PROSE_TOKENS
+def _allowance(budget: int, share: float, *, is_own: bool) -> int:
+    base = _USERS_TOKENS if is_own else _PROSE_TOKENS
     claimed = min(budget, base) + max(0, budget - base) * _BEYOND
-    least = 0 if section == "Tools & Patterns" else _LEAST_ALLOWANCE
-    return max(least, int(claimed * SHARES[section]))
+    least = _LEAST_ALLOWANCE if share > _SMALL_SHARE else 0
+    return max(least, int(claimed * share))
 
 
 def _by_worth(candidate: Candidate) -> tuple[float, int]:
@@ -133,9 +136,10 @@ class _Content(NamedTuple):
         return _Content(frozenset(_FIGURE.findall(plain)), frozenset(words))
 
     def is_in(self, other: _Content) -> bool:
-        """Whether the other says all figures of this one, and at least half of its words."""
+        """Whether the other says all figures of this one, and enough of its words."""
         shared = len(self.words & other.words)
-        return self.figures <= other.figures and shared >= max(1, _VARIANT * len(self.words))
+        share = _VARIANT if self.figures else _PLAIN_VARIANT
+        return self.figures <= other.figures and shared >= max(1, share * len(self.words))
 
 
 def _fold(pool: Sequence[Candidate]) -> list[Candidate]:

@@ -12,11 +12,10 @@ import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from everlong.context.summary.actions import Action, Outcome
-from everlong.context.summary.entities import entities
 from everlong.context.summary.facts import Facts
+from everlong.context.summary.figures import figures_and_names, tells_change
 from everlong.context.summary.language import Phrases
 from everlong.context.summary.text import clip
 from everlong.context.summary.wording import Clause, figures_in, joined, states
@@ -27,17 +26,24 @@ _OF_IT = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
 """What a figure is of, where it was named before."""
 _FIGURES = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
-_MOST_COMPARED = 240
-"""Clauses with figures that are held against each other, to see which figure is the newest."""
-_SAME_SUBJECT = 0.6
-_LEAST_SHARED = 3
-_SUPERSEDED = 0.15
 _WORDY = 5
 """So many words a clause without figures has that says something."""
+_FIRST, _LATER = 0.5, 0.2
+"""What the words of a request are worth, and those of what was said after it."""
+_FIGURE, _MOST_FIGURES = 0.8, 2.5
+_CHANGED = 1.6
+"""How much more a figure is worth that is said to be new."""
+_OLDEST = 0.75
+"""What is left of the worth of what was said first: it still holds, unless something newer says otherwise."""
+_OVERHEAD = 24
+"""Characters that are added to the length of each clause, so that the shortest do not win by being short."""
 _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
-_SMALL_QUESTION = 0.5
+_SMALL_QUESTION = 0.4
 """What a question without a name or figure is worth beside a request: its answer is given."""
+_LEAST_SHARED = 2
+_UNNAMED = 0.15
+"""What is left of the worth of a figure that nothing says what it is of."""
 _LEAST_UNSAID = 0.3
 """A clause without a figure, of whose words fewer are new, was said before."""
 _LINE_TOKENS = 4
@@ -115,7 +121,7 @@ class Task:
         shared = sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3)
         figures, given = set(_FIGURES.findall(said)), set(_FIGURES.findall(asked))
         is_on_it = bool(given) if len(figures) == 1 else not figures or bool(figures & given)
-        return shared >= _LEAST_SHARED - 1 and is_on_it
+        return shared >= _LEAST_SHARED and is_on_it
 
 
 def cut_into_tasks(
@@ -198,8 +204,8 @@ class Chronicle:
         self._told: set[str] = set(told)
         units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
         self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
+        self._clause_names = {unit: figures_and_names(self._clause(unit).text) for unit in units}
         self._units = units
-        self._old_figures = self._superseded()
 
     def choose(self, allowance: int, related: Callable[[str], bool]) -> int:
         """Choose within an allowance; returns the tokens that were spent."""
@@ -221,7 +227,7 @@ class Chronicle:
                 self._chosen.setdefault(one[0], set()).add(one[1])
                 self._told.add(self._clause(one).text)
                 self._words |= self._clause_words[one]
-                self._names.update(entities(self._clause(one).text))
+                self._names.update(self._clause_names[one])
             left -= cost
         return allowance - left
 
@@ -254,24 +260,23 @@ class Chronicle:
         clause, words = self._clause(unit), self._clause_words[unit]
         if clause.text in self._told or not (clause.stands or self._is_carried(task)):
             return 0.0
-        names = set(entities(clause.text)) if clause.figures else set()
-        new = len(names - self._names) if names else clause.figures
-        worth = (0.9 if place == 0 else 0.25) * min(1.0, len(words) / _WORDY) + 0.7 * min(new, 3)
+        new = sum(says for name, says in self._clause_names[unit].items() if name not in self._names)
+        novelty = len(words - self._words) / max(1, len(words))
+        if new:
+            worth = (_FIRST if place == 0 else _LATER) + _FIGURE * min(new, _MOST_FIGURES)
+            worth *= (_CHANGED if tells_change(clause.text) else 1.0) * (0.5 + 0.5 * novelty)
+        else:
+            plain = _SMALL_QUESTION if clause.is_question else 1.0
+            worth = (_FIRST if place == 0 else _LATER) * plain * min(1.0, len(words) / _WORDY) * (0.15 + 0.85 * novelty)
         if clause.hangs and place - 1 not in self._chosen.get(task, ()):
             worth *= _HANGING
-        if unit in self._old_figures:
-            worth *= _SUPERSEDED
-        if clause.figures and _OF_IT.search(clause.text) and not self._is_carried(task) and not self._subject(unit):
-            worth *= _SUPERSEDED
-        if not new and clause.is_question:
-            worth *= _SMALL_QUESTION
-        unsaid = len(words - self._words) / max(1, len(words))
-        if not clause.figures and unsaid < _LEAST_UNSAID:
+        if not clause.figures and novelty < _LEAST_UNSAID:
             return 0.0
-        novelty = 0.15 + 0.85 * unsaid
-        recency = 0.55 + 0.45 * (self._tasks[task].order - self._first) / self._span
+        if clause.figures and _OF_IT.search(clause.text) and not self._is_carried(task) and not self._subject(unit):
+            worth *= _UNNAMED
+        recency = _OLDEST + (1.0 - _OLDEST) * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
-        return worth * novelty * recency * focus / (len(clause.text) + 24)
+        return worth * recency * focus / (len(clause.text) + _OVERHEAD)
 
     def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
         """The clause that says what another one points to, where none of its task is chosen yet."""
@@ -286,19 +291,3 @@ class Chronicle:
     def _is_carried(self, task: int) -> bool:
         """Whether a task has a chosen clause that says what it is about."""
         return any(self._tasks[task].clauses[place].stands for place in self._chosen.get(task, ()))
-
-    def _superseded(self) -> set[tuple[int, int]]:
-        """Clauses with a figure of which a later clause on the same subject has another."""
-        with_figures = [unit for unit in self._units if self._clause(unit).figures][-_MOST_COMPARED:]
-        old: set[tuple[int, int]] = set()
-        for at, unit in enumerate(with_figures):
-            words = self._clause_words[unit]
-            for later in islice(with_figures, at + 1, None):
-                if later[0] == unit[0]:
-                    continue
-                others = self._clause_words[later]
-                shared = len(words & others)
-                if shared >= _LEAST_SHARED and shared >= _SAME_SUBJECT * min(len(words), len(others)):
-                    old.add(unit)
-                    break
-        return old

@@ -41,21 +41,41 @@ _SHORTEST_CLAUSE = 2
 """Plain words, or characters of a script without spaces, that a clause has at least, unless it names something."""
 
 # Where a clause ends and another begins. Commas inside of a list of things do not part anything.
+_FIRST_PERSON = r"(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll|my|our)\b"
+_OWN_THING = r"(?:my|our)(?: [\w'-]+){1,4} (?:is|are|was|were|has|have|had|will|would|needs?|wants?|seems?)\b"
+_BEGINS = rf"(?:(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll)\b|{_OWN_THING})"
+"""How a clause begins in which people tell of themselves; "my" alone may stand in the middle of one."""
+_SUBJECT = r"(?:you|i|we|it|he|she|they|this|that|these|those|there|the|my|our|an?|any|anyone|someone|one)\b"
 _CLAUSE_END = re.compile(
-    r"[,;]\s+(?=(?:and |but |so |or |then )*(?:can|could|would|will|do|does|is|are|should|how|what|when|"
-    r"why|i|i'm|i've|i'd|i'll|we|we're|we've|my|our|here's|here|maybe|like|but|so|"
-    r"specifically|especially|given|while|although|though|however|please|let's)\b)"
-    r"|(?<=\w\w[.?!])(?<!etc\.)(?<!vs\.)\s+(?=[a-z])|\s+[-–—]+\s+"
-    r"|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|my|can|could|now|then|also))\s)|；\s*",
+    r"[,;]\s+(?=(?:and |but |so |or |then )*(?:"
+    rf"(?:can|could|would|will|do|does|did|is|are|am|was|were|should)(?:n't)? {_SUBJECT}"
+    r"|(?:where|who|which \w+) (?:can|could|should|do|does|did|would|will|to|i)\b"
+    rf"|{_BEGINS}|like (?=maybe|what|how|if|should|can|do|{_FIRST_PERSON})"
+    rf"|(?:especially |particularly )?(?:considering|given|since|because)(?: that)? {_FIRST_PERSON}"
+    r"|(?:how|what|when|why|here's|here|maybe|but|so|specifically|especially|given|while|although|though|however"
+    r"|please|let's)\b))"
+    r"|(?<=\w\w[.?!])(?<!etc\.)(?<!vs\.)\s+(?=[a-z])"
+    r"|\s+[-–—]+\s+|;\s+|\s+(?=(?:but|because|so that|and (?:i|i'm|i've|we|can|could|now|then|also))\s)"
+    rf"|\s+(?=and {_OWN_THING})|；\s*",
     re.IGNORECASE,
 )
-_LEAD_IN = re.compile(
+_CONNECTIVE = (
     r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|sure|great|hi|hello|hey|oh|right|actually|"
     r"also|thanks|"
     r"thank you|perfect|please|maybe|currently|basically|specifically|there|everyone|again)\b[,!.]?\s+)*"
-    r"(?P<plea>(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
-    r"(?:out\s+|with\s+|to\s+)*"
-    r"|assist me\s+(?:with|in)\s+)?"
+)
+_JOINS = re.compile(_CONNECTIVE, re.IGNORECASE)
+_BACKGROUND = re.compile(
+    r"(?:(?:and|but|so|also|especially|particularly)\s+)*(?:given|considering|since|because|as|knowing|seeing"
+    rf"|taking into account|now)(?: the fact)?(?: that)?\s+(?={_FIRST_PERSON})",
+    re.IGNORECASE,
+)
+"""What joins something that people tell about themselves to what they ask."""
+_LEAD_IN = re.compile(
+    rf"{_CONNECTIVE}"
+    r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
+    r"(?:out\s+|with\s+|to\s+|figure out\s+|understand\s+|come up with\s+|plan out\s+)*"
+    r"|walk me through\s+|assist me\s+(?:with|in)\s+)?"
     r"|i(?:'m| am| was)? (?:just |also |now |really |currently |still )*(?:trying to|want(?:ing)? to|need(?:ing)? to|"
     r"look(?:ing)? (?:to|for)|hop(?:e|ing) to|attempting to|working on|having (?:some |a bit of )?(?:trouble|issues|"
     r"problems|"
@@ -145,16 +165,28 @@ _GO_AHEAD = re.compile(
     re.IGNORECASE,
 )
 _FIGURE = re.compile(r"\d")
+_NAMES_SELF = re.compile(r"(?:I(?:'m| am|’m)|[Mm]y name is) [A-Z][a-z]+")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _NO_FIGURE = re.compile(r"\b(?:step|part|option|example|question|section) \d+\b", re.IGNORECASE)
 
 
 _ASKS = re.compile(
-    r"(?:what|how|why|who|whose|which|where|does|do i|did|is|are|am i|was|were|should i|can i|could i|can you|"
-    r"could you)\b",
+    r"(?:what|how|why|who|whose|which|where|does|do (?:you|i|we|they)|did|is|are|am i|was|were|should (?:i|we)"
+    r"|(?:can|could|would|will) (?:i|you|we|it|this|that|they)|have you|any (?:ideas|advice|tips|suggestions))\b",
     re.IGNORECASE,
 )
+_WONDERS = re.compile(
+    r"i(?:'m| am| was|'ve been)? (?:\w+ ){0,2}(?:wonder(?:ing)?|curious|not (?:\w+ )?sure|unsure"
+    r"|want to know|like to know)\b",
+    re.IGNORECASE,
+)
+_OWN = re.compile(
+    rf"(?:(?:and|but|also|so|especially|particularly|given|considering|since|because|that)\s+)*{_FIRST_PERSON}"
+    r"(?! (?:should|could|would|can|need|must|have to)\b)",
+    re.IGNORECASE,
+)
+"""What people tell of themselves within a question."""
 _FORMULA = re.compile(r"\\[(\[]|\\[a-z]{3,}\{|\$\$")
 """Typeset mathematics, which people paste rather than say."""
 _NO_PROSE = "#➜❯↑↓▶✔✓✗✖│├└"
@@ -229,7 +261,7 @@ def _is_empty(text: str) -> bool:
     """Whether a clause is a greeting, a plea, a doubt or anything else that neither asks nor states something."""
     if text.isascii() and text.split(" ", 1)[0].rstrip(",.!?:;").lower() not in _EMPTY_STARTS:
         return False
-    return bool(_EMPTY.fullmatch(text))
+    return bool(_EMPTY.fullmatch(text)) and not _FIGURE.search(_NO_FIGURE.sub("", text))
 
 
 class Clause(NamedTuple):
@@ -335,35 +367,58 @@ def clauses(text: str, most: int | None = None) -> list[Clause]:
 
 def _found_clauses(text: str) -> Iterator[Clause]:
     for sentence in sentences(text):
-        asks = sentence.endswith(("?", "？"))
         if sentence[0] in _NO_PROSE:
             continue
-        for piece in _pieces(_DROPPED.sub("", sentence) if sentence[0] in "'/" else sentence):
-            bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
-            if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
-                bare += '"'
-            plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
-            if (
-                not bare
-                or _FORMULA.search(bare)
-                or _ATTACHED.fullmatch(bare)
-                or "**" in bare
-                or "➜" in bare
-                or _is_empty(plain)
-                or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece))
-            ):
-                continue
-            lead_in = None if not bare.isascii() and _HAN.search(bare) else _LEAD_IN.match(plain)
-            told = bare[lead_in.end() :].strip(" ,;:-–—") if lead_in else bare
-            if not told or (told != bare and _is_empty(told.replace("’", "'"))):
-                continue
-            names = entities(told)
-            if _says_something(told, names):
-                is_wish = lead_in is not None and bool(lead_in["plea"])
-                is_asked = asks or told[-1] in "?？" or bool(_ASKS.match(told))
-                clause = Clause(told, _figures(told, names), is_asked, is_wish)
-                if clause.figures or not clause.hangs:
-                    yield clause
+        pieces = list(_pieces(_DROPPED.sub("", sentence) if sentence[0] in "'/" else sentence))
+        turn = len(pieces)
+        if sentence.endswith(("?", "？")):
+            turn = next((at for at, piece in enumerate(pieces) if _turns_to_ask(piece)), -1)
+        for at, piece in enumerate(pieces):
+            # A question comes with what it is about: "I prefer tabs, what do you think?" states the one and asks the
+            # other. Where no clause is a question by its shape, all of the sentence asks.
+            is_own = turn >= 0 and at > turn and _OWN.match(piece.lstrip().replace("’", "'")) is not None
+            clause = _clause(piece, in_question=at >= turn and not is_own)
+            if clause is not None:
+                yield clause
+
+
+def _turns_to_ask(piece: str) -> bool:
+    plain = piece.lstrip(" ,;").replace("’", "'")
+    joins = _JOINS.match(plain)
+    start = joins.end() if joins else 0
+    return (_ASKS.match(plain, start) or _WONDERS.match(plain, start)) is not None
+
+
+def _clause(piece: str, *, in_question: bool) -> Clause | None:
+    """A piece of a sentence as a clause; none where it says nothing by itself."""
+    bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
+    if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
+        bare += '"'
+    plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
+    if (
+        not bare
+        or _FORMULA.search(bare)
+        or _ATTACHED.fullmatch(bare)
+        or "**" in bare
+        or "➜" in bare
+        or _is_empty(plain)
+        or (piece.rstrip().endswith((":", "：")) and _POINTER.search(piece))
+    ):
+        return None
+    told, is_wish = bare, False
+    if bare.isascii() or not _HAN.search(bare):
+        start = background.end() if (background := _BACKGROUND.match(plain)) else 0
+        joined_on = joins.end() if (joins := _JOINS.match(plain, start)) else start
+        end = lead_in.end() if (lead_in := _LEAD_IN.match(plain, start)) else start
+        told, is_wish = bare[end:].strip(" ,;:-–—"), end > joined_on
+    if not told or (told != bare and _is_empty(told.replace("’", "'"))):
+        return None
+    names = entities(told)
+    if not _says_something(told, names):
+        return None
+    asks = in_question or told[-1] in "?？" or _ASKS.match(told) is not None
+    clause = Clause(told if asks else told.rstrip("?"), _figures(told, names), asks, is_wish)
+    return clause if clause.figures or not clause.hangs else None
 
 
 def figures_in(text: str) -> int:
@@ -406,6 +461,8 @@ def _says_something(text: str, names: Sequence[str]) -> bool:
         return len(_HAN.findall(text)) >= _SHORTEST_CLAUSE
     if text.startswith("/") and "/" not in text[1:]:
         return True  # a command
+    if _NAMES_SELF.match(text):
+        return True
     words = _WORDS.findall(text)
     return len(words) >= _SHORTEST_CLAUSE and not (names and len(names[0]) >= len(text) - 1)
 
