@@ -31,7 +31,7 @@ _LEADING = 2
 """A request is about what is named first in it: the verb, an adjective perhaps, and the thing."""
 _STRONG_SHARE = 0.5
 _HAN_SHARE = 0.3
-_ASKED_LENGTH, _SAID_LENGTH = 160, 160
+_ASKED_LENGTH, _SAID_LENGTH = 90, 140
 
 
 @dataclass

@@ -7,6 +7,7 @@ where no model is configured and the fallback always.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from everlong.context.summarize import SummaryRequest
@@ -31,6 +32,7 @@ _TIGHT = 120
 """With so few tokens a summary names the newest request by the clause that asks."""
 _CONSTRAINTS = "Constraints & Preferences"
 _OWN_WORDS = frozenset({_CONSTRAINTS, "Key Decisions"})
+_NUMBER = re.compile(r"- (?:\d+[.)、]\s*)?")
 _NOTHING = "## Critical Context\n- …"
 
 
@@ -93,7 +95,7 @@ def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
     said = [_letters(rule) for rule in rules]
 
     def is_rule(text: str) -> bool:
-        words = _letters(text)
+        words = _letters(_NUMBER.sub("", text))
         return bool(words) and any(words in rule for rule in said)
 
     outline.candidates = [one for one in outline.candidates if one.section != _CONSTRAINTS or not is_rule(one.text)]

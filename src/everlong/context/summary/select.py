@@ -28,6 +28,8 @@ _PROSE_TOKENS = 600
 _USERS_TOKENS = 4_000
 _TALK_SHARE, _WORK_SHARE = 0.85, 0.2
 """What the chronicle may take of a budget: of a talk it is nearly all there is to say, of work with tools a part."""
+_TIGHT_SHARE, _TIGHT_TOKENS = 0.5, 2_000
+"""Of work within a small budget it is half: files can be read again, what people said cannot."""
 _OUTCOME_SHARE = 0.5
 _BEYOND = 0.15
 """Up to so many tokens shares are of the whole budget; of what is beyond, sections claim little: lines say more."""
@@ -106,6 +108,14 @@ def _allowance(budget: int, share: float, *, is_own: bool) -> int:
     claimed = min(budget, base) + max(0, budget - base) * _BEYOND
     least = _LEAST_ALLOWANCE if share > _SMALL_SHARE else 0
     return max(least, int(claimed * share))
+
+
+def _told_tokens(budget: int, *, at_work: bool) -> int:
+    """What the chronicle may take of a budget."""
+    base = min(budget, _USERS_TOKENS) + max(0, budget - _USERS_TOKENS) * _BEYOND
+    if not at_work:
+        return int(base * _TALK_SHARE)
+    return int(max(base * _WORK_SHARE, min(budget, _TIGHT_TOKENS) * _TIGHT_SHARE))
 
 
 def _by_worth(candidate: Candidate) -> tuple[float, int]:
@@ -212,8 +222,7 @@ class _Selection:
     def tell(self, outline: Outline) -> None:
         """Tell the chronicle of the tasks, and of what room it leaves what came of the newest."""
         self._at_work = outline.at_work
-        base = min(self.budget, _USERS_TOKENS) + max(0, self.budget - _USERS_TOKENS) * _BEYOND
-        allowance = min(int(base * (_WORK_SHARE if outline.at_work else _TALK_SHARE)), self.budget - self.spent)
+        allowance = min(_told_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
         told = (text.removeprefix("- ") for _, _, text in self._chosen["Constraints & Preferences"])
         chronicle = Chronicle(outline.tasks, outline.phrases, outline.length, self._count, self._covered, told)
         spent = chronicle.choose(allowance, self.relates)

@@ -39,6 +39,8 @@ _OVERHEAD = 24
 """Characters that are added to the length of each clause, so that the shortest do not win by being short."""
 _HANGING = 0.5
 """What is left of a clause's worth without the one that it hangs on."""
+_ASKED = 0.5
+"""What a figure in a question is worth beside one in a statement: it was asked about, and not laid down."""
 _SMALL_QUESTION = 0.4
 """What a question without a name or figure is worth beside a request: its answer is given."""
 _LEAST_SHARED = 2
@@ -265,6 +267,7 @@ class Chronicle:
         if new:
             worth = (_FIRST if place == 0 else _LATER) + _FIGURE * min(new, _MOST_FIGURES)
             worth *= (_CHANGED if tells_change(clause.text) else 1.0) * (0.5 + 0.5 * novelty)
+            worth *= _ASKED if clause.is_question else 1.0
         else:
             plain = _SMALL_QUESTION if clause.is_question else 1.0
             worth = (_FIRST if place == 0 else _LATER) * plain * min(1.0, len(words) / _WORDY) * (0.15 + 0.85 * novelty)
