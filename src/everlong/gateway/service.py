@@ -584,7 +584,10 @@ class Gateway:
     async def keeping_problem(self) -> str:
         """Return why a request could not be kept now; nothing where the journal or the database takes one."""
         if self._spool.can_write():
+            self._finishing.has_unkept = False
             return ""
+        if self._finishing.has_unkept:  # a trial is small, and may find room where no request does
+            return "neither the journal nor the database had room for a request"
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 await self._writer.submit(lambda: take(self.database, "readiness", 0.0))
