@@ -13,6 +13,8 @@ from typing import Any
 import openai
 import pytest
 
+from everlong.gateway.budget import _check_priced, _passes
+from everlong.gateway.limits import Refused
 from everlong.store import Store
 from everlong.store.database import open_database
 from everlong.store.spending import Days, Spending
@@ -240,6 +242,64 @@ def test_what_cannot_be_read_or_priced_is_refused_under_a_limit(
         for path in (CHAT, "/v1/messages"):
             assert client.ask(sent, path, [*OWN, *headers, *way]).status in {400, 403}
     assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": "50"},
+        {"n": [50]},
+        {"n": 50.5},
+        {"n": -5},
+        {"best_of": "50"},
+        {"web_search_options": {}},
+        {"search_parameters": {"mode": "on"}},
+        {"enable_search": True},
+        {"extra_body": {"n": 50}},
+        {"container": {"skills": [{"type": "anthropic", "skill_id": "xlsx"}]}},
+        {"modalities": "audio"},
+        {"service_tier": ["priority"]},
+        {"speed": ["fast"]},
+        {"inference_geo": "us"},
+        {"tools": {"type": "web_search"}},
+        {"tools": [[{"type": "web_search"}]]},
+        {"tools": "web_search"},
+        {"tools": [{"google_search": {}}]},
+    ],
+    ids=json.dumps,
+)
+def test_what_may_cost_more_than_can_be_told_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as refused:
+        _check_priced({"model": "m", "max_tokens": 10, **fields})
+    assert refused.value.status == 400
+
+
+def test_what_clients_usually_send_is_priced() -> None:
+    _check_priced(
+        {
+            "model": "m",
+            "max_tokens": 10,
+            "n": 1,
+            "stream": True,
+            "background": False,
+            "models": [],
+            "plugins": None,
+            "tools": [{"name": "f", "input_schema": {}}, {"type": "function", "function": {"name": "g"}}],
+            "thinking": {"type": "adaptive"},
+            "reasoning": {"effort": "high"},
+            "service_tier": "auto",
+            "modalities": ["text"],
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+        }
+    )
+
+
+def test_what_the_provider_compacts_is_reserved_twice_for() -> None:
+    edits = {"edits": [{"type": "compact_20260112"}]}
+    assert _passes({"context_management": edits}) == 2
+    assert _passes({"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}) == 1
+    assert _passes({}) == 1
 
 
 def test_many_answers_to_one_question_are_reserved_for(upstream: Upstream, tmp_path: Path) -> None:

@@ -58,10 +58,37 @@ def test_a_key_of_the_gateway_never_goes_on_in_any_header(upstream: Upstream, tm
             [("api-key", ADA)],
             [("Authorization", "Bearer mine"), ("Authorization", f"Bearer {ADA}")],
             [("x-api-key", BOB)],
+            [("X-Custom", ADA)],
+            [("Cookie", f"a=b; key={ADA}")],
+            [("Cookie", f"a=b; key={BOB}")],
+            [("User-Agent", f"tool/{ADA}")],
+            [("Referer", f"http://h.example/?key={BOB}")],
+            [("x-request-id", ADA)],
         ):
             assert client.ask(ASKED, headers=[("x-everlong-key", ADA), *more]).status == 200
             assert ADA.encode() not in upstream.last.head
             assert BOB.encode() not in upstream.last.head
+
+
+def test_a_key_of_the_gateway_stands_in_no_address_and_no_log(upstream: Upstream, tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--upstream", upstream.url, "--store", str(tmp_path / "s.db"))
+    set_value(user_config_path(), "gateway.keys.ada.sha256", hashlib.sha256(ADA.encode()).hexdigest())
+    spelled = ADA.replace("-", "%2D")
+    log = tmp_path / "log"
+    mine = [("x-everlong-key", ADA), ("Authorization", "Bearer mine")]
+    with program(*arguments, "--log-file", str(log)) as served:
+        for path in (f"/v1/models/{ADA}", f"/v1/chat/completions?key={ADA}", f"/v1/chat/completions?key={spelled}"):
+            with raw(served.address) as client:
+                assert client.ask(ASKED, path, mine).status == 400
+        with raw(served.address) as client:
+            asked = json.dumps({"model": ADA, "messages": [{"role": "user", "content": "hi"}]}).encode()
+            assert client.ask(asked, headers=[*mine, ("x-request-id", ADA)]).status == 200
+        served.process.terminate()
+        served.process.wait(20)
+    assert len(upstream.requests) == 1
+    assert log.read_text(encoding="utf-8").count('"event":"request"') == 4
+    assert ADA not in log.read_text(encoding="utf-8")
+    assert spelled not in log.read_text(encoding="utf-8")
 
 
 # -- who is let in -----------------------------------------------------------------------------------------------------
@@ -126,6 +153,24 @@ def test_guessing_is_slowed_at_the_gateway(upstream: Upstream, tmp_path: Path) -
                 statuses.append(client.ask(ASKED, headers=[("x-everlong-key", f"guess-number-{number:04}")]).status)
     assert statuses[:20] == [401] * 20
     assert statuses.count(429) >= 30
+
+
+def test_many_keys_in_one_request_are_as_many_guesses(upstream: Upstream, tmp_path: Path) -> None:
+    many = [("Authorization", f"Bearer guess-number-{number:04}") for number in range(50)]
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted:
+        statuses = []
+        for tried in ([*many, ("Authorization", f"Bearer {ADA}")], [("x-api-key", "another-wrong-key")]):
+            with raw(hosted.address) as client:
+                statuses.append(client.ask(ASKED, headers=tried).status)
+    assert statuses == [401, 429]
+
+
+def test_a_picture_on_a_page_of_another_host_asks_for_nothing(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
+        assert client.ask(b"", "/v1/models", [("Sec-Fetch-Site", "cross-site")], "GET").status == 401
+        assert upstream.requests == []
+        same = [("Sec-Fetch-Site", "cross-site"), ("Origin", "http://localhost:3000")]
+        assert client.ask(b"", "/v1/models", same, "GET").status == 200
 
 
 def test_a_key_that_is_taken_out_lets_nobody_in_any_more(upstream: Upstream, tmp_path: Path) -> None:

@@ -204,6 +204,53 @@ def test_what_others_run_later_cannot_be_planted(inside: Desk) -> None:
     assert (inside.root / ".git" / "config").read_text() == "[core]\n"
 
 
+def test_nothing_takes_the_place_of_what_others_run_later(inside: Desk) -> None:
+    inside.file(".git/HEAD", "ref: refs/heads/main\n")
+    inside.file("evil/hooks/pre-commit", "evil")
+    for attempt in (
+        "mv .git away",
+        "mkdir .git/hooks && echo evil > .git/hooks/pre-commit",
+        "echo evil > .git/hooks/pre-commit",
+        "echo evil > .git/config",
+        "echo ../evil > .git/commondir",
+        "echo ../evil > c && mv -f c .git/commondir",
+        "mv .git/hooks .git/old",
+        "mkdir .everlong",
+        "echo evil > .everlong/config.yaml",
+        "mv evil .everlong && test -e .everlong/hooks",
+    ):
+        inside.failed("run_command", command=attempt)
+    inside.done("run_command", command="echo fine > .git/index && rm .git/index")
+    assert sorted(path.name for path in (inside.root / ".git").iterdir()) == ["HEAD", "config", "hooks"]
+    assert list((inside.root / ".git" / "hooks").iterdir()) == []
+    assert (inside.root / ".git" / "config").read_bytes() == b""
+    assert not (inside.root / ".everlong").exists(), "what was made for the command is left behind"
+
+
+def test_what_is_left_in_the_background_plants_nothing_either(inside: Desk) -> None:
+    inside.file(".git/HEAD", "ref: refs/heads/main\n")
+    later = "while test ! -e now; do sleep 0.05; done; echo ../evil > .git/commondir; mkdir .everlong; echo > tried"
+    inside.done("run_command", command=f"({later}) > /dev/null 2>&1 &")
+    inside.file("now", "")
+    tried = inside.root / "tried"
+    for _ in range(500):
+        if tried.exists():
+            break
+        time.sleep(0.02)
+    assert tried.exists()
+    assert (inside.root / ".git" / "commondir").read_bytes() == b".\n", "it changes nothing for git"
+    time.sleep(0.1)
+    inside.done("run_command", command="true")
+    assert not (inside.root / ".git" / "commondir").exists()
+
+
+def test_a_file_that_names_the_repository_stays(inside: Desk) -> None:
+    inside.file(".git", "gitdir: /elsewhere\n")
+    inside.failed("run_command", command="rm .git")
+    inside.failed("run_command", command="echo gitdir: evil > .git")
+    assert (inside.root / ".git").read_text() == "gitdir: /elsewhere\n"
+
+
 def test_at_a_timeout_everything_inside_ends_also_what_hides_its_traces(inside: Desk) -> None:
     said = inside.failed("run_command", command=f"echo $$; env -i {DAEMON}", timeout=3)
     assert "[stopped with all that it had started: it timed out after 3 seconds" in said
@@ -279,3 +326,21 @@ def test_the_rules_of_macos_say_the_same(tmp_path: Path) -> None:
     assert f'(deny file-write* (subpath "{tmp_path}/ws/.git/hooks"))' in rules
     assert f'(deny file-read* file-write* (subpath "{tmp_path}/a \\"quoted\\" secret"))' in rules
     assert rules[-1] == "(deny network*)"
+
+
+def test_addresses_pass_without_the_password_in_them() -> None:
+    given = {
+        "HTTPS_PROXY": "http://me:hunter2@proxy.example:8080",
+        "PIP_INDEX_URL": "https://hunter2@index.example/simple",
+        "PIP_EXTRA_INDEX_URL": "https://a:hunter2@one.example/s https://b:hunter2@two.example/s",
+        "GOPROXY": "https://u:hunter2@go.example,direct",
+        "UV_DEFAULT_INDEX": "https://u:hunter2@uv.example/simple?x=@1",
+        "PATH": "/opt/a@b/bin",
+    }
+    passed = command_environment(env=given)
+    assert "hunter2" not in str(passed)
+    assert passed["HTTPS_PROXY"] == "http://proxy.example:8080"
+    assert passed["PIP_EXTRA_INDEX_URL"] == "https://one.example/s https://two.example/s"
+    assert passed["GOPROXY"] == "https://go.example,direct"
+    assert passed["PATH"] == "/opt/a@b/bin"
+    assert command_environment(["HTTPS_PROXY"], given)["HTTPS_PROXY"] == given["HTTPS_PROXY"]

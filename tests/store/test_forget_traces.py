@@ -109,3 +109,26 @@ def test_titles_that_people_gave_go_with_a_text(store: Store) -> None:
     assert store.forget_titles("pelican") == 1
     assert store.sessions.get(ident).title is None
     assert store.sessions.get(kept).title == "Another matter"
+
+
+def test_system_prompts_and_tools_with_the_words_go_too_and_do_not_come_back(store: Store) -> None:
+    prompt = "You serve the owner of PELICAN-4711."
+    tool = {"type": "function", "function": {"name": "open", "description": "Opens pelican-4711", "parameters": {}}}
+    said: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": "Hello"}]
+    store.record(said, tools=[tool], conversation="one")
+    other = store.record([{"role": "system", "content": "Another prompt"}, {"role": "user", "content": "Hello"}])
+    ident = store.sessions.start(system_prompt=prompt).id
+    log = logged(store, ident)[ident]
+    assert "PELICAN" in log.read_text()
+    assert store.forget_prompts("Pelican-4711") == 2
+    assert store.forget_prompts("Pelican-4711") == 0
+    assert not log.exists() or "PELICAN" not in log.read_text()
+    store.record(said, tools=[tool], conversation="one")
+    with store.database.read() as connection:
+        kept = [
+            bytes(row[0]) for row in connection.exec_driver_sql("SELECT bytes FROM content WHERE bytes IS NOT NULL")
+        ]
+    assert not any(b"pelican" in one.lower() for one in kept)
+    assert store.sessions.system_prompt(ident) is None
+    assert "Another prompt" in str(store.context(other))
+    assert list(store.verify().problems) == []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.files import read_input
+from everlong.cli.shown import echo_data
 
 if TYPE_CHECKING:
     from everlong.model import Message
@@ -33,7 +34,7 @@ def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -
         counter = counters.setdefault(chosen, MessageCounter(counter_for(chosen)))
         figures.append(inspect_conversation(conversation, counter, largest))
     if as_json:
-        click.echo(json.dumps({"format": transcript.kind, "conversations": figures}, ensure_ascii=False, indent=2))
+        echo_data(json.dumps({"format": transcript.kind, "conversations": figures}, ensure_ascii=False, indent=2))
         return
     for figure in figures:
         _print(figure)

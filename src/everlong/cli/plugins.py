@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from everlong.cli.plugins_doctor import doctor
+from everlong.cli.shown import echo, echo_data
 
 __all__ = ["plugins_group"]
 
@@ -45,9 +46,9 @@ def list_(as_json: bool = False) -> None:
     listed = Listed.of(plugins)
     if as_json:
         values = {"engine": plugins.settings.context.engine, "plugins": [one.as_dict() for one in listed]}
-        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
+        echo_data(json.dumps(values, ensure_ascii=False, indent=2))
         return
-    click.echo("\n".join(rows(listed)))
+    echo("\n".join(rows(listed)))
 
 
 @plugins_group.command("info")
@@ -61,13 +62,13 @@ def info(name: str, as_json: bool) -> None:
     found = meant(plugins, name)
     one = next(each for each in Listed.of(plugins) if each.found == found)
     if as_json:
-        click.echo(json.dumps(one.as_dict(), ensure_ascii=False, indent=2))
+        echo_data(json.dumps(one.as_dict(), ensure_ascii=False, indent=2))
         return
     for key, value in one.as_dict().items():
         words = ("yes" if value else "no") if isinstance(value, bool) else value
         words = ", ".join(words) if isinstance(words, list) else words
         if words not in {None, ""}:
-            click.echo(f"{key + ':':<13}{words}")
+            echo(f"{key + ':':<13}{words}")
 
 
 @plugins_group.command("use")
@@ -80,7 +81,7 @@ def use(name: str, project: bool) -> None:
     plugins = opened()
     found = meant(plugins, name)
     for line in use_engine(plugins, found, name, project=project):
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 @plugins_group.command("new")
@@ -101,13 +102,13 @@ def new(name: str, path: Path | None) -> None:
     own = config_home() / FOLDER / ENGINES / name
     folder = (path or own).absolute()
     for written in write_plugin(folder, name):
-        click.echo(str(written))
-    click.echo(f"everlong: {folder} is written; its tests run with: pytest {folder}", err=True)
+        echo(str(written))
+    echo(f"everlong: {folder} is written; its tests run with: pytest {folder}", err=True)
     if folder == own:
-        click.echo(f"everlong: it is used with: everlong plugins use {name}", err=True)
+        echo(f"everlong: it is used with: everlong plugins use {name}", err=True)
     else:
         paths = json.dumps([*load_settings().settings.plugins.paths, str(folder)], ensure_ascii=False)
-        click.echo(f"everlong: it is found with: everlong config set plugins.paths {shlex.quote(paths)}", err=True)
+        echo(f"everlong: it is found with: everlong config set plugins.paths {shlex.quote(paths)}", err=True)
 
 
 @plugins_group.command("trust")
@@ -121,7 +122,7 @@ def trust_(path: Path) -> None:
     if not is_plugin(path):
         raise PluginError(f"{path} is no plugin: there is no folder with an __init__.py or a plugin.yaml in it")
     found = trust(path)
-    click.echo(f"everlong: {path.resolve()} is trusted as it is now ({found[:12]}); a change asks again", err=True)
+    echo(f"everlong: {path.resolve()} is trusted as it is now ({found[:12]}); a change asks again", err=True)
 
 
 @plugins_group.command("host-path")
@@ -129,4 +130,4 @@ def host_path() -> None:
     """Print the folder that an author puts on PYTHONPATH to test a plugin that was written for another host."""
     from everlong.plugins.adapters.names import host_path as folder  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    click.echo(str(folder()))
+    echo_data(str(folder()))

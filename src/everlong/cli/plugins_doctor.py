@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.shown import echo, echo_data
+
 if TYPE_CHECKING:
     from everlong.plugins.manager import Plugins
     from everlong.plugins.places import Found
@@ -52,12 +54,12 @@ def doctor(name: str | None, as_json: bool) -> None:
     is_well = all(one.is_well for one in looked) and not missing
     if as_json:
         values = [{**vars(one), "ok": one.is_well} for one in looked]
-        click.echo(json.dumps({"ok": is_well, "plugins": values, "missing": missing}, ensure_ascii=False, indent=2))
+        echo_data(json.dumps({"ok": is_well, "plugins": values, "missing": missing}, ensure_ascii=False, indent=2))
     else:
         for one in looked:
-            click.echo("\n".join(_lines(one)))
+            echo("\n".join(_lines(one)))
         for text in missing:
-            click.echo(_state("fail", text))
+            echo(_state("fail", text))
     if not is_well:
         raise click.exceptions.Exit(1)
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from everlong.cli.sessions_common import say
+from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client, Gateway, Setting
@@ -67,7 +68,7 @@ def setup_command(
     if chosen.format is None:
         if write or undo:
             raise click.UsageError(f"{chosen.title} has no configuration file; put the lines of code into your program")
-        click.echo(chosen.code(gateway))
+        echo(chosen.code(gateway))
         return
     file = chosen.file(os.environ, Path.home())
     if undo:
@@ -159,7 +160,7 @@ def _show(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
     text = ""
     for setting in settings:
         text = file.format.put(text, setting.path, setting.value)
-    click.echo(text.rstrip())
+    echo(text.rstrip())
     _tell_old(settings, values, gateway)
     _tell(client, gateway)
     say(f"nothing was written; `everlong setup {client.name} --write` does it")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.cli.shown import echo, echo_data
+
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
     from everlong.config.trust import FolderWishes
@@ -44,11 +46,11 @@ def list_(as_json: bool) -> None:
         for folder, record in sorted(folder_records().items())
     ]
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_data(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for row in rows:
         changed = "  (its settings have changed since: they ask again)" if row["changed"] else ""
-        click.echo(f"{'trusted' if row['trusted'] else 'not trusted':<13}{row['folder']}{changed}")
+        echo(f"{'trusted' if row['trusted'] else 'not trusted':<13}{row['folder']}{changed}")
 
 
 @trust_group.command("add")
@@ -60,9 +62,9 @@ def add(path: Path) -> None:
     for folder in folders_at(path):
         wishes = folder_wishes(folder)
         for line in _wanted(wishes):
-            click.echo(line, err=True)
+            echo(line, err=True)
         remember_folder(wishes, is_trusted=True)
-        click.echo(f"everlong: {folder} is trusted", err=True)
+        echo(f"everlong: {folder} is trusted", err=True)
 
 
 @trust_group.command("remove")
@@ -75,7 +77,7 @@ def remove(path: Path) -> None:
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
     if not sum(forget_folder(folder) for folder in folders):
         raise ConfigError(f"nothing was said about {path.absolute()}; everlong trust list shows what was")
-    click.echo(f"everlong: {folders[-1]} is not trusted any more", err=True)
+    echo(f"everlong: {folders[-1]} is not trusted any more", err=True)
 
 
 # -- in commands that work in a folder --------------------------------------------------------------------------------
@@ -106,27 +108,25 @@ def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
 def tell_notices(loaded: LoadedSettings) -> None:
     """Say what of the folder's settings was left out, and why."""
     for notice in loaded.notices:
-        click.echo(f"everlong: {_safe(notice)}", err=True)
+        echo(f"everlong: {_safe(notice)}", err=True)
 
 
 def _ask(wishes: FolderWishes) -> bool | None:
     """Whether the user trusts a folder; None where they leave that open."""
     for line in _wanted(wishes):
-        click.echo(line, err=True)
+        echo(line, err=True)
     _forget_typed()
     while True:
-        click.echo("Do you trust this folder? [y]es, [n]o (asked once): ", nl=False, err=True)
+        echo("Do you trust this folder? [y]es, [n]o (asked once): ", nl=False, err=True)
         answer = sys.stdin.readline()
         if not answer:
-            click.echo(err=True)
+            echo(err=True)
             return None
         said = answer.strip().lower()
         if said in {"y", "yes"}:
             return True
         if said in {"n", "no"}:
-            click.echo(
-                "everlong: what it brings along is left out; change your mind with: everlong trust add", err=True
-            )
+            echo("everlong: what it brings along is left out; change your mind with: everlong trust add", err=True)
             return False
 
 

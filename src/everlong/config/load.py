@@ -78,7 +78,7 @@ def load_settings(
     user = user_config_path(env)
     project = project_config_path(cwd)
     layers = [_file_layer(user, "user")]
-    if project is not None and project.resolve() != user.resolve():
+    if project is not None and os.path.realpath(project) != os.path.realpath(user):
         layers.append(_project_layer(project, env))
     layers.append(_env_layer(env))
     layers.append(_flag_layer(overrides or {}))
@@ -115,7 +115,10 @@ def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
         why = "have changed since you trusted it" if record is not None and record.is_trusted else "are not trusted"
         notice = f"the settings of this folder ({path}) {why} and are left out; look at them and trust them with: "
         return _Layer({}, {}, [], (f"{notice}everlong trust add {folder}",))
-    layer = _document_layer(path, "project", parse_document(text, str(path)))
+    try:
+        layer = _document_layer(path, "project", parse_document(text, str(path)))
+    except ConfigError as error:  # trusted or not: somebody else may have written it
+        return _Layer({}, {}, [], (f"the settings of this folder are left out: {error}",))
     values: dict[str, Any] = {}
     refused = []
     for key in _keys(layer.values) if not layer.problems else ():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,8 +104,8 @@ def folders_at(cwd: Path | None = None, env: Mapping[str, str] | None = None) ->
     """The folders that matter for work in a folder: its workspace, and the one whose settings file is the nearest."""
     found = [workspace_folder(cwd)]
     config = project_config_path(cwd)
-    if config is not None and config.resolve() != user_config_path(env).resolve():
-        found.append(config.parent.parent.resolve())
+    if config is not None and not _is_users_own(config, env):
+        found.append(Path(os.path.realpath(config.parent.parent)))
     return list(dict.fromkeys(found))
 
 
@@ -115,10 +116,13 @@ def read_folder_settings(path: Path) -> str | None:
         ConfigError: it cannot be read, is larger than settings are, or is a link that leads out of the folder.
     """
     real = Path(os.path.realpath(path))
-    if not real.is_relative_to(path.parent.parent.resolve()):
+    if not real.is_relative_to(os.path.realpath(path.parent.parent)):
         raise ConfigError(f"{path} is a link that leads out of its folder; put the file itself there")
     try:
-        if real.stat().st_size > _MOST_BYTES:
+        found = real.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would keep its reader waiting for ever
+            raise ConfigError(f"{path} is no file; put one there, or move it away")
+        if found.st_size > _MOST_BYTES:
             raise ConfigError(f"{path} has more than {_MOST_BYTES:,} bytes, which are no settings; make it smaller")
     except FileNotFoundError:
         return None
@@ -129,7 +133,7 @@ def read_folder_settings(path: Path) -> str | None:
 
 def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderWishes:
     """What a folder brings along; nothing of it is used for that, and nothing in it can make this fail."""
-    instructions = tuple(name for name in INSTRUCTION_FILES if (folder / name).is_file())
+    instructions = tuple(name for name in INSTRUCTION_FILES if os.path.isfile(folder / name))  # noqa: PTH113 - it never fails
     plugins = tuple(sorted(_printable(name) for name in _plugins(folder / PROJECT_FOLDER / "plugins")))
     path = folder / PROJECT_FOLDER / FILE_NAME
     settings: list[tuple[str, str]] = []
@@ -149,7 +153,7 @@ def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderW
 
 
 def _is_users_own(path: Path, env: Mapping[str, str] | None) -> bool:
-    return path.resolve() == user_config_path(env).resolve()
+    return os.path.realpath(path) == os.path.realpath(user_config_path(env))  # which links in a circle cannot stop
 
 
 def _plugins(folder: Path) -> Iterator[str]:

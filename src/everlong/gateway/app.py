@@ -135,6 +135,8 @@ class _Endpoints:
             )
             account.model = str(read.field("model") or "")
         except Broken:
+            if self._gateway.routes.is_split:
+                raise Refused(400, "this request cannot be read, so nobody can tell which upstream it is for") from None
             return await self.other(request, account)  # the upstream says what is wrong with it
         route = self._gateway.routes.find(ANTHROPIC.name, account.model)
         account.opted_out = opted_out(request.headers)

@@ -12,12 +12,13 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from everlong.errors import ConfigError
 from everlong.gateway.limits import Refused
@@ -32,6 +33,12 @@ LOCAL = "local"
 OWN_HEADER = "x-everlong-key"
 _KEY_HEADERS = ("Authorization", "x-api-key", "api-key", "x-goog-api-key")
 """Where keys for upstreams come; one of the gateway's own may come in the first two."""
+_SPELLED = {name.lower(): name for name in (OWN_HEADER, *_KEY_HEADERS)}
+_MOST_KEYS = 2
+"""Keys that a request may be let in by: one in each header of the APIs."""
+_BETWEEN_WORDS = re.compile(r"""[\s,;=:"'&?/<>()]+""")
+_MOST_WORDS = 1_000
+"""Words of a header that are looked at; the longest that the server takes has not many more."""
 _LEAST_CHARS = 16
 _GUESSES = 20.0
 """Wrong keys that may come from an address at once."""
@@ -47,6 +54,12 @@ class Caller:
     limits: KeySettings | None = None
     spoken: frozenset[str] = frozenset()
     """The headers in which a key of the gateway came; they are not for the upstream."""
+    key: str = field(default="", repr=False)
+    """The key that it was let in by, which stands in no log and goes on in no address."""
+
+    def has_key_in(self, text: str) -> bool:
+        """Return whether the key stands in a text, as it is or with some of its signs written otherwise."""
+        return bool(self.key) and (self.key in text or self.key in unquote_plus(text))
 
 
 _ANYBODY = Caller(LOCAL)
@@ -103,20 +116,40 @@ class Guard:
     def admit(self, headers: Mapping[str, str]) -> Caller | None:
         """Who sent a request with such headers; None for somebody without a key."""
         if not self._had_keys:
-            return None if _is_foreign(headers.get("Origin")) else _ANYBODY
-        found: dict[str, list[tuple[str, KeySettings] | None]] = {}
-        for header, text in _given(headers):
-            digest = hashlib.sha256(text.strip().encode("utf-8", "surrogateescape")).digest()
-            fitting = [(name, key) for known, name, key in self._keys if hmac.compare_digest(digest, known)]
-            found.setdefault(header, []).append(fitting[0] if fitting else None)
-        spoken = frozenset(header for header, keys in found.items() if any(keys))
-        deciding = (
-            found[OWN_HEADER] if OWN_HEADER in found else [*found.get("Authorization", ()), *found.get("x-api-key", ())]
-        )
-        names = [key for key in deciding if key is not None]
-        if not names or (OWN_HEADER in found and len(names) < len(deciding)):
+            return None if _is_of_foreign_page(headers) else _ANYBODY
+        given = _deciding(headers)
+        if len(given) > _MOST_KEYS:
             return None
-        return Caller(names[0][0], names[0][1], spoken)
+        fitting = [(text, *found) for text in given if (found := self._known(text)) is not None]
+        if not fitting or (OWN_HEADER in headers and len(fitting) < len(given)):
+            return None
+        text, name, limits = fitting[0]
+        return Caller(name, limits, self._spoken(headers, text), text)
+
+    @staticmethod
+    def tried(headers: Mapping[str, str]) -> int:
+        """Return how many keys a request tries."""
+        return len(_deciding(headers))
+
+    def _known(self, text: str) -> tuple[str, KeySettings] | None:
+        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+        fitting = [(name, key) for known, name, key in self._keys if hmac.compare_digest(digest, known)]
+        return fitting[0] if fitting else None
+
+    def _spoken(self, headers: Mapping[str, str], key: str) -> frozenset[str]:
+        """Return the headers in which a key of the gateway stands: this one anywhere, or any as a word of its own."""
+        digests = {known for known, _, _ in self._keys}
+        caller = Caller("", key=key)
+        spoken = {
+            name
+            for name, value in headers.items()
+            if caller.has_key_in(value)
+            or any(
+                hashlib.sha256(word.encode("utf-8", "surrogateescape")).digest() in digests
+                for word in {value.strip(), *_BETWEEN_WORDS.split(value)[:_MOST_WORDS]}
+            )
+        }
+        return frozenset(_SPELLED.get(name.lower(), name) for name in spoken)
 
 
 class Guesses:
@@ -129,8 +162,8 @@ class Guesses:
         self._clock = clock
         self._sources: OrderedDict[str, _Source] = OrderedDict()
 
-    def check(self, address: str, caller: Caller | None) -> None:
-        """Note what came of a key; `Refused` where too many wrong ones have come, whatever this one is."""
+    def check(self, address: str, caller: Caller | None, tried: int = 1) -> None:
+        """Note what came of the keys that were tried; `Refused` where too many wrong ones have come, right or wrong."""
         source = self._sources.get(address)
         if source is None:
             if caller is None and len(self._sources) >= _MOST_ADDRESSES:
@@ -146,7 +179,7 @@ class Guesses:
             wait = (1 - source.left) / _GUESSES_PER_SECOND
             raise Refused(429, "too many wrong keys came from this address; wait a while", wait, close=True)
         if caller is None:
-            source.left -= 1
+            source.left -= max(1, tried)
         else:
             source.tenants.add(caller.tenant)
 
@@ -160,16 +193,17 @@ class _Source:
     """Those who came in from there."""
 
 
-def _given(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return the keys in a request, with the headers that they came in."""
+def _deciding(headers: Mapping[str, str]) -> list[str]:
+    """Return the keys that decide about a request: those in our own header, else those in the headers of the APIs."""
     every = getattr(headers, "getall", None)
-    for name in (OWN_HEADER, *_KEY_HEADERS):
-        values = every(name, []) if every is not None else [headers[name]] if name in headers else []
-        for value in values:
-            if name != "Authorization":
-                yield name, value
-            elif value[:7].lower() == "bearer ":
-                yield name, value[7:]
+
+    def values(name: str) -> list[str]:
+        return list(every(name, [])) if every is not None else [headers[name]] if name in headers else []
+
+    if OWN_HEADER in headers:
+        return [value.strip() for value in values(OWN_HEADER)]
+    bearers = [value[7:] for value in values("Authorization") if value[:7].lower() == "bearer "]
+    return [value.strip() for value in (*bearers, *values("x-api-key"))]
 
 
 def _keys_of(settings: GatewaySettings, env: Mapping[str, str]) -> list[tuple[bytes, str, KeySettings]]:
@@ -234,10 +268,15 @@ def check_bind(settings: GatewaySettings, host: str) -> None:
         )
 
 
-def _is_foreign(origin: str | None) -> bool:
-    """Whether a request comes from a web page of another host: a browser sends it without its user knowing."""
+def _is_of_foreign_page(headers: Mapping[str, str]) -> bool:
+    """Whether a request comes from a web page of another host: a browser sends it without its user knowing.
+
+    Browsers name the page where it asks for more than it may show; of a picture or a link they say only that it is
+    another site's.
+    """
+    origin = headers.get("Origin")
     if origin is None:
-        return False
+        return headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site"
     try:
         return not is_loopback(urlsplit(origin).hostname or "")
     except ValueError:

@@ -46,8 +46,26 @@ _BYTES_PER_TOKEN = 3.0
 _PLAIN_TIERS = frozenset({"auto", "default", "flex", "standard", "standard_only", "batch"})
 _OWN_TOOLS = ("function", "custom", "bash_", "text_editor_", "computer_", "memory_", "apply_patch", "local_shell")
 """Tools that the client runs; others cost by their use."""
-_CHOOSING = ("models", "fallbacks", "plugins", "preset", "background", "web_search_options", "prompt", "mcp_servers")
-"""Fields by which another model answers, more is done than is counted, or the answer comes when nobody counts it."""
+_PLAIN_FIELDS = frozenset(
+    {
+        *("model", "messages", "input", "system", "instructions", "stream", "stream_options", "metadata", "store"),
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stop", "stop_sequences", "seed"),
+        *("temperature", "top_p", "top_k", "top_a", "min_p", "typical_p", "frequency_penalty", "presence_penalty"),
+        *("repetition_penalty", "repeat_penalty", "logit_bias", "logprobs", "top_logprobs", "echo", "suffix"),
+        *("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "max_tool_calls", "tool_stream"),
+        *("thinking", "reasoning", "reasoning_effort", "reasoning_split", "include_reasoning", "enable_thinking"),
+        *("thinking_budget", "output_config", "output_format", "response_format", "text", "verbosity", "prediction"),
+        *("service_tier", "speed", "modalities", "audio", "inference_geo", "context_management", "truncation"),
+        *("include", "previous_response_id", "conversation", "betas", "anthropic_version", "anthropic_beta"),
+        *("cache_control", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "safety_identifier"),
+        *("client_metadata", "chat_template_kwargs", "keep_alive", "cache_prompt", "slot_id", "diagnostics"),
+        *("ignore_eos", "skip_special_tokens", "safe_prompt", "session_id", "trace", "usage", "transforms", "user"),
+    }
+)
+"""Fields that change no price, or whose price is counted. By others another model may answer, more may be done than is
+counted, or the answer may come when nobody counts it."""
+_EMPTY: tuple[Any, ...] = (None, False, "", [])
+_NOWHERE = (None, "global", "default", "auto")
 _ELSEWHERE = (b'"url"', b'"file_id"', b'"file_url"', b'"item_reference"', b'"document"', b'"input_file"', b'"file"')
 """What stands in requests with content that is not in them, or is larger than its bytes."""
 
@@ -205,7 +223,8 @@ class Budget:
         count = max(1, _whole(request.get("n")), _whole(request.get("best_of")))
         answer = min(answer or _MOST_ANSWER, window if is_known else _MOST_ANSWER, _MOST_ANSWER * 8) * count
         prompt = min(prompt, window) if is_known else prompt
-        return _Sent(Reservation("", 0, 0.0), words, dialect, name, answer, prompt)
+        passes = _passes(request)
+        return _Sent(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
 
     def _window(self, name: ModelName) -> tuple[int, bool]:
         endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
@@ -215,20 +234,36 @@ class Budget:
 
 def _check_priced(request: dict[str, Any]) -> None:
     """Refuse what changes the price of a request in a way that nobody here can count."""
-    for name in _CHOOSING:
-        if request.get(name):
-            raise _unpriced(f"nobody can tell beforehand what it costs with {name!r}")
+    for name, value in request.items():
+        if name not in _PLAIN_FIELDS and value not in _EMPTY:
+            raise _unpriced(f"nobody can tell beforehand what it costs with {name[:60]!r}")
+    for name in ("n", "best_of"):
+        if request.get(name) is not None and _whole(request[name]) < 1:
+            raise _unpriced(f"{name} is no number of answers")
     tier = request.get("service_tier")
-    if (tier is not None and tier not in _PLAIN_TIERS) or request.get("speed") == "fast":
+    if (tier is not None and str(tier) not in _PLAIN_TIERS) or request.get("speed") not in (None, "standard"):
         raise _unpriced("it asks to be served before others, at another price")
-    modes = request.get("modalities")
-    if request.get("audio") or (isinstance(modes, list) and modes != ["text"] and modes):
+    if request.get("inference_geo") not in _NOWHERE:
+        raise _unpriced("it asks to be served in one place, at another price")
+    if request.get("audio") or request.get("modalities") not in (None, [], ["text"]):
         raise _unpriced("it asks for other than text")
-    tools = request.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        kind = tool.get("type") if isinstance(tool, dict) else None
+    _check_tools(request.get("tools"))
+
+
+def _check_tools(tools: Any) -> None:
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise _unpriced("its tools are no list of tools")
+    for tool in tools or ():
+        kind = tool.get("type")
         if kind is not None and not str(kind).startswith(_OWN_TOOLS):
             raise _unpriced(f"the tool {str(kind)[:60]!r} costs by its use")
+        if kind is None and not tool.keys() & {"name", "function"}:
+            raise _unpriced("a tool has neither a name nor a kind")
+
+
+def _passes(request: dict[str, Any]) -> int:
+    """Return how often the prompt of a request may be read: where the provider compacts it, once more for that."""
+    return 2 if b"compact" in dumped(request.get("context_management")) else 1
 
 
 def _whole(*values: Any) -> int:

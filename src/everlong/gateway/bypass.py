@@ -114,7 +114,10 @@ class Bypass:
             is_read = True
         except (Broken, Unreadable):
             words, is_read = body, False  # the upstream says what is wrong with it
-        route = self._routes.find(api, account.model)
+        if is_read:
+            route = self._routes.find(api, account.model)
+        else:
+            account.model, route = await self._routes.find_for(api, None)
         account.opted_out, account.api, account.provider = choice, api, route.provider
         sent = words if shape is None or choice == "off" else await self._shaped(words, shape, account.model, route)
         headers = forwarded_headers(request.headers.items())

@@ -45,6 +45,8 @@ class Finishing:
         self._refuses = refuses
         self._bytes = 0
         self.under_way: set[asyncio.Future[Any]] = set()
+        self.has_unkept = False
+        """Whether nothing took a request, since the journal last had room."""
 
     async def note(self, storing: Storing[U, Any], one: U, account: Account) -> str:
         """Have a request kept before it goes upstream; a warning where it is not and passes all the same.
@@ -65,6 +67,7 @@ class Finishing:
     def unkept(self, error: Exception, account: Account) -> str:
         """Return the warning that goes with a request that nothing takes; `Refused` unless it may pass."""
         _log.error("a request is neither in the journal nor in the database: %s", type(error).__name__)
+        self.has_unkept = True
         account.problem = type(error).__name__
         if not self._refuses:
             return f"neither in the journal nor in the database: {error}"

@@ -126,10 +126,15 @@ class Front:
             raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
         caller = self.guard.admit(request.headers)
         if not self.guard.is_open:
-            self._guesses.check(request.remote or "", caller)
+            self._guesses.check(request.remote or "", caller, self.guard.tried(request.headers))
         if caller is None:
             raise Refused(401, "the gateway wants a key of its own: x-everlong-key, or as the API's key")
         account.caller = caller
+        if caller.has_key_in(account.id):
+            account.id = request_id(None)
+        if caller.has_key_in(request.raw_path):  # which logs and upstreams would see
+            account.path = "/"
+            raise Refused(400, "a key of the gateway stands in the address; send it in a header only", close=True)
         self.limits.enter(caller)
         if caller.limits is not None and caller.limits.dollars_per_day is not None:
             account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["HostedGateway", "HostedRelay"]
 
 
+_SPOKEN_PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
+"""Paths of conversations, which go where their model's go."""
+
+
 class _Hosted:
     """Runs an event loop in a thread, from ``start`` to ``close``."""
 
@@ -153,9 +157,12 @@ class HostedRelay(_Hosted):
         await self._relay.close()
 
     async def _passed(self, request: web.Request) -> web.StreamResponse:
-        route = self._routes.default(dialect_of(request).name)
+        api = dialect_of(request).name
         try:
             self._guard.check_host(request.headers.get("Host"))
-            return await passed_through(self._relay, request, Account(request_id(None)), route, await request.read())
+            route, body = self._routes.default(api), await request.read()
+            if body and request.path.startswith(_SPOKEN_PATHS):
+                _, route = await self._routes.find_for(api, body)
+            return await passed_through(self._relay, request, Account(request_id(None)), route, body)
         except Refused as refused:
             return refusal(request, refused)

@@ -167,7 +167,7 @@ def _request_line(level: str, now: float, account: Account, seconds: float) -> b
         "received": account.received,
         "sent": account.sent,
         "tenant": account.tenant or None,
-        "model": account.model[:_MOST_CHARS] or None,
+        "model": _without_key(account, account.model)[:_MOST_CHARS] or None,
         "session": account.session,
         "branch": account.branch,
         "opted_out": account.opted_out or None,
@@ -181,6 +181,11 @@ def _request_line(level: str, now: float, account: Account, seconds: float) -> b
         "problem": account.problem or None,
     }
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})
+
+
+def _without_key(account: Account, text: str) -> str:
+    """Return a text of the client's, unless it has put its key there."""
+    return "" if account.caller is not None and account.caller.has_key_in(text) else text
 
 
 def _line(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:

@@ -28,6 +28,7 @@ __all__ = [
     "fields_at",
     "items_at",
     "meant",
+    "model_in",
     "read_body",
     "read_fields",
     "read_more",
@@ -146,6 +147,16 @@ def read_fields(body: bytes) -> dict[str, Stretch]:
     except UnicodeDecodeError as error:
         raise Broken(str(error)) from error
     return _Scanner(body, 0).whole()
+
+
+def model_in(body: bytes) -> str | None:
+    """Return the model that a body names, also where it cannot be read otherwise; None where that is not certain."""
+    try:
+        place = read_fields(body).get("model")
+        model = None if place is None else meant(body[slice(*place)])
+    except Broken:
+        return None
+    return model if isinstance(model, str) else None
 
 
 def items_at(body: bytes, place: Stretch) -> list[Stretch]:

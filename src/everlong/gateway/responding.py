@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from everlong.gateway.account import Account
     from everlong.gateway.budget import Budget
     from everlong.gateway.finishing import Finishing
-    from everlong.gateway.routing import Routes
+    from everlong.gateway.routing import Route, Routes
     from everlong.gateway.taps import StreamTap, WholeTap
     from everlong.providers.base import Usage
 
@@ -100,11 +100,11 @@ class Responder:
         """Pass one on: a body, and its words without an encoding, where they can be read."""
         known = self._responses(tenant)
         call = None if words is None else await self._entered(request, words, known)
-        route = self._routes.find("openai", call.asked.model) if call else self._routes.default("openai")
+        model, route = await self._upstream_of(call, words)
         headers = forwarded_headers(request.headers.items())
         account = account_of(request)
         account.api, account.provider = "openai", route.provider
-        account.model = call.asked.model if call else ""
+        account.model = model
         if route.authorize(headers, account.spoken) and account.spoken:
             try:
                 await self.check_names(tenant, words)
@@ -134,6 +134,12 @@ class Responder:
             said = failure(route.shown, error)
             extra = await self._finish(known, call, Ended(error=said))
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
+
+    async def _upstream_of(self, call: Call | None, words: bytes | None) -> tuple[str, Route]:
+        """Return the model of a request, and where it goes."""
+        if call is None:
+            return await self._routes.find_for("openai", words)
+        return call.asked.model, self._routes.find("openai", call.asked.model)
 
     async def check_name(self, tenant: str, name: str) -> None:
         """Refuse a response or conversation that is not one of a tenant's: the upstream knows no tenants."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from everlong.errors import AuthenticationFailed, ConfigError
+from everlong.gateway.limits import Refused
+from everlong.gateway.raw import model_in
 from everlong.providers.keys import NO_KEY, find_key
 from everlong.providers.names import ENDPOINTS, endpoint_for
 
@@ -138,6 +141,31 @@ class Routes:
             if fnmatchcase(model, pattern):
                 return routes[api]
         return self._default[api]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether requests go to more than one place, depending on their model."""
+        return any(
+            route.base_url != self._default[api].base_url for _, found in self._routes for api, route in found.items()
+        )
+
+    async def find_for(self, api: str, body: bytes | None) -> tuple[str, Route]:
+        """The model that a body names, and its upstream, for one that could not be taken in.
+
+        A conversation goes nowhere but where its model's go, so one whose model cannot be told goes nowhere at all
+        where that makes a difference.
+
+        Raises:
+            Refused: nobody can tell where it is to go.
+        """
+        model = None if body is None else await asyncio.to_thread(model_in, body)
+        if model is not None:
+            return model, self.find(api, model)
+        if self.is_split:
+            raise Refused(
+                400, "this request names no model that can be read, so nobody can tell which upstream it is for"
+            )
+        return "", self._default[api]
 
     def _routed(self, pattern: str) -> dict[str, Route]:
         given = self._settings.gateway.routes[pattern]

@@ -304,6 +304,7 @@ class Gateway:
     async def _enter(self, passing: Passing) -> None:
         """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
         request, dialect = passing.request, passing.dialect
+        body: bytes | None = None
         try:
             body = await unpacked(passing.body, passing.encoding, request.client_max_size)
             passing.visit = await passing.visits.enter(body, sender_of(request.headers))
@@ -320,6 +321,10 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             passing.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
+        if passing.visit is not None:
+            return
+        # What kept it from being taken in, such as a database that is away, does not change where it may go.
+        passing.account.model, passing.route = await self.routes.find_for(dialect.api, body)
 
     async def _passed_on(self, passing: Passing) -> web.StreamResponse:
         visit = passing.visit
@@ -579,7 +584,10 @@ class Gateway:
     async def keeping_problem(self) -> str:
         """Return why a request could not be kept now; nothing where the journal or the database takes one."""
         if self._spool.can_write():
+            self._finishing.has_unkept = False
             return ""
+        if self._finishing.has_unkept:  # a trial is small, and may find room where no request does
+            return "neither the journal nor the database had room for a request"
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 await self._writer.submit(lambda: take(self.database, "readiness", 0.0))

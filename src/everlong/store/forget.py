@@ -19,7 +19,7 @@ from everlong.errors import NotStored
 from everlong.model import text_of, title_from
 from everlong.store.alike import contents_with
 from everlong.store.content import digest_of, value_of
-from everlong.store.forgotten import stub_of
+from everlong.store.forgotten import stub_of, stub_of_prompt
 from everlong.store.kin import sessions_along, stretch_of
 from everlong.store.logs import forget_in_logs
 from everlong.store.maintenance import drop_additions, out_of_search
@@ -85,6 +85,50 @@ def forget_titles(store: Store, words: str) -> int:
         return len({row.conversation for row in found})
 
     return store.database.write(work)
+
+
+def forget_prompts(store: Store, words: str) -> int:
+    """Take the words out of system prompts, and tools that were offered with them, that hold some; how many did."""
+    columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
+    sought = words.casefold()
+
+    def work(connection: Connection) -> tuple[int, set[str]]:
+        used: set[bytes] = set()
+        for column in columns:
+            query = select(column).where(column.table.c.tenant == store.tenant, column.is_not(None)).distinct()
+            used |= {bytes(digest) for digest in connection.execute(query).scalars()}
+        gone: list[bytes] = []
+        for part in _parts(sorted(used)):
+            live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
+            for row in connection.execute(live).all():
+                value = value_of(row.bytes, row.codec)
+                if any(sought in text.casefold() for text in _texts(value)):
+                    values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
+                    connection.execute(update(content).where(content.c.seq == row.seq).values(values))
+                    gone.append(bytes(row.digest))
+        told: set[str] = set()
+        for part in _parts(gone):
+            had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
+            told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
+        return len(gone), told
+
+    count, told = store.database.write(work)
+    if count:
+        forget_in_logs(store, set(), told)
+    return count
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield str(name)
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
 
 
 def _without_logs(store: Store, done: _Forgetting) -> Forgotten:

@@ -31,6 +31,12 @@ def stub_of(tenant: str, message: Message) -> bytes:
     return encoded({"message": _shape(message), "blocks": proof})
 
 
+def stub_of_prompt(value: Any) -> bytes:
+    """What is kept of a system prompt that is forgotten, with the tools that stood beside it or by itself."""
+    shape = {"system": [{"role": "system", "content": PLACEHOLDER}], "tools": None}
+    return encoded({"message": PLACEHOLDER if isinstance(value, str) else shape, "blocks": []})
+
+
 def read_stub(stub: bytes) -> tuple[Message, list[str]]:
     """The shape of a forgotten message, and side and hash of each of its blocks."""
     value = decoded(stub)

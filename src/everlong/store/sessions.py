@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.content import Blob, blob, encoded
+from everlong.store.forgotten import PLACEHOLDER
 from everlong.store.naming import clean_title, new_session_id, next_title, session_source
 from everlong.store.paths import Entry
 from everlong.store.schema import branch, compaction, receipt, session, turn
@@ -391,12 +392,13 @@ class Sessions:
         self._database.write(work)
 
     def system_prompt(self, ident: str) -> str | None:
-        """The system prompt that a session began with."""
+        """The system prompt that a session began with; None where there is none, or it was forgotten."""
         digest = self.get(ident).system_prompt
         if digest is None:
             return None
         with self._database.read() as connection:
-            return str(self._store.reader.values(connection, [digest])[digest])
+            prompt = str(self._store.reader.values(connection, [digest])[digest])
+        return None if prompt == PLACEHOLDER else prompt
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
 from everlong.store.database import Database, open_database
-from everlong.store.forget import Forgotten, forget, forget_conversation, forget_titles
+from everlong.store.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
 from everlong.store.forgotten import title_of_opening
 from everlong.store.history import MANUAL, Compaction, Occasion, history
 from everlong.store.outputs import Outputs
@@ -273,6 +273,10 @@ class Store:
     def forget_titles(self, words: str) -> int:
         """Take away titles that hold some words, in whatever case; how many conversations had one."""
         return forget_titles(self, words)
+
+    def forget_prompts(self, words: str) -> int:
+        """Take system prompts and tools away that hold some words, in whatever case; how many there were."""
+        return forget_prompts(self, words)
 
     def title_for(self, messages: Sequence[Message]) -> str | None:
         """Return the title that the first messages of a conversation give it; None where its words are forgotten."""

@@ -34,6 +34,9 @@ _PASSED = (
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_KEY|_KEY$|_AUTH", re.IGNORECASE)
 _NO_SECRET = frozenset({"SSH_AUTH_SOCK"})
 
+_IN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/?#\s,|]*@")
+"""Who an address is called as, often with a password: of a proxy, or of an index of packages."""
+
 _FIXED = {
     "PAGER": "cat",  # nobody turns the pages
     "GIT_PAGER": "cat",
@@ -51,12 +54,16 @@ def command_environment(pass_env: Iterable[str] = (), env: Mapping[str, str] | N
     """
     env = os.environ if env is None else env
     wanted = list(pass_env)
-    return {name: value for name, value in env.items() if _passes(name, wanted)} | _FIXED
+    named = {name: value for name, value in env.items() if _is_named(name, wanted)}
+    usual = {name: _IN_ADDRESS.sub(r"\1", value) for name, value in env.items() if _passes(name)}
+    return usual | named | _FIXED
 
 
-def _passes(name: str, wanted: list[str]) -> bool:
-    if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted):
-        return True
+def _is_named(name: str, wanted: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)
+
+
+def _passes(name: str) -> bool:
     upper = name.upper()
     if _SECRET.search(upper) and upper not in _NO_SECRET:
         return False

@@ -100,6 +100,8 @@ class Ran:
     seconds: float
     is_all_ended: bool = False
     """True once no process of the command is left running, for certain."""
+    has_inside: bool = False
+    """Whether something still runs in its sandbox."""
 
 
 Wrap = Callable[[list[str], int], list[str]]
@@ -137,8 +139,9 @@ def run(
     job.listen()
     code = process.returncode if end == "exited" else None
     is_all_ended = end != "exited" and job.first is not None
+    has_inside = job.has_inside()
     job.let_go()
-    return Ran(job.collector.close(), code, end, job.is_alive(), time.monotonic() - began, is_all_ended)
+    return Ran(job.collector.close(), code, end, job.is_alive(), time.monotonic() - began, is_all_ended, has_inside)
 
 
 class _Job(threading.Thread):
@@ -204,6 +207,14 @@ class _Job(threading.Thread):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.first, signal.SIGKILL)
         _end_marked(self._mark)
+
+    def has_inside(self) -> bool:
+        """Whether something still runs in the sandbox; what ends with the command is given a moment."""
+        if self.first is None:
+            return False
+        ended = select.poll()
+        ended.register(self.first, select.POLLIN)
+        return not ended.poll(QUIET * 1000)
 
     def let_go(self) -> None:
         """Close what is held of the sandbox."""

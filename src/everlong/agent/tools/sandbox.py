@@ -17,6 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
+from everlong.agent.tools.guarded import GUARDED
 from everlong.config.paths import config_home, data_home
 
 __all__ = ["Confinement", "Sandbox", "find_sandbox"]
@@ -39,6 +40,9 @@ _SECRET_PLACES = (
         ".config/op",
         ".config/sops",
     ),
+    *(".config/pip", ".pip", ".condarc", ".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties"),
+    *(".cache/huggingface/token", ".huggingface/token", ".databrickscfg", ".fly", ".config/github-copilot", ".netlify"),
+    *(".local/share/opencode/auth.json", ".config/heroku", ".config/configstore", ".config/stripe", ".snowflake"),
     *(".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
     *(".local/share/keyrings", ".local/share/kwalletd", ".config/Bitwarden", "Library/Keychains", "Library/Cookies"),
     *(".local/share/everlong", "Library/Application Support/everlong", ".claude", ".codex", ".gemini"),
@@ -48,9 +52,6 @@ _SECRET_PLACES = (
 """Files and folders of the home directory that no command sees."""
 
 _SYSTEM_SWITCHES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi")
-
-_KEPT_AS_THEY_ARE = (".git/hooks", ".git/config", ".everlong")
-"""Parts of a workspace that others act on later, outside of any sandbox; commands only read them."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,22 @@ class Sandbox:
         for folder in folders:
             line += ["--bind", str(folder), str(folder)]
         for folder in folders:
-            kept = [folder / name for name in _KEPT_AS_THEY_ARE if os.path.lexists(folder / name)]
-            line += [part for path in kept if not path.is_symlink() for part in ("--ro-bind", str(path), str(path))]
+            line += _kept(folder)
         line += [part for path in unseen if path not in around for part in _cover(path)]
         line += ["--setenv", "XDG_CACHE_HOME", "/tmp/cache"]  # noqa: S108 - as above; the user's own is read-only
         line += ["--info-fd", str(info_fd)] if info_fd is not None else []
         return [*line, "--chdir", str(folders[0])]
+
+
+def _kept(folder: Path) -> list[str]:
+    """Keep the guarded places of a folder as they are."""
+    git = folder / ".git"
+    line = []
+    if not git.is_symlink() and git.exists():
+        # What is mounted cannot be moved away, so that nothing else takes its place.
+        line += ["--bind" if git.is_dir() else "--ro-bind", str(git), str(git)]
+    kept = [folder / name for name in GUARDED if os.path.lexists(folder / name)]
+    return line + [part for path in kept if not path.is_symlink() for part in ("--ro-bind", str(path), str(path))]
 
 
 def _cover(path: Path) -> list[str]:
@@ -119,9 +130,9 @@ def _profile(folders: Sequence[Path], unseen: Sequence[Path], *, network: bool) 
     temporary = (Path("/private/tmp"), Path("/private/var/folders"), Path("/dev"))
     rules = ["(version 1)", "(allow default)", "(deny file-write*)"]
     rules += [f"(allow file-write* (subpath {_quoted(path)}))" for path in (*temporary, *folders)]
-    rules += [
-        f"(deny file-write* (subpath {_quoted(folder / name)}))" for folder in folders for name in _KEPT_AS_THEY_ARE
-    ]
+    rules += [f"(deny file-write* (subpath {_quoted(folder / name)}))" for folder in folders for name in GUARDED]
+    gits = [folder / ".git" for folder in folders if os.path.lexists(folder / ".git")]
+    rules += [f"(deny file-write* (literal {_quoted(git)}))" for git in gits]  # nothing else takes its place
     rules += [f"(deny file-read* file-write* (subpath {_quoted(path)}))" for path in unseen]
     rules += [f"(allow file-read* file-write* (subpath {_quoted(folder)}))" for folder in _inside_of(folders, unseen)]
     rules += [] if network else ["(deny network*)"]

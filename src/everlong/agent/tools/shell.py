@@ -11,6 +11,7 @@ from everlong.agent.text import plain
 from everlong.agent.tools import process
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.environment import command_environment
+from everlong.agent.tools.guarded import GuardedPlaces
 from everlong.agent.tools.sandbox import find_sandbox
 from everlong.agent.tools.tool import ToolOutput
 from everlong.errors import ToolError, ToolInterrupted
@@ -43,9 +44,7 @@ def run_command(
     _check_confined(context)
     env = command_environment(context.pass_env)
     try:
-        ran = process.run(
-            command, context.workspace.root, env, seconds, context.interrupted, _wrap(context, network=network)
-        )
+        ran = _run(command, context, env, seconds, network=network)
     except (OSError, ValueError) as error:  # too long for the system, no memory, not encodable
         raise ToolError(f"the command could not be started: {error}") from error
     text = plain(ran.output.decode("utf-8", "replace"))
@@ -54,6 +53,20 @@ def run_command(
     if ran.end == "interrupt":
         raise ToolInterrupted(text)
     return ToolOutput(text, is_error=ran.code != 0)
+
+
+def _run(command: str, context: ToolContext, env: dict[str, str], seconds: float, *, network: bool) -> process.Ran:
+    wrap, workspace = _wrap(context, network=network), context.workspace
+    if wrap is None:
+        return process.run(command, workspace.root, env, seconds, context.interrupted)
+    guarded, is_over = GuardedPlaces([workspace.root, *workspace.allowed]), True
+    guarded.make()
+    try:
+        ran = process.run(command, workspace.root, env, seconds, context.interrupted, wrap)
+        is_over = not ran.has_inside
+        return ran
+    finally:
+        guarded.let_go(is_over=is_over)
 
 
 def _check_confined(context: ToolContext) -> None:
