@@ -22,7 +22,7 @@ from everlong.context import ContextCompressor
 from everlong.context.habits import Habits
 from everlong.context.pace import Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError
-from everlong.gateway.passing import Passing, header_text
+from everlong.gateway.passing import AWAY_SECONDS, Passing, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.windows import Size, Windows, tokens_in, tokens_of
 from everlong.plugins.guard import GuardedEngine, compressors_in
@@ -225,7 +225,7 @@ class Room:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
         if not self._is_on or visit.is_unwieldy:
             return False
-        await passing.stored(visit)
+        await passing.stored(visit, AWAY_SECONDS)
         if isinstance(error, ContextOverflow):
             self.windows.learn(visit.model, passing.route.provider, error)
             if error.prompt_tokens:

@@ -52,7 +52,7 @@ from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
-from everlong.gateway.passing import Passing, header_text
+from everlong.gateway.passing import AGAIN_SECONDS, AWAY_SECONDS, Passing, header_text
 from everlong.gateway.plugins import GatewayPlugins
 from everlong.gateway.raw import Broken, Overgrown, dumped, meant, read_body
 from everlong.gateway.recalling import (
@@ -321,12 +321,26 @@ class Gateway:
             passing.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
 
+    async def _enter_again(self, passing: Passing) -> Visit | None:
+        """Find the conversation of a request that has to be shorter and came while the database was away."""
+        until = asyncio.get_running_loop().time() + AWAY_SECONDS
+        while passing.visit is None and passing.is_unstored and asyncio.get_running_loop().time() < until:
+            passing.warning, passing.is_unstored = "", False
+            await self._enter(passing)
+            if passing.visit is None:
+                await asyncio.sleep(AGAIN_SECONDS)
+        if passing.visit is not None:
+            await self._note(passing)
+            if passing.noted is not None:
+                self._spool.done(passing.noted)  # it is noted as a part of its conversation now
+                passing.noted = None
+        return passing.visit
+
     async def _passed_on(self, passing: Passing) -> web.StreamResponse:
+        if passing.visit is None and (answer := await self._passed_as_it_came(passing)) is not None:
+            return answer
         visit = passing.visit
-        if visit is None:
-            upstream = await self._send(passing, passing.body)
-            head = await self._head_of(passing, upstream)
-            return await self._passed_back(passing, passing.body, upstream, head)
+        assert visit is not None  # noqa: S101 - it was found, or there is an answer
         is_ours = not self._is_audit and not passing.dialect.compacts_upstream(visit.read)
         is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
         is_asked = is_asked and not self._is_audit
@@ -348,6 +362,20 @@ class Gateway:
                 continue
             return await self._passed_back(passing, sent, upstream, head)
         raise AssertionError("unreachable")
+
+    async def _passed_as_it_came(self, passing: Passing) -> web.StreamResponse | None:
+        """Pass on a request whose conversation is not known; None where it has to be shorter, and is known by now."""
+        upstream = await self._send(passing, passing.body)
+        head = await self._head_of(passing, upstream)
+        is_too_long = isinstance(head.error, ContextOverflow | RequestTooLarge)
+        can_help = is_too_long and passing.is_unstored and not self._is_audit
+        visit = await self._enter_again(passing) if can_help else None
+        if visit is None:
+            return await self._passed_back(passing, passing.body, upstream, head)
+        upstream.close()
+        if isinstance(head.error, ContextOverflow):
+            self._room.windows.learn(visit.model, passing.route.provider, head.error)
+        return None
 
     async def _shortened(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request shorter that was refused as too long; False where it was not, or where that does not help.
