@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from bench.clients.install import FOLDER, command_of, node
 from bench.clients.script import Step
+from everlong.testing import Ask
 
 __all__ = ["PROGRAMS", "Place", "Program"]
 
@@ -50,6 +52,8 @@ class Program:
     resumes = True
     """Goes on with an earlier session without a terminal."""
     has_agents = False
+    awaits_agents = False
+    """Goes on while a sub-agent works, and waits for it with another call."""
 
     def prepare(self, place: Place) -> None:
         """Write the client's configuration."""
@@ -62,7 +66,7 @@ class Program:
         """What the client needs in its environment."""
         return {}
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         """The tool and the arguments that do a step."""
         raise NotImplementedError
 
@@ -140,7 +144,7 @@ class ClaudeCode(Program):
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "-p", prompt, "--model", place.model, *allowed, *resuming]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Read, Bash, Write and Agent."""
         if step.kind == "read":
             return "Read", {"file_path": str(folder / step.path)}
@@ -181,7 +185,7 @@ class Pi(Program):
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "-p", *resuming, "--provider", "harbour", "--model", place.model, prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Its tools read, bash and write; it has no sub-agents."""
         if step.kind == "read":
             return "read", {"path": str(folder / step.path)}
@@ -236,13 +240,13 @@ class OpenCode(Program):
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "run", *resuming, "--model", f"harbour/{place.model}", prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         """Its tools read, bash, task, and write or apply_patch, whichever this model is offered."""
         if step.kind == "read":
             return "read", {"filePath": str(folder / step.path)}
         if step.kind == "agent":
             return "task", {"description": "A look", "prompt": step.text, "subagent_type": "general"}
-        if step.kind == "write" and "write" in tools:
+        if step.kind == "write" and "write" in ask.tools:
             return "write", {"filePath": str(folder / step.path), "content": step.text}
         if step.kind == "write":
             return "apply_patch", {"patchText": _patch(step)}
@@ -259,6 +263,7 @@ class Codex(Program):
     """Codex, which speaks the Responses API only."""
 
     name, api, model = "codex", "responses", "gpt-5"
+    has_agents = awaits_agents = True
 
     def prepare(self, place: Place) -> None:
         """Write its configuration: a provider of its own."""
@@ -284,8 +289,13 @@ class Codex(Program):
         free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
         return [*command_of(self.name), "exec", *resuming, *free, prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
-        """Everything by commands, as Codex does it."""
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+        """Everything by commands, as Codex does it; sub-agents are begun and waited for."""
+        if step.kind == "agent":
+            return "spawn_agent", {"message": step.text}
+        if step.kind == "wait":
+            begun = re.search(r"agent_id\W+([\w-]+)", ask.results[-1][1])
+            return "wait_agent", {"targets": [begun[1] if begun else ""], "timeout_ms": 120_000}
         return "exec_command", {"cmd": _command(step)}
 
 
@@ -317,7 +327,7 @@ class Cline(Program):
             raise ValueError("Cline resumes a session only in a terminal; give it one prompt")
         return [*command_of(self.name), prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Its tools read_files, run_commands, apply_patch and spawn_agent."""
         if step.kind == "read":
             return "read_files", {"files": [{"path": str(folder / step.path)}]}
@@ -372,7 +382,7 @@ class Aider(Program):
         )
         return [ran.stdout]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         """Say that it has none."""
         raise NotImplementedError("aider has no tools")
 
