@@ -220,7 +220,7 @@ def open_desk(
         worker = Worker(plans, call if program.has_tools else None)
         with ModelServer(worker, window=window, models=tuple(names), counts_max_tokens=False) as server:
             desk = Desk(program, worker, server, folder, server.url, told_window or window)
-            desk.answer = window // 8 if told_window else None
+            desk.answer = min(window, told_window) // 8 if told_window else None
             if not through_gateway:
                 yield desk
                 return

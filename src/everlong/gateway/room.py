@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.context import ContextCompressor
 from everlong.context.habits import Habits
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from everlong.model import Message
 
 __all__ = ["Room"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -217,8 +219,8 @@ class Room:
             _log.error("a conversation has no context engine: %s", type(error).__name__)
             return None
 
-    async def called(self, work: Callable[[], dict[str, str]]) -> dict[str, str]:
-        """Have calls of hidden tools answered."""
+    async def called(self, work: Callable[[], T]) -> T:
+        """Do something that takes its time, beside everything else: answer calls of hidden tools, ask a model."""
         return await asyncio.get_running_loop().run_in_executor(self._patient, work)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
