@@ -145,14 +145,14 @@ def test_the_commands_of_the_page_lead_the_client_through_the_gateway(program: P
         assert person.files() == before, "showing changes nothing"
         person.type(write)
         assert person.files() != before
-        home = {"EVERLONG_HOME": str(tmp_path / "served")}
-        store = tmp_path / "served.db"
-        with served_gateway(
-            "--port", str(port), "--upstream", desk.server.url, "--store", str(store), **home
-        ) as served:
+        home, store = {"EVERLONG_HOME": str(tmp_path / "served")}, tmp_path / "served.db"
+        asked = ("--port", str(port), "--upstream", desk.server.url, "--store", str(store))
+        with served_gateway(*asked, **home) as served:
             assert served.address
             ran = person.type([wrap[-1]], *person.arguments(plan.prompt(0)), has_address=False)
             assert answer_to(plan) in " ".join(ran.stdout.split())
+            served.tell(signal.SIGTERM)
+            assert served.end()[0] == 0
         with Store.open(store) as kept:
             turns = sum(turn.status == "done" for turn in kept.turns.since())
         assert turns == len(desk.server.requests) - direct > 0
