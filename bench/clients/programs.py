@@ -6,9 +6,11 @@ import json
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.clients.install import FOLDER, command_of, node
 from bench.clients.script import Step
@@ -54,6 +56,9 @@ class Program:
     has_agents = False
     awaits_agents = False
     """Goes on while a sub-agent works, and waits for it with another call."""
+
+    takes_lines = False
+    """Takes one line after the other in one process without a terminal, commands such as ``/clear`` too."""
 
     def prepare(self, place: Place) -> None:
         """Write the client's configuration."""
@@ -104,26 +109,68 @@ class Program:
         """Say everything in one session; returns what the client printed, prompt by prompt where it can be told."""
         return [self.run(place, prompt, resumes=at > 0, timeout=timeout) for at, prompt in enumerate(prompts)]
 
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """Type lines in one process, each after the answer to the one before; returns what the client said to each."""
+        raise NotImplementedError(f"{self.name} takes lines in a terminal only")
+
     def start(self, place: Place, prompt: str, *, resumes: bool = False) -> subprocess.Popen[str]:
         """Start the client on a prompt."""
+        return self._started(place, self.command(place, prompt, resumes=resumes), subprocess.DEVNULL)
+
+    def _started(self, place: Place, command: Sequence[str], stdin: int) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.command(place, prompt, resumes=resumes),
+            command,
             cwd=place.folder,
             env=self.environment(place),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.PIPE if stdin == subprocess.DEVNULL else subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
             errors="replace",
         )
+
+    def _exchange(
+        self, place: Place, command: Sequence[str], lines: Sequence[Mapping[str, object]], ends: str, timeout: float
+    ) -> list[dict[str, Any]]:
+        """Write objects to a client, a line each, and read up to the end of each answer; returns those ends.
+
+        Args:
+            place: where it runs.
+            command: what to run.
+            lines: what to write; an object without a message is answered with a ``response``.
+            ends: the type of the object that ends the answer to a message.
+            timeout: seconds for all of it.
+        """
+        found: list[dict[str, Any]] = []
+        with self._started(place, command, subprocess.PIPE) as process:
+            timer = threading.Timer(timeout, process.kill)
+            timer.start()
+            try:
+                assert process.stdin is not None  # noqa: S101 - they are pipes
+                assert process.stdout is not None  # noqa: S101 - as above
+                for line in lines:
+                    process.stdin.write(json.dumps(line) + "\n")
+                    process.stdin.flush()
+                    end = ends if "message" in line else "response"
+                    told = (json.loads(one) for one in process.stdout if one.startswith("{"))
+                    last = next((one for one in told if one.get("type") == end), None)
+                    if last is None:
+                        raise RuntimeError(f"{self.name} ended before it had answered {str(line)[:200]}")
+                    found.append(last)
+                process.stdin.close()
+                process.stdout.read()
+            finally:
+                timer.cancel()
+                process.kill()
+        return found
 
 
 class ClaudeCode(Program):
     """Claude Code."""
 
     name, api, model = "claude-code", "anthropic", "claude-sonnet-4-5"
-    has_agents = True
+    has_agents = takes_lines = True
 
     def variables(self, place: Place) -> dict[str, str]:
         """Address, key, and no traffic besides."""
@@ -144,6 +191,14 @@ class ClaudeCode(Program):
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "-p", prompt, "--model", place.model, *allowed, *resuming]
 
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """Lines as messages of a stream, as programs that drive Claude Code send them."""
+        streaming = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+        plain = [word for word in self.command(place, "", resumes=False) if word]
+        given = [{"type": "user", "message": {"role": "user", "content": line}} for line in lines]
+        ends = self._exchange(place, [*plain, *streaming], given, "result", timeout)
+        return [str(end.get("result")) for end in ends]
+
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Read, Bash, Write and Agent."""
         if step.kind == "read":
@@ -159,6 +214,7 @@ class Pi(Program):
     """pi, in Anthropic's format."""
 
     name, api, model = "pi", "anthropic", "claude-sonnet-4-5"
+    takes_lines = True
 
     def prepare(self, place: Place) -> None:
         """Write its list of models, and switch off what it asks the network for."""
@@ -184,6 +240,12 @@ class Pi(Program):
         """Print mode."""
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "-p", *resuming, "--provider", "harbour", "--model", place.model, prompt]
+
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """Prompts in the mode for other programs, where ``/clear`` is a command of its own."""
+        command = [*command_of(self.name), "--mode", "rpc", "--provider", "harbour", "--model", place.model]
+        given = [{"type": "new_session"} if line == "/clear" else {"type": "prompt", "message": line} for line in lines]
+        return [json.dumps(end) for end in self._exchange(place, command, given, "agent_end", timeout)]
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Its tools read, bash and write; it has no sub-agents."""
@@ -341,6 +403,7 @@ class Aider(Program):
 
     name, api, model, small_model = "aider", "openai", "openai/gpt-4o", "gpt-4o-mini"
     has_tools = False
+    takes_lines = True
 
     def prepare(self, place: Place) -> None:
         """Give it the list of prices that it would load, from its own packages."""
@@ -381,6 +444,10 @@ class Aider(Program):
             check=True,
         )
         return [ran.stdout]
+
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """All lines from a pipe; its answers cannot be told apart."""
+        return self.talk(place, lines, timeout)
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         """Say that it has none."""

@@ -182,3 +182,18 @@ def test_a_new_session_in_the_same_folder_knows_nothing_of_the_one_before(progra
         first_of_second = desk.server.requests[counts[1]]
         assert plan.tasks[0].answer not in str(first_of_second.body)
         assert desk.server.rejections == []
+
+
+@pytest.mark.parametrize("program", [name for name, program in PROGRAMS.items() if program.takes_lines], indirect=True)
+def test_after_a_clear_typed_in_a_session_nothing_of_it_is_sent(program: Program) -> None:
+    plan = short_plan()
+    with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:
+        said = program.type_in(desk.place(plan), [plan.prompt(0), "/clear", plan.prompt(1)])
+        assert all(task.answer in " ".join(said) for task in plan.tasks)
+        assert _conversations(desk) == 2
+        later = [record for record in desk.server.requests if plan.prompt(1) in str(record.body)]
+        assert later
+        assert not any(plan.tasks[0].answer in str(record.body) for record in later)
+        assert desk.server.rejections == []
+        with desk.store() as store:
+            assert store.verify().problems == []
