@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from everlong.context import ContextCompressor
 from everlong.context.habits import Habits
 from everlong.context.pace import Waiting
-from everlong.errors import ContextOverflow, EverlongError, ProviderError
+from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.passing import AWAY_SECONDS, Passing, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.windows import Size, Windows, tokens_in, tokens_of
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from everlong.gateway.plugins import GatewayPlugins
     from everlong.gateway.visits import Visit
     from everlong.model import Message
+    from everlong.store import Compacted
 
 __all__ = ["Room"]
 
@@ -411,7 +412,7 @@ class Room:
                 plugins = None if self._plugins is None else self._plugins.of(keeper.store.tenant)
                 if plugins is not None:
                     options |= plugins.before_compaction(line.session, messages, reason=reason, tokens=size.tokens)
-                done = keeper.compacted(line, chosen, occasion, **options)
+                done = _compacted(keeper, line, chosen, occasion, options)
                 if passing.engine is not None and done.child is not None:
                     provider = passing.route.provider
                     passing.engine.goes_on(done.child, line.branch, visit.model, size.window, provider)
@@ -462,6 +463,16 @@ def _new_messages(passing: Passing, visit: Visit) -> list[Message]:
     if visit.new is not None or (visit.line.habits is not None and visit.line.habits.calls):
         return [] if visit.new is None else visit.new.added.messages
     return [message for one in passing.dialect.said([e.value for e in visit.read.entries], None) for message in one]
+
+
+def _compacted(
+    keeper: Keeper, line: Line, engine: ContextCompressor | GuardedEngine, occasion: Occasion, options: dict[str, Any]
+) -> Compacted:
+    """Compact to a target; where what has to stay needs more than that, to as little as possible."""
+    try:
+        return keeper.compacted(line, engine, occasion, **options)
+    except TargetUnreachable as unreachable:
+        return keeper.compacted(line, engine, occasion, **{**options, "target_tokens": unreachable.least})
 
 
 def _place_options(
