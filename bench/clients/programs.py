@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.clients.install import FOLDER, command_of, node
 from bench.clients.script import Step
+from everlong.testing import Ask
 
 __all__ = ["PROGRAMS", "Place", "Program"]
 
@@ -50,6 +54,11 @@ class Program:
     resumes = True
     """Goes on with an earlier session without a terminal."""
     has_agents = False
+    awaits_agents = False
+    """Goes on while a sub-agent works, and waits for it with another call."""
+
+    takes_lines = False
+    """Takes one line after the other in one process without a terminal, commands such as ``/clear`` too."""
 
     def prepare(self, place: Place) -> None:
         """Write the client's configuration."""
@@ -62,7 +71,7 @@ class Program:
         """What the client needs in its environment."""
         return {}
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         """The tool and the arguments that do a step."""
         raise NotImplementedError
 
@@ -100,26 +109,68 @@ class Program:
         """Say everything in one session; returns what the client printed, prompt by prompt where it can be told."""
         return [self.run(place, prompt, resumes=at > 0, timeout=timeout) for at, prompt in enumerate(prompts)]
 
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """Type lines in one process, each after the answer to the one before; returns what the client said to each."""
+        raise NotImplementedError(f"{self.name} takes lines in a terminal only")
+
     def start(self, place: Place, prompt: str, *, resumes: bool = False) -> subprocess.Popen[str]:
         """Start the client on a prompt."""
+        return self._started(place, self.command(place, prompt, resumes=resumes), subprocess.DEVNULL)
+
+    def _started(self, place: Place, command: Sequence[str], stdin: int) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.command(place, prompt, resumes=resumes),
+            command,
             cwd=place.folder,
             env=self.environment(place),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.PIPE if stdin == subprocess.DEVNULL else subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
             errors="replace",
         )
+
+    def _exchange(
+        self, place: Place, command: Sequence[str], lines: Sequence[Mapping[str, object]], ends: str, timeout: float
+    ) -> list[dict[str, Any]]:
+        """Write objects to a client, a line each, and read up to the end of each answer; returns those ends.
+
+        Args:
+            place: where it runs.
+            command: what to run.
+            lines: what to write; an object without a message is answered with a ``response``.
+            ends: the type of the object that ends the answer to a message.
+            timeout: seconds for all of it.
+        """
+        found: list[dict[str, Any]] = []
+        with self._started(place, command, subprocess.PIPE) as process:
+            timer = threading.Timer(timeout, process.kill)
+            timer.start()
+            try:
+                assert process.stdin is not None  # noqa: S101 - they are pipes
+                assert process.stdout is not None  # noqa: S101 - as above
+                for line in lines:
+                    process.stdin.write(json.dumps(line) + "\n")
+                    process.stdin.flush()
+                    end = ends if "message" in line else "response"
+                    told = (json.loads(one) for one in process.stdout if one.startswith("{"))
+                    last = next((one for one in told if one.get("type") == end), None)
+                    if last is None:
+                        raise RuntimeError(f"{self.name} ended before it had answered {str(line)[:200]}")
+                    found.append(last)
+                process.stdin.close()
+                process.stdout.read()
+            finally:
+                timer.cancel()
+                process.kill()
+        return found
 
 
 class ClaudeCode(Program):
     """Claude Code."""
 
     name, api, model = "claude-code", "anthropic", "claude-sonnet-4-5"
-    has_agents = True
+    has_agents = takes_lines = True
 
     def variables(self, place: Place) -> dict[str, str]:
         """Address, key, and no traffic besides."""
@@ -140,7 +191,15 @@ class ClaudeCode(Program):
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "-p", prompt, "--model", place.model, *allowed, *resuming]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """Lines as messages of a stream, as programs that drive Claude Code send them."""
+        streaming = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+        plain = [word for word in self.command(place, "", resumes=False) if word]
+        given = [{"type": "user", "message": {"role": "user", "content": line}} for line in lines]
+        ends = self._exchange(place, [*plain, *streaming], given, "result", timeout)
+        return [str(end.get("result")) for end in ends]
+
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Read, Bash, Write and Agent."""
         if step.kind == "read":
             return "Read", {"file_path": str(folder / step.path)}
@@ -155,6 +214,7 @@ class Pi(Program):
     """pi, in Anthropic's format."""
 
     name, api, model = "pi", "anthropic", "claude-sonnet-4-5"
+    takes_lines = True
 
     def prepare(self, place: Place) -> None:
         """Write its list of models, and switch off what it asks the network for."""
@@ -181,7 +241,13 @@ class Pi(Program):
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "-p", *resuming, "--provider", "harbour", "--model", place.model, prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """Prompts in the mode for other programs, where ``/clear`` is a command of its own."""
+        command = [*command_of(self.name), "--mode", "rpc", "--provider", "harbour", "--model", place.model]
+        given = [{"type": "new_session"} if line == "/clear" else {"type": "prompt", "message": line} for line in lines]
+        return [json.dumps(end) for end in self._exchange(place, command, given, "agent_end", timeout)]
+
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Its tools read, bash and write; it has no sub-agents."""
         if step.kind == "read":
             return "read", {"path": str(folder / step.path)}
@@ -236,13 +302,13 @@ class OpenCode(Program):
         resuming = ["--continue"] if resumes else []
         return [*command_of(self.name), "run", *resuming, "--model", f"harbour/{place.model}", prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         """Its tools read, bash, task, and write or apply_patch, whichever this model is offered."""
         if step.kind == "read":
             return "read", {"filePath": str(folder / step.path)}
         if step.kind == "agent":
             return "task", {"description": "A look", "prompt": step.text, "subagent_type": "general"}
-        if step.kind == "write" and "write" in tools:
+        if step.kind == "write" and "write" in ask.tools:
             return "write", {"filePath": str(folder / step.path), "content": step.text}
         if step.kind == "write":
             return "apply_patch", {"patchText": _patch(step)}
@@ -259,6 +325,7 @@ class Codex(Program):
     """Codex, which speaks the Responses API only."""
 
     name, api, model = "codex", "responses", "gpt-5"
+    has_agents = awaits_agents = True
 
     def prepare(self, place: Place) -> None:
         """Write its configuration: a provider of its own."""
@@ -284,8 +351,13 @@ class Codex(Program):
         free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
         return [*command_of(self.name), "exec", *resuming, *free, prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
-        """Everything by commands, as Codex does it."""
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+        """Everything by commands, as Codex does it; sub-agents are begun and waited for."""
+        if step.kind == "agent":
+            return "spawn_agent", {"message": step.text}
+        if step.kind == "wait":
+            begun = re.search(r"agent_id\W+([\w-]+)", ask.results[-1][1])
+            return "wait_agent", {"targets": [begun[1] if begun else ""], "timeout_ms": 120_000}
         return "exec_command", {"cmd": _command(step)}
 
 
@@ -317,7 +389,7 @@ class Cline(Program):
             raise ValueError("Cline resumes a session only in a terminal; give it one prompt")
         return [*command_of(self.name), prompt]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
         """Its tools read_files, run_commands, apply_patch and spawn_agent."""
         if step.kind == "read":
             return "read_files", {"files": [{"path": str(folder / step.path)}]}
@@ -331,6 +403,7 @@ class Aider(Program):
 
     name, api, model, small_model = "aider", "openai", "openai/gpt-4o", "gpt-4o-mini"
     has_tools = False
+    takes_lines = True
 
     def prepare(self, place: Place) -> None:
         """Give it the list of prices that it would load, from its own packages."""
@@ -372,7 +445,11 @@ class Aider(Program):
         )
         return [ran.stdout]
 
-    def call(self, step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+    def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
+        """All lines from a pipe; its answers cannot be told apart."""
+        return self.talk(place, lines, timeout)
+
+    def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         """Say that it has none."""
         raise NotImplementedError("aider has no tools")
 

@@ -54,7 +54,7 @@ _FISH = ("herring", "cod", "plaice", "turbot", "sprat", "mackerel", "ling", "hak
 class Step:
     """One use of a tool; paths are relative to the client's folder."""
 
-    kind: Literal["read", "run", "write", "agent"]
+    kind: Literal["read", "run", "write", "agent", "wait"]
     path: str = ""
     text: str = ""
     """The command, the contents of the file, or the sub-agent's prompt."""
@@ -275,8 +275,11 @@ def _files(steps: int, tokens: int) -> dict[str, str]:
     return {**FILES, **{f"notes/{number:03}.txt": note(number, tokens) for number in range(steps)}}
 
 
-def short_plan(name: str = "a", *, with_agent: bool = False) -> Plan:
-    """A file is read, a command run and a file written; then one more prompt, perhaps with a sub-agent."""
+def short_plan(name: str = "a", *, with_agent: bool = False, waits: bool = False) -> Plan:
+    """A file is read, a command run and a file written; then one more prompt.
+
+    Or a sub-agent works, for which the client ``waits`` with another call.
+    """
     looked = (Step("read", "notes/000.txt"), Step("run", text="ls notes"))
     counted = Step("write", "out/count.txt", "There are 2 notes.\n")
     asked = Step("run", text="cat out/count.txt")
@@ -287,7 +290,8 @@ def short_plan(name: str = "a", *, with_agent: bool = False) -> Plan:
         return Plan(name, (first, second), files)
     own = Task("Count the fish in note 1.", (Step("run", text="wc -w notes/001.txt"),), "Four hundred fish.")
     agent = Step("agent", text=f"{own.words} (task {name}-1)")
-    handed = Task("Let somebody count the fish.", (agent,), "Somebody counted four hundred.")
+    steps = (agent, Step("wait")) if waits else (agent,)
+    handed = Task("Let somebody count the fish.", steps, "Somebody counted four hundred.")
     return Plan(name, (handed, own), files)
 
 

@@ -215,12 +215,12 @@ def open_desk(
         folder = Path(root)
 
         def call(step: Step, ask: Ask) -> tuple[str, Mapping[str, object]]:
-            return program.call(step, ask.tools, _folder_in(ask, folder))
+            return program.call(step, ask, _folder_in(ask, folder))
 
         worker = Worker(plans, call if program.has_tools else None)
         with ModelServer(worker, window=window, models=tuple(names), counts_max_tokens=False) as server:
             desk = Desk(program, worker, server, folder, server.url, told_window or window)
-            desk.answer = window // 8 if told_window else None
+            desk.answer = min(window, told_window) // 8 if told_window else None
             if not through_gateway:
                 yield desk
                 return

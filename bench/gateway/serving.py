@@ -25,7 +25,7 @@ def gateway(
     process = spawning.Process(target=_run, args=(upstream, str(database), dict(settings), spool, ports), daemon=True)
     process.start()
     try:
-        yield f"http://127.0.0.1:{ports.get(timeout=60)}", int(process.pid or 0)
+        yield f"http://127.0.0.1:{ports.get(timeout=300)}", int(process.pid or 0)
     finally:
         process.terminate()
         process.join(10)

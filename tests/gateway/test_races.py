@@ -1,11 +1,103 @@
-"""A request that is refused as too long while its conversation is being compacted is answered all the same."""
+"""A request that is refused as too long is answered all the same, whatever goes on at that moment."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
 from bench.gateway.races import race
+
+from everlong.testing import ModelServer
+from tests.gateway.running import Running, run_gateway
+from tests.gateway.upstream import Exchange, Upstream
+
+WORDS = "what the client says takes up some room in the window of the model " * 30
+CHAT = "/v1/chat/completions"
 
 
 def test_no_client_notices_that_two_compactions_met() -> None:
     raced = race(4)
     assert raced.problems == []
     assert raced.refused > 0
+
+
+def history(turns: int) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[at % 2], "content": f"{at} {WORDS}"} for at in range(turns)]
+
+
+def send(running: Running, turns: int) -> int:
+    body = json.dumps({"model": "made-up", "messages": history(turns), "max_tokens": 200}).encode()
+    with running.raw() as raw:
+        raw.wire.socket.settimeout(60)
+        return raw.ask(body, CHAT, [("authorization", "Bearer k")]).status
+
+
+def locked_until_refused(model: ModelServer, path: Path) -> threading.Thread:
+    """Lock the store as another process would, until a request was refused as too long."""
+    is_locked = threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=20)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            is_locked.set()
+            while not model.rejections:
+                time.sleep(0.01)
+            other.execute("ROLLBACK")
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert is_locked.wait(20)
+    return thread
+
+
+def test_a_request_that_came_while_the_store_was_locked_is_compacted_once_it_has_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with ModelServer(window=8_000) as model, run_gateway(model.url, str(path)) as running:
+        holder = locked_until_refused(model, path)
+        assert send(running, 25) == 200
+        holder.join(20)
+        assert [record.status for record in model.requests] == [400, 200]
+        store = running.store()
+        assert store.verify().problems == []
+        assert [session.id for session in store.sessions.newest()] != []
+
+
+def test_a_conversation_in_memory_is_compacted_though_the_store_was_locked_when_it_went_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with ModelServer("yes", window=8_000) as model, run_gateway(model.url, str(path)) as running:
+        assert send(running, 9) == 200
+        running.store()
+        holder = locked_until_refused(model, path)
+        assert send(running, 25) == 200
+        holder.join(20)
+        assert running.store().verify().problems == []
+
+
+def test_a_refusal_without_numbers_is_met_though_the_newest_message_takes_most_of_the_window(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    refused: list[int] = []
+
+    def script(exchange: Exchange) -> None:
+        size = len(exchange.received.body)
+        if size > 32_000:  # about 8,000 tokens
+            refused.append(size)
+            error = {"message": "The prompt is too long for this model.", "code": "context_length_exceeded"}
+            exchange.answer(json.dumps({"error": error}).encode(), "400 Bad Request")
+            return
+        usage = {"prompt_tokens": size // 4, "completion_tokens": 1, "total_tokens": size // 4 + 1}
+        said = {"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
+        told = {"id": "c1", "object": "chat.completion", "model": "made-up", "choices": [said], "usage": usage}
+        exchange.answer(json.dumps(told).encode())
+
+    upstream.script = script
+    newest = {"role": "user", "content": "the newest message is long, " + WORDS * 12}
+    assert 0.7 < len(newest["content"]) / 32_000 < 0.8
+    body = {"model": "made-up", "messages": [*history(12), newest], "max_tokens": 200}
+    with run_gateway(upstream.url, str(tmp_path / "s.db")) as running, running.raw() as raw:
+        assert raw.ask(json.dumps(body).encode(), CHAT, [("authorization", "Bearer k")]).status == 200
+    assert refused

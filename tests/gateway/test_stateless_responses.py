@@ -43,6 +43,22 @@ DEVELOPER: Any = {
     "content": [{"type": "input_text", "text": "You are a clerk."}],
 }
 
+SUMMARY = """## Goal
+Read the log of the harbour, whose master is Ingrid.
+
+## Progress
+### Done
+- Pages were read. The tide turned at seven.
+
+## Key Decisions
+- None yet.
+
+## Next Steps
+- Read on.
+
+## Critical Context
+- The harbour master is called Ingrid.
+"""
 CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read_log", "arguments": "{}"}
 QUESTION: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is new?"}]}
 
@@ -288,6 +304,40 @@ def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
         assert ("compaction" in kinds(sent)) is knows_compaction
         assert "Ingrid" in server.model.asked[-1].text
         assert running.store().compactions() == []
+        assert running.store().verify().problems == []
+
+
+@pytest.mark.spec("4.6")
+@pytest.mark.parametrize("is_written", [True, False], ids=["", "calls a tool instead"])
+def test_the_summary_that_a_client_asks_for_is_written_by_its_own_model(tmp_path: Path, is_written: bool) -> None:
+    asked: list[Ask] = []
+
+    def writes(ask: Ask) -> Answer:
+        if "Summarize the conversation above." not in ask.last_user:
+            return clerk(ask)
+        asked.append(ask)
+        return Answer(SUMMARY) if is_written else Answer("", [Call("note", "no")])
+
+    with (
+        ModelServer(writes) as server,
+        run_gateway(server.url, str(tmp_path / "s.db"), {"models": ROOMY}, summarizer=None) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as gpt,
+    ):
+        client = Client(gpt)
+        for number in range(20):
+            words = f"Question {number}: " + "the harbour master is called Ingrid, and the quay is long. " * 100
+            client.items += [{"type": "message", "role": role, "content": words} for role in ("user", "assistant")]
+        client.ask("Read on.")
+        item = compaction_of(client)
+        client.items = [DEVELOPER, item]
+        client.ask("And now?")
+        assert ("The tide turned at seven" in server.model.asked[-1].text) is is_written
+        assert "Ingrid" in server.model.asked[-1].text
+        (ask,) = asked
+        (record,) = [one for one in server.requests if one.number == ask.number]
+        assert "compaction_trigger" not in kinds(record)
+        assert record.usage is not None
+        assert record.usage["input_tokens_details"]["cached_tokens"] > 0.8 * record.prompt_tokens
         assert running.store().verify().problems == []
 
 

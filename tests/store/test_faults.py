@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,45 @@ def test_a_locked_database_is_waited_for_and_then_told(tmp_path: Path) -> None:
         assert store.context(at) == TALK  # reading goes on
         holder.execute("ROLLBACK")
         holder.close()
+        assert store.append(at, TALK[:1]).depth == 11
+
+
+def test_threads_of_one_process_write_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    order: list[int] = []
+    with Store.open(tmp_path / "store.db") as store:
+        go_on = threading.Event()
+        threads = [threading.Thread(target=store.database.write, args=(lambda _: go_on.wait(20),))]
+        threads += [
+            threading.Thread(target=store.database.write, args=(lambda _, number=number: order.append(number),))
+            for number in range(8)
+        ]
+        queue = store.database.backend.queue  # type: ignore[attr-defined]
+        for count, thread in enumerate(threads):
+            thread.start()
+            while queue.length < count:
+                time.sleep(0.001)
+        go_on.set()
+        for thread in threads:
+            thread.join(20)
+    assert order == list(range(8))
+
+
+def test_a_thread_that_others_keep_from_writing_for_too_long_is_told(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db", wait=0.05) as store:
+        at = store.record(TALK)
+        is_writing, go_on = threading.Event(), threading.Event()
+
+        def hold(_: object) -> None:
+            is_writing.set()
+            go_on.wait(20)
+
+        holder = threading.Thread(target=store.database.write, args=(hold,))
+        holder.start()
+        assert is_writing.wait(20)
+        with pytest.raises(StoreBusy, match="by other threads"):
+            store.append(at, TALK[:1])
+        go_on.set()
+        holder.join(20)
         assert store.append(at, TALK[:1]).depth == 11
 
 

@@ -34,7 +34,7 @@ USUAL_SUMMARY = 3_000
 """What a summary takes as a rule; its cap is a limit that few reach."""
 PATIENCE = 1.4
 """A compaction costs words besides money, so waiting may cost this much more than it; near the best that is little."""
-APART = 0.4
+APART = 0.5
 """For the same reason a conversation whose prices are known grows by this share of the window between two of them."""
 STEP_OF_WINDOW = 0.15
 STEP_OF_THRESHOLD = 0.3

@@ -3,7 +3,7 @@
 A client asks with an item at the end of its input (``compaction_trigger``) or at an endpoint (``/responses/compact``),
 gets one item that it cannot read, and sends that item in the place of what it stands for. An item of ours holds the
 messages that the engine makes of the conversation; where it comes back, they stand in its place before anything else
-is done with the request. Asks no upstream.
+is done with the request. Who writes the summary is handed in.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.context import ContextCompressor
@@ -167,9 +167,8 @@ def _item_of(messages: Sequence[Message]) -> dict[str, Any]:
 class ClientCompaction:
     """Makes compactions for clients whose upstream does not, and remembers which upstreams do."""
 
-    def __init__(self, settings: Settings, summarizer: Callable[[], Summarizer | None]) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings.compression
-        self._summarizer = summarizer
         self._known: dict[tuple[str, str], bool] = {}
 
     def is_known_to(self, route: Route, path: str) -> bool | None:
@@ -185,14 +184,14 @@ class ClientCompaction:
         """Return whether a refusal may mean that the upstream knows no compaction."""
         return status in _UNKNOWN_STATUS and not isinstance(classify_answer(status, data), ContextOverflow)
 
-    def make(self, body: bytes, window: int, model: str) -> Made:
+    def make(self, body: bytes, window: int, model: str, summarizer: Summarizer | None) -> Made:
         """Compact the conversation of a request into one item; nothing of it is stored. Blocks.
 
         Instructions are left out: clients send their own again.
         """
         said = messages_of([entry.value for entry in read_body(body, RESPONSES.list_name).entries])
         messages = [_without_thinking(message) for message in said if not is_system(message)]
-        engine = ContextCompressor(window, settings=self._settings, summarizer=self._summarizer(), model=model)
+        engine = ContextCompressor(window, settings=self._settings, summarizer=summarizer, model=model)
         try:
             kept = engine.compress(messages, force=True, target_tokens=int(_SHARE * window))
         except TargetUnreachable as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from everlong.gateway.account import REQUEST_ID, Account, account_of
 from everlong.gateway.encodings import is_compressed
+from everlong.gateway.spool import AWAY
 from everlong.gateway.structure import encoding_of
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from everlong.gateway.routing import Route
     from everlong.gateway.visits import Visit, Visits
 
-__all__ = ["WARNING", "Passing", "header_text"]
+__all__ = ["AGAIN_SECONDS", "AWAY_SECONDS", "WARNING", "Passing", "header_text"]
 
+AWAY_SECONDS = 20.0
+"""So long a request that the upstream finds too long waits for a database that is away."""
+AGAIN_SECONDS = 0.2
 WARNING = "x-everlong-warning"
 """The header that says what of ours went wrong."""
 
@@ -77,9 +81,17 @@ class Passing:
         own = {REQUEST_ID: self.account.id}
         return own | {WARNING: self.warning} if self.warning else own
 
-    async def stored(self, visit: Visit) -> None:
-        """Wait until the request is stored, or cannot be."""
-        await asyncio.wait([self.visits.begin(visit)])
+    async def stored(self, visit: Visit, seconds: float = 0.0) -> None:
+        """Wait until the request is stored, or cannot be; for a database that is away, at most so many seconds."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        while True:
+            begun = self.visits.begin(visit)
+            await asyncio.wait([begun])
+            is_away = not begun.cancelled() and isinstance(begun.exception(), AWAY)
+            if not is_away or clock() >= until:
+                return
+            await asyncio.sleep(AGAIN_SECONDS)
 
 
 def header_text(text: str) -> str:

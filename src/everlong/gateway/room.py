@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.context import ContextCompressor
 from everlong.context.habits import Habits
 from everlong.context.pace import Waiting
-from everlong.errors import ContextOverflow, EverlongError, ProviderError
-from everlong.gateway.passing import Passing, header_text
+from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
+from everlong.gateway.passing import AWAY_SECONDS, Passing, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.windows import Size, Windows, tokens_in, tokens_of
 from everlong.plugins.guard import GuardedEngine, compressors_in
@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from everlong.gateway.plugins import GatewayPlugins
     from everlong.gateway.visits import Visit
     from everlong.model import Message
+    from everlong.store import Compacted
 
 __all__ = ["Room"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -217,15 +220,15 @@ class Room:
             _log.error("a conversation has no context engine: %s", type(error).__name__)
             return None
 
-    async def called(self, work: Callable[[], dict[str, str]]) -> dict[str, str]:
-        """Have calls of hidden tools answered."""
+    async def called(self, work: Callable[[], T]) -> T:
+        """Do something that takes its time, beside everything else: answer calls of hidden tools, ask a model."""
         return await asyncio.get_running_loop().run_in_executor(self._patient, work)
 
     async def shorten(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
         if not self._is_on or visit.is_unwieldy:
             return False
-        await passing.stored(visit)
+        await passing.stored(visit, AWAY_SECONDS)
         if isinstance(error, ContextOverflow):
             self.windows.learn(visit.model, passing.route.provider, error)
             if error.prompt_tokens:
@@ -409,7 +412,7 @@ class Room:
                 plugins = None if self._plugins is None else self._plugins.of(keeper.store.tenant)
                 if plugins is not None:
                     options |= plugins.before_compaction(line.session, messages, reason=reason, tokens=size.tokens)
-                done = keeper.compacted(line, chosen, occasion, **options)
+                done = _compacted(keeper, line, chosen, occasion, options)
                 if passing.engine is not None and done.child is not None:
                     provider = passing.route.provider
                     passing.engine.goes_on(done.child, line.branch, visit.model, size.window, provider)
@@ -460,6 +463,16 @@ def _new_messages(passing: Passing, visit: Visit) -> list[Message]:
     if visit.new is not None or (visit.line.habits is not None and visit.line.habits.calls):
         return [] if visit.new is None else visit.new.added.messages
     return [message for one in passing.dialect.said([e.value for e in visit.read.entries], None) for message in one]
+
+
+def _compacted(
+    keeper: Keeper, line: Line, engine: ContextCompressor | GuardedEngine, occasion: Occasion, options: dict[str, Any]
+) -> Compacted:
+    """Compact to a target; where what has to stay needs more than that, to as little as possible."""
+    try:
+        return keeper.compacted(line, engine, occasion, **options)
+    except TargetUnreachable as unreachable:
+        return keeper.compacted(line, engine, occasion, **{**options, "target_tokens": unreachable.least})
 
 
 def _place_options(

@@ -52,7 +52,7 @@ from everlong.gateway.lines import Shelf
 from everlong.gateway.marking import Marking
 from everlong.gateway.metrics import Metrics
 from everlong.gateway.network import Network
-from everlong.gateway.passing import Passing, header_text
+from everlong.gateway.passing import AGAIN_SECONDS, AWAY_SECONDS, Passing, header_text
 from everlong.gateway.plugins import GatewayPlugins
 from everlong.gateway.raw import Broken, Overgrown, dumped, meant, read_body
 from everlong.gateway.recalling import (
@@ -83,11 +83,11 @@ from everlong.gateway.responses import Responses
 from everlong.gateway.room import Room
 from everlong.gateway.spool import OPEN, Spool, Spooled
 from everlong.gateway.structure import checked_structure, encoding_of, is_heavy, unpacked
-from everlong.gateway.summaries import Earlier, Summaries, earlier_request
+from everlong.gateway.summaries import Earlier, Summaries, earlier_request, spent_by
 from everlong.gateway.taps import tap_for
 from everlong.gateway.upkeep import Upkeep, journal_folder
 from everlong.gateway.visits import MostNew, Visit, Visits
-from everlong.gateway.windows import Windows
+from everlong.gateway.windows import Windows, tokens_of
 from everlong.gateway.writing import Writer
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
@@ -96,7 +96,7 @@ from everlong.store.opening import redacted_message
 from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from aiohttp import ClientResponse
@@ -117,6 +117,10 @@ _log = logging.getLogger("everlong.gateway")
 _TRIES = 3
 """So often a request that the upstream finds too long is made shorter and sent again."""
 _PROBE_SECONDS = 2.0
+_CLIENT_SECONDS = 120.0
+"""So long a conversation's own model may take for a summary that its client asks for."""
+_LEAST_ENTRIES = 2
+"""Of a request that asks for a compaction: something to compact, and the item that asks."""
 _EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
@@ -156,7 +160,7 @@ class Gateway:
         self._room = Room(
             settings, windows, self._workers, self.summaries, self.metrics, self._earlier, plugins=self._plugins
         )
-        self._client_compaction = ClientCompaction(settings, self.summaries.configured)
+        self._client_compaction = ClientCompaction(settings)
         self._spool = Spool(spool or journal_folder())
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer, refuses=settings.gateway.when_full == "refuse")
@@ -326,12 +330,26 @@ class Gateway:
         # What kept it from being taken in, such as a database that is away, does not change where it may go.
         passing.account.model, passing.route = await self.routes.find_for(dialect.api, body)
 
+    async def _enter_again(self, passing: Passing) -> Visit | None:
+        """Find the conversation of a request that has to be shorter and came while the database was away."""
+        until = asyncio.get_running_loop().time() + AWAY_SECONDS
+        while passing.visit is None and passing.is_unstored and asyncio.get_running_loop().time() < until:
+            passing.warning, passing.is_unstored = "", False
+            await self._enter(passing)
+            if passing.visit is None:
+                await asyncio.sleep(AGAIN_SECONDS)
+        if passing.visit is not None:
+            await self._note(passing)
+            if passing.noted is not None:
+                self._spool.done(passing.noted)  # it is noted as a part of its conversation now
+                passing.noted = None
+        return passing.visit
+
     async def _passed_on(self, passing: Passing) -> web.StreamResponse:
+        if passing.visit is None and (answer := await self._passed_as_it_came(passing)) is not None:
+            return answer
         visit = passing.visit
-        if visit is None:
-            upstream = await self._send(passing, passing.body)
-            head = await self._head_of(passing, upstream)
-            return await self._passed_back(passing, passing.body, upstream, head)
+        assert visit is not None  # noqa: S101 - it was found, or there is an answer
         is_ours = not self._is_audit and not passing.dialect.compacts_upstream(visit.read)
         is_asked = passing.dialect is RESPONSES and asks_compaction(passing.request.path, visit.read)
         is_asked = is_asked and not self._is_audit
@@ -353,6 +371,20 @@ class Gateway:
                 continue
             return await self._passed_back(passing, sent, upstream, head)
         raise AssertionError("unreachable")
+
+    async def _passed_as_it_came(self, passing: Passing) -> web.StreamResponse | None:
+        """Pass on a request whose conversation is not known; None where it has to be shorter, and is known by now."""
+        upstream = await self._send(passing, passing.body)
+        head = await self._head_of(passing, upstream)
+        is_too_long = isinstance(head.error, ContextOverflow | RequestTooLarge)
+        can_help = is_too_long and passing.is_unstored and not self._is_audit
+        visit = await self._enter_again(passing) if can_help else None
+        if visit is None:
+            return await self._passed_back(passing, passing.body, upstream, head)
+        upstream.close()
+        if isinstance(head.error, ContextOverflow):
+            self._room.windows.learn(visit.model, passing.route.provider, head.error)
+        return None
 
     async def _shortened(self, passing: Passing, visit: Visit, error: ProviderError, attempt: int, sent: int) -> bool:
         """Make a request shorter that was refused as too long; False where it was not, or where that does not help.
@@ -417,11 +449,13 @@ class Gateway:
     async def _own_compaction(self, passing: Passing, visit: Visit) -> web.StreamResponse:
         model = visit.model
         window = self._room.windows.window(model, passing.route.provider)
-        work = partial(self._client_compaction.make, visit.sent(passing.dialect), window, model)
-        made = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+        summarizer = self._summarizer_for_client(passing, visit, window)
+        work = partial(self._client_compaction.make, visit.sent(passing.dialect), window, model, summarizer)
+        made = await self._room.called(work)
         passing.account.compactions.append("client")
+        passing.account.cost = spent_by(summarizer) or 0.0
         self.metrics.compacted("client", "compacted")
-        await self._finish(passing, Ended(made.reply))
+        await self._finish(passing, Ended(made.reply, cost=passing.account.cost))
         if passing.request.path == COMPACT_PATH:
             return web.json_response(compacted_answer(made.item), headers=passing.extra)
         answer = response_answer(made.item, model)
@@ -429,6 +463,17 @@ class Gateway:
             return web.json_response(answer, headers=passing.extra)
         headers = {**passing.extra, "Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         return web.Response(body=response_events(answer), headers=headers)
+
+    def _summarizer_for_client(self, passing: Passing, visit: Visit, window: int) -> Summarizer | None:
+        """Return who writes the summary that a client asks for; its conversation's own model as far as that fits."""
+        if not self.summaries.is_own or passing.request.path == COMPACT_PATH:  # where no model answers
+            return self.summaries.configured()
+        draft = visit.draft(passing.dialect)
+        if len(draft.ends) < _LEAST_ENTRIES:
+            return None
+        asked = self._as_sent(passing, visit, draft.cut(len(draft.ends) - 1))  # without the trigger
+        room = window - tokens_of(visit.line, len(asked.body))
+        return self.summaries.now(passing, asked, room, _CLIENT_SECONDS)
 
     async def _refused(self, passing: Passing, upstream: ClientResponse) -> None:
         await self._finish(passing, Ended(error=f"status {upstream.status}"))
@@ -485,9 +530,14 @@ class Gateway:
         found = earlier_request(dialect, visit.draft(dialect), visit.line.lead)
         if found is None:
             return None
-        draft, marker = found
-        view = visit.line.view
-        if passing.route.recalls and can_offer(dialect, draft, is_compacted=view is not None):
+        return self._as_sent(passing, visit, *found)
+
+    def _as_sent(
+        self, passing: Passing, visit: Visit, draft: Draft, marker: Mapping[str, Any] | None = None
+    ) -> Earlier:
+        """Return a part of a request with all that the gateway adds to it, as it lies in the provider's cache."""
+        dialect = passing.dialect
+        if passing.route.recalls and can_offer(dialect, draft, is_compacted=visit.line.view is not None):
             draft = offered(dialect, draft)
         if not dialect.takes_markers:
             return Earlier(draft.body)

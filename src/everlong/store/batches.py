@@ -85,7 +85,10 @@ class Batch:
             self._lost = self._database.backend.translated(error)
             raise self._lost from error
         finally:
-            transaction.connection.close()
+            try:
+                transaction.connection.close()
+            finally:
+                backend.end_writing()
 
     def close(self) -> None:
         """Commit, and say so where something that looked written is not."""
@@ -99,6 +102,7 @@ class Batch:
             connection, self._transaction = self._transaction.connection, None
             where = self._database.backend.where
             self._lost = StoreUnavailable(f"{where}: the connection was lost while something was stored; try again")
+            self._database.backend.end_writing()
             connection.close()
         if self._lost is not None:
             raise self._lost
@@ -106,18 +110,27 @@ class Batch:
     def _opened(self) -> Connection:
         self._check()
         if self._transaction is None:
-            with self._database.translating():
-                connection = self._database.engine.connect()
+            backend = self._database.backend
+            left = backend.begin_writing(self._wait)
             try:
-                with self._database.backend.waiting(connection, self._wait):
-                    self._transaction = connection.begin()
-            except BaseException as error:
-                connection.close()
-                if isinstance(error, DBAPIError):
-                    raise self._database.backend.translated(error) from error
+                self._transaction = self._begun(None if self._wait is None else left)
+            except BaseException:
+                backend.end_writing()
                 raise
             self._since = time.monotonic()
         return self._transaction.connection
+
+    def _begun(self, wait: float | None) -> RootTransaction:
+        with self._database.translating():
+            connection = self._database.engine.connect()
+        try:
+            with self._database.backend.waiting(connection, wait):
+                return connection.begin()
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, DBAPIError):
+                raise self._database.backend.translated(error) from error
+            raise
 
     def _back_to_savepoint(self, connection: Connection, error: BaseException) -> None:
         """Undo one write; where the database has undone more than that, what was in the step is lost."""
@@ -131,6 +144,7 @@ class Batch:
         self._lost = backend.translated(error) if isinstance(error, DBAPIError) else StoreError(str(error))
         self._transaction = None
         connection.invalidate()
+        backend.end_writing()
         connection.close()
 
 

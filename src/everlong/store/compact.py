@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored, StoreError
@@ -157,7 +158,7 @@ def compact(
             engine.last_prompt_tokens or None,
             state_after(engine),
         )
-        facts = {**compaction_values(engine, seconds, occasion), "cost": spent()}
+        facts = {**compaction_values(engine, seconds, occasion), "cost": spent(), "messages_after": len(plain)}
         facts |= size_of(engine, seen.messages, "before")
         if options.get("current_tokens"):
             facts["tokens_before"] = options["current_tokens"]
@@ -167,7 +168,6 @@ def compact(
             ident = write_view(connection, store.database, store.tenant, at.id, made, seen.view_id, now)
             if not put_in_force(connection, at.id, ident, seen.epoch):
                 raise TryAgain("another view came into force")
-            facts.update(size_of(engine, _seen(store, connection, at).messages, "after"))
             row = {**facts, "tenant": store.tenant, "branch": at.id, "view_id": ident, "ts": now}
             key = connection.execute(compaction.insert().values(row)).inserted_primary_key
             return ident, int(key[0]) if key is not None else 0
@@ -176,7 +176,10 @@ def compact(
             written = _written(store, at, work, roll_over)
         except TryAgain:
             return Compacted("lost", see(store, at).messages)
-        return Compacted("compacted", see(store, at).messages, *written[:2], made.state == "degraded", *written[2:])
+        after = see(store, at)
+        if after.view_id == written[0]:
+            _note_size(store, written[1], size_of(engine, after.messages, "after"), facts)
+        return Compacted("compacted", after.messages, *written[:2], made.state == "degraded", *written[2:])
     finally:
         if held is not None:
             leases.release(store.database, held)
@@ -200,6 +203,17 @@ def _written(
     except StoreError as error:  # a session that cannot go on must not cost the turn its compaction
         return *store.database.write(work), None, f"session {roll_over} was not continued: {error}"
     return *made, child, None
+
+
+def _note_size(store: Store, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
+    """Correct in the history what is sent after a compaction, with all that is pinned.
+
+    A long conversation takes its time to count, in which nobody else could write.
+    """
+    if any(facts.get(name) != value for name, value in sizes.items()):
+        row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == store.tenant)
+        with suppress(StoreError):  # the compaction holds all the same
+            store.database.write(lambda connection: connection.execute(row.values(sizes)))
 
 
 def undo(store: Store, at: Branch) -> bool:

@@ -94,6 +94,18 @@ class Backend(Protocol):
         """
         ...
 
+    def begin_writing(self, wait: float | None = None) -> float:
+        """Wait until this thread may begin a writing transaction; how many of the seconds to wait are left then.
+
+        Raises:
+            StoreBusy: other threads of this process write for longer than that.
+        """
+        ...
+
+    def end_writing(self) -> None:
+        """Say that the transaction is over, however it ended."""
+        ...
+
     def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
         """Wait only so many seconds for the lock on a file in a ``with`` block; as long as ever with None."""
         ...
@@ -173,6 +185,7 @@ class Database:
         attempt = 0
         while True:
             attempt += 1
+            self.backend.begin_writing()
             try:
                 with self.engine.begin() as connection:
                     result = work(connection)
@@ -183,6 +196,8 @@ class Database:
                     raise self.backend.translated(error) from error
             else:
                 return result
+            finally:
+                self.backend.end_writing()
             pause(attempt)
 
     @contextmanager

@@ -124,6 +124,13 @@ class PostgreSQL:
         """Run a statement; SQLAlchemy notices where the connection is lost."""
         return connection.exec_driver_sql(statement, parameters)
 
+    def begin_writing(self, wait: float | None = None) -> float:
+        """Wait for nobody: a server lets many write at once."""
+        return self.wait if wait is None else wait
+
+    def end_writing(self) -> None:
+        """Do nothing: nobody waits."""
+
     def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
         """Change nothing: transactions of a server begin at once."""
         del connection, wait

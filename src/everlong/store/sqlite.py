@@ -9,7 +9,9 @@ from __future__ import annotations
 import filecmp
 import os
 import sqlite3
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,48 @@ CACHE_KIB = 32_000
 """Pages kept in memory; the indexes over hashes are hit at random places."""
 
 CHECKPOINT_PAGES = 1_000
+
+
+class WriteQueue:
+    """The threads of this process that want to write to one file, in the order in which they came.
+
+    SQLite lets waiting writers look again and again, whoever comes by chance first; where many threads write, one of
+    them may find the file locked each time. Only other processes are left to that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+        self._is_taken = False
+
+    @property
+    def length(self) -> int:
+        """How many threads wait."""
+        return len(self._waiting)
+
+    def enter(self, seconds: float) -> bool:
+        """Wait until it is this thread's turn to write; False where that takes longer."""
+        with self._lock:
+            if not self._is_taken:
+                self._is_taken = True
+                return True
+            called = threading.Event()
+            self._waiting.append(called)
+        if called.wait(seconds):
+            return True
+        with self._lock:
+            if called.is_set():  # in this very moment
+                return True
+            self._waiting.remove(called)
+            return False
+
+    def leave(self) -> None:
+        """Let the next thread write."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._is_taken = False
 
 
 class SQLite:
@@ -48,6 +92,7 @@ class SQLite:
         self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
         self.where = str(self.path)
         self.tally = Tally(self.path)
+        self.queue = WriteQueue()
 
     def engine(self) -> Engine:
         """Create the file, readable by its owner only, if it is not there; the log files take over its mode."""
@@ -205,6 +250,18 @@ class SQLite:
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement of a writing transaction on the driver itself."""
         return _run(connection, statement, parameters)
+
+    def begin_writing(self, wait: float | None = None) -> float:
+        """Wait until no other thread of this process writes; the seconds that are left for other processes."""
+        seconds = self.wait if wait is None else wait
+        until = time.monotonic() + seconds
+        if not self.queue.enter(seconds):
+            raise StoreBusy(f"{self.where} was being written by other threads for more than {seconds:g} seconds")
+        return max(0.0, until - time.monotonic())
+
+    def end_writing(self) -> None:
+        """Let the next thread of this process write."""
+        self.queue.leave()
 
     @contextmanager
     def waiting(self, connection: Connection, wait: float | None) -> Iterator[None]:

@@ -72,10 +72,13 @@ def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[s
         frame = {"type": "message", "id": f"msg_{number:08d}", "status": "completed", "role": "assistant"}
         output.append({**frame, "content": [said]})
     custom = {tool.get("name") for tool in body.get("tools") or [] if tool.get("type") == "custom"}
+    spaces = _namespaces(body)
     for index, call in enumerate(answer.calls):
         is_custom = call.name in custom
+        space = {"namespace": spaces[call.name]} if call.name in spaces else {}
         output.append(
             {
+                **space,
                 "type": "custom_tool_call" if is_custom else "function_call",
                 "id": f"{'ctc' if is_custom else 'fc'}_{number:08d}{index:04d}",
                 "status": "completed",
@@ -85,6 +88,12 @@ def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[s
             }
         )
     return output
+
+
+def _namespaces(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the namespaces of the tools that stand in one, by their names."""
+    spaces = [tool for tool in body.get("tools") or [] if tool.get("type") == "namespace"]
+    return {str(one.get("name")): str(space.get("name")) for space in spaces for one in space.get("tools") or []}
 
 
 def _frame(body: Mapping[str, Any], number: int, output: list[Any], usage: dict[str, Any] | None) -> dict[str, Any]:
