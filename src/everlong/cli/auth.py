@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.shown import echo, echo_data
-
 if TYPE_CHECKING:
     from everlong.providers.names import Endpoint
 
@@ -36,10 +34,10 @@ def set_(provider: str) -> None:
     if not key:
         raise click.UsageError("the key is empty; nothing was stored")
     store_key(provider, key)
-    echo(f"everlong: stored a key for {provider} in the system's keyring", err=True)
+    click.echo(f"everlong: stored a key for {provider} in the system's keyring", err=True)
     source = key_source(endpoint)
     if source not in {None, "keyring"}:
-        echo(f"everlong: note: {source} is set, and is used before the keyring", err=True)
+        click.echo(f"everlong: note: {source} is set, and is used before the keyring", err=True)
 
 
 def _asked(provider: str) -> str:
@@ -64,10 +62,10 @@ def list_(as_json: bool) -> None:
             endpoint.name: {"key": source, "needs_key": endpoint.needs_key, "variables": list(endpoint.key_variables)}
             for endpoint, source in rows
         }
-        echo_data(json.dumps(listed, indent=2))
+        click.echo(json.dumps(listed, indent=2))
         return
     for endpoint, source in rows:
-        echo(f"{endpoint.name:<12}{source or _missing(endpoint)}")
+        click.echo(f"{endpoint.name:<12}{source or _missing(endpoint)}")
 
 
 def _missing(endpoint: Endpoint) -> str:
@@ -83,7 +81,7 @@ def remove(provider: str) -> None:
     _endpoint(provider)
     if not remove_key(provider):
         raise click.ClickException(f"there is no key for {provider} in the keyring")
-    echo(f"everlong: removed the key for {provider} from the system's keyring", err=True)
+    click.echo(f"everlong: removed the key for {provider} from the system's keyring", err=True)
 
 
 def _endpoint(provider: str) -> Endpoint:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.files import read_input, write_output
-from everlong.cli.shown import echo, echo_data
 
 if TYPE_CHECKING:
     from everlong.caching.replay import Replay
@@ -75,7 +74,7 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if plot:
         _plot(plot, results)
     if as_json:
-        echo_data(json.dumps({"sessions": [result.to_dict() for result in results]}, ensure_ascii=False, indent=2))
+        click.echo(json.dumps({"sessions": [result.to_dict() for result in results]}, ensure_ascii=False, indent=2))
         return
     for result in results:
         _print(result)
@@ -113,4 +112,4 @@ def _plot(path: str, results: list[Replay]) -> None:
         write_output(path, picture)
     else:
         to_png(picture, path)
-    echo(f"everlong: wrote {path}", err=True)
+    click.echo(f"everlong: wrote {path}", err=True)

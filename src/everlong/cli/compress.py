@@ -7,13 +7,13 @@ stdout as JSON. What compaction is, the context package knows.
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from everlong.cli.files import read_input, write_output
-from everlong.cli.shown import echo, echo_data
 from everlong.cli.trust import tell_notices
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         explanations = [explanation.about(why) for explanation in explanations]
     if output:
         write_output(output, transcript.render(compacted))
-        echo(f"everlong: wrote {output}", err=True)
+        click.echo(f"everlong: wrote {output}", err=True)
     if as_json:
         report = _json_report(transcript, reports, explanations, compacted if diff else [])
-        echo_data(json.dumps(report, ensure_ascii=False, indent=2))
+        click.echo(json.dumps(report, ensure_ascii=False, indent=2))
     else:
         if diff:
             _print_changes(transcript, compacted)
@@ -79,9 +79,9 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             _print_explanations(transcript, explanations)
         _print_reports(transcript, reports)
     if why is not None and not any(explanation.lines for explanation in explanations):
-        echo(f"everlong: no line contains {why!r}", err=True)
+        click.echo(f"everlong: no line contains {why!r}", err=True)
     if not (output or diff or as_json or explain):
-        echo_data(transcript.render(compacted), nl=False)
+        sys.stdout.write(transcript.render(compacted))
 
 
 def _compact(
@@ -209,13 +209,13 @@ def _print_explanations(transcript: Transcript, explanations: list[Explanation])
 def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> None:
     pairs = list(zip(transcript.conversations, reports, strict=True))
     for conversation, report in pairs[:20]:
-        echo(f"everlong: {_name(conversation, len(pairs))}{describe(report)}", err=True)
+        click.echo(f"everlong: {_name(conversation, len(pairs))}{describe(report)}", err=True)
     if len(pairs) > 20:
         before = sum(report.tokens_before for report in reports)
         after = sum(report.tokens_after for report in reports)
-        echo(f"everlong: … {len(pairs) - 20} more; in all {before:,} → {after:,} tokens", err=True)
+        click.echo(f"everlong: … {len(pairs) - 20} more; in all {before:,} → {after:,} tokens", err=True)
     if all(report.outcome == "unchanged" for report in reports):
-        echo(
+        click.echo(
             "everlong: nothing to compact: what is not protected is empty. A smaller --context-length, or --budget N "
             "for an exact size, compacts more",
             err=True,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.shown import echo, echo_data
 from everlong.cli.trust import tell_notices
 
 if TYPE_CHECKING:
@@ -44,9 +43,9 @@ def show(origin: bool, as_json: bool) -> None:
                 ".".join(path): {"value": value, "origin": str(loaded.origins[".".join(path)])}
                 for path, value in _leaves(values)
             }
-        echo_data(json.dumps(values, ensure_ascii=False, indent=2, default=str))
+        click.echo(json.dumps(values, ensure_ascii=False, indent=2, default=str))
         return
-    echo("\n".join(_listing(loaded, origin)))
+    click.echo("\n".join(_listing(loaded, origin)))
 
 
 @config_group.command("set")
@@ -67,9 +66,9 @@ def set_(key: str, value: str, project: bool) -> None:
         path, note = user_config_path(), ""
         understood = set_value(path, key, value)
     shown = json.dumps(_without_passwords(understood), ensure_ascii=False, default=str)
-    echo(f"{key} is now {shown} in {path}", err=True)
+    click.echo(f"{key} is now {shown} in {path}", err=True)
     if note:
-        echo(f"note: {note}", err=True)
+        click.echo(f"note: {note}", err=True)
     _warn_if_overridden(key, str(path))
 
 
@@ -90,10 +89,10 @@ def path_(as_json: bool) -> None:
         "project": {"path": str(found or new_project_config_path()), "exists": found is not None},
     }
     if as_json:
-        echo_data(json.dumps(files, ensure_ascii=False, indent=2))
+        click.echo(json.dumps(files, ensure_ascii=False, indent=2))
         return
     for name, file in files.items():
-        echo(f"{name + ':':<9}{file['path']}{'' if file['exists'] else '  (does not exist)'}")
+        click.echo(f"{name + ':':<9}{file['path']}{'' if file['exists'] else '  (does not exist)'}")
 
 
 def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
@@ -137,10 +136,10 @@ def _warn_if_overridden(key: str, path: str) -> None:
     try:
         where = load_settings().origins.get(key)
     except ConfigError as error:
-        echo(f"note: it has no effect yet, because {error}", err=True)
+        click.echo(f"note: it has no effect yet, because {error}", err=True)
         return
     if where is not None and where.kind != "default" and where.name != path:
-        echo(f"note: {where} overrides it", err=True)
+        click.echo(f"note: {where} overrides it", err=True)
 
 
 _PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:)[^/?#\s]*(?=@)")

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.shown import echo, echo_data
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -29,11 +27,13 @@ if TYPE_CHECKING:
 def demo_command(window: int, as_json: bool) -> None:
     """Play a long agent session in a small window and show what compaction does to it."""
     session, facts = load_session()
-    echo(f"everlong: playing {len(session):,} messages of an agent session in a {window:,}-token window", err=True)
+    click.echo(
+        f"everlong: playing {len(session):,} messages of an agent session in a {window:,}-token window", err=True
+    )
     played = play(session, window)
     known = [bool(still_known(fact, played.context)) for fact in facts]
     if as_json:
-        echo_data(json.dumps(_figures(played, facts, known), ensure_ascii=False, indent=2))
+        click.echo(json.dumps(_figures(played, facts, known), ensure_ascii=False, indent=2))
         return
     _show(played, facts, known)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong.cli.doctor_common import Finding, Situation, fail
-from everlong.cli.shown import echo, echo_data
 
 if TYPE_CHECKING:
     from everlong.cli.doctor_common import State
@@ -46,10 +45,10 @@ def doctor_command(call: bool, as_json: bool) -> None:
         situation.connection.close()
     failures = sum(finding.state == "fail" for finding in found)
     if as_json:
-        echo_data(json.dumps({"ok": not failures, "checks": [one._asdict() for one in found]}, indent=2))
+        click.echo(json.dumps({"ok": not failures, "checks": [one._asdict() for one in found]}, indent=2))
     else:
         warnings = sum(finding.state == "warn" for finding in found)
-        echo(f"everlong: {len(found)} checks, {failures} failed, {warnings} with a warning", err=True)
+        click.echo(f"everlong: {len(found)} checks, {failures} failed, {warnings} with a warning", err=True)
     if failures:
         raise click.exceptions.Exit(1)
 
@@ -86,9 +85,9 @@ def _line(text: str) -> str:
 
 def _put(finding: Finding) -> None:
     state = click.style(f"{finding.state:<4}", fg=_COLOURS[finding.state], bold=finding.state != "ok")
-    echo(f"{state}  {_shown(f'{finding.name:<{_WIDTH}}{finding.text}')}")
+    click.echo(f"{state}  {_shown(f'{finding.name:<{_WIDTH}}{finding.text}')}")
     if finding.advice:
-        echo(f"{'':{6 + _WIDTH}}{_shown(f'→ {finding.advice}')}")
+        click.echo(f"{'':{6 + _WIDTH}}{_shown(f'→ {finding.advice}')}")
 
 
 def _shown(text: str) -> str:

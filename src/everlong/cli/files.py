@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everlong.cli.shown import echo
+import click
 
 if TYPE_CHECKING:
     from everlong.wire import Transcript
@@ -19,14 +19,14 @@ def read_input(name: str) -> Transcript:
     from everlong.wire import read_transcript  # noqa: PLC0415 - as above
 
     if name == "-" and sys.stdin.isatty():
-        echo("everlong: reading a conversation from the terminal; end it with Ctrl-D", err=True)
+        click.echo("everlong: reading a conversation from the terminal; end it with Ctrl-D", err=True)
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     shown = "standard input" if name == "-" else name
     try:
         transcript = read_transcript(data)
     except TranscriptError as error:
         raise TranscriptError(f"{shown}: {error}") from error
-    echo(f"everlong: read {shown} as {transcript.describe()}", err=True)
+    click.echo(f"everlong: read {shown} as {transcript.describe()}", err=True)
     return transcript
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.files import read_input
-from everlong.cli.shown import echo_data
 
 if TYPE_CHECKING:
     from everlong.model import Message
@@ -34,7 +33,7 @@ def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -
         counter = counters.setdefault(chosen, MessageCounter(counter_for(chosen)))
         figures.append(inspect_conversation(conversation, counter, largest))
     if as_json:
-        echo_data(json.dumps({"format": transcript.kind, "conversations": figures}, ensure_ascii=False, indent=2))
+        click.echo(json.dumps({"format": transcript.kind, "conversations": figures}, ensure_ascii=False, indent=2))
         return
     for figure in figures:
         _print(figure)

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.shown import echo
-
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentEvent, AgentOptions
     from everlong.config import Settings
@@ -96,10 +94,10 @@ def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalMode
 
     file = find_model_file(Path(given["local"]) if given["local"] else None)
     own = settings.models.get(f"llamacpp:{file.name}") or settings.models.get(file.name)
-    echo(f"loading {file.name} …", err=True)
+    click.echo(f"loading {file.name} …", err=True)
     with LocalServer(file, own.context_length if own is not None else None) as server:
         local = LocalModel(server)
-        echo(local.line, err=True)
+        click.echo(local.line, err=True)
         yield local
 
 

@@ -24,7 +24,6 @@ from everlong.cli.run import run_command
 from everlong.cli.serve import serve_command
 from everlong.cli.sessions import sessions_group
 from everlong.cli.setup import setup_command
-from everlong.cli.shown import echo
 from everlong.cli.trust import trust_group
 from everlong.cli.usage import usage_command
 from everlong.cli.wrap import wrap_command
@@ -74,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        echo("everlong: interrupted", err=True)
+        click.echo("everlong: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
         # The reader (head, less) has seen enough; python would complain once more at exit.
@@ -83,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (EverlongError, OSError, MemoryError) as error:
         if os.environ.get("EVERLONG_DEBUG"):
             raise
-        echo(f"everlong: {_sentence(error)}", err=True)
+        click.echo(f"everlong: {_sentence(error)}", err=True)
         sys.exit(1)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 
 from everlong.cli.plugins_doctor import doctor
-from everlong.cli.shown import echo, echo_data
 
 __all__ = ["plugins_group"]
 
@@ -46,9 +45,9 @@ def list_(as_json: bool = False) -> None:
     listed = Listed.of(plugins)
     if as_json:
         values = {"engine": plugins.settings.context.engine, "plugins": [one.as_dict() for one in listed]}
-        echo_data(json.dumps(values, ensure_ascii=False, indent=2))
+        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
         return
-    echo("\n".join(rows(listed)))
+    click.echo("\n".join(rows(listed)))
 
 
 @plugins_group.command("info")
@@ -62,13 +61,13 @@ def info(name: str, as_json: bool) -> None:
     found = meant(plugins, name)
     one = next(each for each in Listed.of(plugins) if each.found == found)
     if as_json:
-        echo_data(json.dumps(one.as_dict(), ensure_ascii=False, indent=2))
+        click.echo(json.dumps(one.as_dict(), ensure_ascii=False, indent=2))
         return
     for key, value in one.as_dict().items():
         words = ("yes" if value else "no") if isinstance(value, bool) else value
         words = ", ".join(words) if isinstance(words, list) else words
         if words not in {None, ""}:
-            echo(f"{key + ':':<13}{words}")
+            click.echo(f"{key + ':':<13}{words}")
 
 
 @plugins_group.command("use")
@@ -81,7 +80,7 @@ def use(name: str, project: bool) -> None:
     plugins = opened()
     found = meant(plugins, name)
     for line in use_engine(plugins, found, name, project=project):
-        echo(line, err=True)
+        click.echo(line, err=True)
 
 
 @plugins_group.command("new")
@@ -102,13 +101,13 @@ def new(name: str, path: Path | None) -> None:
     own = config_home() / FOLDER / ENGINES / name
     folder = (path or own).absolute()
     for written in write_plugin(folder, name):
-        echo(str(written))
-    echo(f"everlong: {folder} is written; its tests run with: pytest {folder}", err=True)
+        click.echo(str(written))
+    click.echo(f"everlong: {folder} is written; its tests run with: pytest {folder}", err=True)
     if folder == own:
-        echo(f"everlong: it is used with: everlong plugins use {name}", err=True)
+        click.echo(f"everlong: it is used with: everlong plugins use {name}", err=True)
     else:
         paths = json.dumps([*load_settings().settings.plugins.paths, str(folder)], ensure_ascii=False)
-        echo(f"everlong: it is found with: everlong config set plugins.paths {shlex.quote(paths)}", err=True)
+        click.echo(f"everlong: it is found with: everlong config set plugins.paths {shlex.quote(paths)}", err=True)
 
 
 @plugins_group.command("trust")
@@ -122,7 +121,7 @@ def trust_(path: Path) -> None:
     if not is_plugin(path):
         raise PluginError(f"{path} is no plugin: there is no folder with an __init__.py or a plugin.yaml in it")
     found = trust(path)
-    echo(f"everlong: {path.resolve()} is trusted as it is now ({found[:12]}); a change asks again", err=True)
+    click.echo(f"everlong: {path.resolve()} is trusted as it is now ({found[:12]}); a change asks again", err=True)
 
 
 @plugins_group.command("host-path")
@@ -130,4 +129,4 @@ def host_path() -> None:
     """Print the folder that an author puts on PYTHONPATH to test a plugin that was written for another host."""
     from everlong.plugins.adapters.names import host_path as folder  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    echo_data(str(folder()))
+    click.echo(str(folder()))

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.shown import echo, echo_data
-
 if TYPE_CHECKING:
     from everlong.plugins.manager import Plugins
     from everlong.plugins.places import Found
@@ -54,12 +52,12 @@ def doctor(name: str | None, as_json: bool) -> None:
     is_well = all(one.is_well for one in looked) and not missing
     if as_json:
         values = [{**vars(one), "ok": one.is_well} for one in looked]
-        echo_data(json.dumps({"ok": is_well, "plugins": values, "missing": missing}, ensure_ascii=False, indent=2))
+        click.echo(json.dumps({"ok": is_well, "plugins": values, "missing": missing}, ensure_ascii=False, indent=2))
     else:
         for one in looked:
-            echo("\n".join(_lines(one)))
+            click.echo("\n".join(_lines(one)))
         for text in missing:
-            echo(_state("fail", text))
+            click.echo(_state("fail", text))
     if not is_well:
         raise click.exceptions.Exit(1)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import click
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
 from everlong.cli.plugins_common import Listed, opened, row, use_engine
-from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -40,7 +40,7 @@ def choose() -> None:
             continue
         found = engines[place].found
         for line in use_engine(plugins, found, found.name):
-            echo(line, err=True)
+            click.echo(line, err=True)
         return
 
 

@@ -12,7 +12,6 @@ import click
 
 from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
 from everlong.cli.sessions_common import opened, store_option, to_go_on_with
-from everlong.cli.shown import echo
 from everlong.cli.trust import settle_trust, tell_notices, trust_option
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def run_command(prompt: str | None, **given: Any) -> None:
         agent = _agent(settings, store, given, local)
         try:
             if not given["as_json"]:
-                echo(agent.caching_line, err=True)
+                click.echo(agent.caching_line, err=True)
             finished = agent.run(said)
         finally:
             agent.close()

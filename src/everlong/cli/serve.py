@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.sessions_common import store_option, store_settings
-from everlong.cli.shown import echo
 from everlong.cli.trust import tell_notices
 
 if TYPE_CHECKING:
@@ -101,4 +100,4 @@ def opened_database() -> Any:
 
 def _say(text: str) -> None:
     with suppress(OSError):  # the terminal is gone, and requests under way are not
-        echo(f"everlong: {text}", err=True)
+        click.echo(f"everlong: {text}", err=True)

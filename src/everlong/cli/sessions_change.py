@@ -18,7 +18,6 @@ from everlong.cli.sessions_common import (
     say,
     yes_option,
 )
-from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -110,9 +109,8 @@ def forget(
             chosen += [_node_id(node) for node in nodes]
             titled = [one.id for one in store.conversations.newest(title=text)] if text else []
             if not chosen and not titled:
-                prompts = store.forget_prompts(text) if text else 0
                 forget_traces(store, text)
-                say(_forgotten_prompts(prompts) or "nothing was found, so nothing was forgotten")
+                say("nothing was found, so nothing was forgotten")
                 if as_json:
                     put_json({"messages": 0, "summaries": 0, "spared": 0})
                 return
@@ -122,8 +120,6 @@ def forget(
             gone = store.forget(chosen) if chosen else Forgotten(0, 0)
             if text:
                 store.forget_titles(text)
-                if said := _forgotten_prompts(store.forget_prompts(text)):
-                    say(said)
         forget_traces(store, text)
         copies = old_copies(store)
     if as_json:
@@ -136,10 +132,6 @@ def forget(
     say("`everlong sessions vacuum` takes their last traces out of the file")
     for copy in copies:
         say(f"{copy} is a copy from before an update and still has them; delete it if you do not need it")
-
-
-def _forgotten_prompts(count: int) -> str:
-    return f"forgot {counted(count, 'system prompt')} or lists of tools with these words" if count else ""
 
 
 def _check_one_is_named(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
@@ -163,7 +155,7 @@ def _holding(store: Store, text: str) -> list[bytes]:
         if cursor is None:
             break
     for number, hit in enumerate(hits[:LISTED], start=1):
-        echo("\n".join(hit_lines(number, hit)), err=True)
+        click.echo("\n".join(hit_lines(number, hit)), err=True)
     if len(hits) > LISTED:
         say(f"… and {len(hits) - LISTED:,} more")
     nodes = dict.fromkeys(hit.node for hit in hits if hit.node is not None)

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from everlong.cli.shown import echo, echo_data
-
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.store import Conversation, Session, Store
@@ -278,17 +276,17 @@ def put_json(value: Any) -> None:
         return
     from everlong.store.transcripts.write import json_text  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    echo_data(json_text(value, indent=2))
+    click.echo(json_text(value, indent=2))
 
 
 def put_line(value: Any) -> None:
     """Data on stdout as JSON on one line."""
-    echo_data(json.dumps(value, ensure_ascii=True, default=str))
+    click.echo(json.dumps(value, ensure_ascii=True, default=str))
 
 
 def say(text: str) -> None:
     """A word to the person who watches."""
-    echo(f"everlong: {text}", err=True)
+    click.echo(f"everlong: {text}", err=True)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.sessions_common import command, counted, found, found_part, json_option, opened, put_json, say
-from everlong.cli.shown import safe
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Session, Store
@@ -96,8 +95,6 @@ def _write(
 def _utf8(stream: Any) -> Callable[[str], Any]:
     """Writes text as UTF-8, whatever the terminal's own encoding is."""
     raw = getattr(stream, "buffer", None)
-    if stream.isatty():  # where it is seen, and nobody reads it as data
-        return lambda text: stream.write(safe(text))
     return stream.write if raw is None else lambda text: raw.write(text.encode("utf-8"))
 
 

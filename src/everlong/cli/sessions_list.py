@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.sessions_common import command, counted, found, json_option, opened, put_json, put_line, say, when
-from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Session, Store
@@ -199,7 +198,7 @@ def _put(one: Newest, as_json: bool) -> None:
     words = one_line(headline(one.message)[:2_000])
     where = f"{one.session}:{one.turn}" if one.session else "(in no conversation)"
     head = f"{moment(one.at)}  {where}  {click.style(one_line(one.role), bold=True)}"
-    echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
+    click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
 
 
 @command("compactions", "each")

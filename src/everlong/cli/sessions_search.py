@@ -9,7 +9,6 @@ import click
 
 from everlong.cli.sessions_common import command, counted, found, json_option, opened, put_json, say, when
 from everlong.cli.sessions_index import index_what_is_pending
-from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -103,7 +102,7 @@ def _page(store: Store, text: str, options: dict[str, Any], number: int, cursor:
 
 def _print(shown: Page, before: int, page: int) -> None:
     for number, hit in enumerate(shown.hits, start=before + 1):
-        echo("\n".join(hit_lines(number, hit)))
+        click.echo("\n".join(hit_lines(number, hit)))
     if not shown.hits:
         say("nothing was found" + ("; time ran out, so --seconds 60 may find more" if shown.is_partial else ""))
     elif shown.is_partial:

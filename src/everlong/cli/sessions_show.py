@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.sessions_common import command, counted, found, found_part, json_option, opened, put_json, say
-from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Session, Store
@@ -215,5 +214,5 @@ def _show_page(store: Store, line: Line, page: int, *, as_json: bool) -> None:
     if as_json:
         put_json({**read._asdict(), "page": page, "turn": line.turn})
         return
-    echo(plain(read.text))
+    click.echo(plain(read.text))
     say(f"page {page} of {counted(read.pages, 'page')}, {counted(read.chars, 'character')} in all")

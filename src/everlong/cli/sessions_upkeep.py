@@ -19,7 +19,6 @@ from everlong.cli.sessions_common import (
     store_settings,
 )
 from everlong.cli.sessions_index import bar
-from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from everlong.store.verify import Verified
@@ -118,7 +117,7 @@ def _print(found: dict[str, Any]) -> None:
     if found["first"] is not None:
         rows.append(("from … to", f"{moment(found['first'])[:16]} … {moment(found['last'])[:16]}"))
     for name, value in rows:
-        echo(f"{name + ':':<13}{value}")
+        click.echo(f"{name + ':':<13}{value}")
 
 
 @command("backup", "all")

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import click
 
 from everlong.cli.sessions_common import say
-from everlong.cli.shown import echo
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client, Gateway, Setting
@@ -68,7 +67,7 @@ def setup_command(
     if chosen.format is None:
         if write or undo:
             raise click.UsageError(f"{chosen.title} has no configuration file; put the lines of code into your program")
-        echo(chosen.code(gateway))
+        click.echo(chosen.code(gateway))
         return
     file = chosen.file(os.environ, Path.home())
     if undo:
@@ -160,7 +159,7 @@ def _show(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
     text = ""
     for setting in settings:
         text = file.format.put(text, setting.path, setting.value)
-    echo(text.rstrip())
+    click.echo(text.rstrip())
     _tell_old(settings, values, gateway)
     _tell(client, gateway)
     say(f"nothing was written; `everlong setup {client.name} --write` does it")

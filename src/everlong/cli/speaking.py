@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from everlong.cli.shown import echo, echo_data
+import click
 
 if TYPE_CHECKING:
     from everlong.agent.events import AgentEvent, CompactionFinished, ToolFinished, TurnFinished
@@ -25,7 +25,7 @@ class JsonSpeaker:
         """Print an event."""
         from everlong.agent.events import as_dict  # noqa: PLC0415 - keeps `everlong --help` quick
 
-        echo_data(json.dumps(as_dict(event), ensure_ascii=True, default=str))
+        click.echo(json.dumps(as_dict(event), ensure_ascii=True, default=str))
 
 
 class PlainSpeaker:
@@ -57,13 +57,17 @@ class PlainSpeaker:
 
     def _word(self, text: str) -> None:
         if self._streams and text:
-            echo_data(text, nl=False)
+            from everlong.agent.text import visible  # noqa: PLC0415 - as above
+
+            click.echo(visible(text) if self._is_terminal else text, nl=False)
             self._is_midline = not text.endswith("\n")
 
     def _finished(self, event: TurnFinished) -> None:
+        from everlong.agent.text import visible  # noqa: PLC0415 - as above
+
         self._end_line()
         if not self._streams and event.text:
-            echo_data(event.text)
+            click.echo(visible(event.text) if self._is_terminal else event.text)
         if event.stop != "end":
             said = {
                 "limit": f"stopped at a limit: {event.detail}",
@@ -81,12 +85,14 @@ class PlainSpeaker:
         )
 
     def _note(self, text: str) -> None:
+        from everlong.agent.text import visible  # noqa: PLC0415 - keeps `everlong --help` quick
+
         self._end_line()
-        echo(f"everlong: {text}", err=True)
+        click.echo(f"everlong: {visible(text)}", err=True)
 
     def _end_line(self) -> None:
         if self._is_midline:
-            echo()
+            click.echo()
         self._is_midline = False
 
 

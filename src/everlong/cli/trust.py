@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.shown import echo, echo_data
-
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
     from everlong.config.trust import FolderWishes
@@ -46,11 +44,11 @@ def list_(as_json: bool) -> None:
         for folder, record in sorted(folder_records().items())
     ]
     if as_json:
-        echo_data(json.dumps(rows, ensure_ascii=False, indent=2))
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for row in rows:
         changed = "  (its settings have changed since: they ask again)" if row["changed"] else ""
-        echo(f"{'trusted' if row['trusted'] else 'not trusted':<13}{row['folder']}{changed}")
+        click.echo(f"{'trusted' if row['trusted'] else 'not trusted':<13}{row['folder']}{changed}")
 
 
 @trust_group.command("add")
@@ -62,9 +60,9 @@ def add(path: Path) -> None:
     for folder in folders_at(path):
         wishes = folder_wishes(folder)
         for line in _wanted(wishes):
-            echo(line, err=True)
+            click.echo(line, err=True)
         remember_folder(wishes, is_trusted=True)
-        echo(f"everlong: {folder} is trusted", err=True)
+        click.echo(f"everlong: {folder} is trusted", err=True)
 
 
 @trust_group.command("remove")
@@ -77,7 +75,7 @@ def remove(path: Path) -> None:
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
     if not sum(forget_folder(folder) for folder in folders):
         raise ConfigError(f"nothing was said about {path.absolute()}; everlong trust list shows what was")
-    echo(f"everlong: {folders[-1]} is not trusted any more", err=True)
+    click.echo(f"everlong: {folders[-1]} is not trusted any more", err=True)
 
 
 # -- in commands that work in a folder --------------------------------------------------------------------------------
@@ -108,25 +106,27 @@ def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
 def tell_notices(loaded: LoadedSettings) -> None:
     """Say what of the folder's settings was left out, and why."""
     for notice in loaded.notices:
-        echo(f"everlong: {_safe(notice)}", err=True)
+        click.echo(f"everlong: {_safe(notice)}", err=True)
 
 
 def _ask(wishes: FolderWishes) -> bool | None:
     """Whether the user trusts a folder; None where they leave that open."""
     for line in _wanted(wishes):
-        echo(line, err=True)
+        click.echo(line, err=True)
     _forget_typed()
     while True:
-        echo("Do you trust this folder? [y]es, [n]o (asked once): ", nl=False, err=True)
+        click.echo("Do you trust this folder? [y]es, [n]o (asked once): ", nl=False, err=True)
         answer = sys.stdin.readline()
         if not answer:
-            echo(err=True)
+            click.echo(err=True)
             return None
         said = answer.strip().lower()
         if said in {"y", "yes"}:
             return True
         if said in {"n", "no"}:
-            echo("everlong: what it brings along is left out; change your mind with: everlong trust add", err=True)
+            click.echo(
+                "everlong: what it brings along is left out; change your mind with: everlong trust add", err=True
+            )
             return False
 
 
