@@ -38,6 +38,7 @@ _MODELS_SECONDS = 2.5
 """Some clients wait three seconds for the list of models."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
+_VERSION = version("everlong")  # which is looked up on the disk
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _NAMED_PATH = re.compile(r"/(?:v\d+/)?(?:responses|conversations|chat/completions)/([^/]+)")
 
@@ -185,7 +186,7 @@ class _Endpoints:
         about = {
             "status": "ok",
             "service": SERVICE,
-            "version": version("everlong"),
+            "version": _VERSION,
             "needs_key": not self._front.guard.is_open,
             "official": self._gateway.routes.official,
         }

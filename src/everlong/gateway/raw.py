@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ __all__ = [
     "dumped",
     "fields_at",
     "items_at",
+    "long_texts",
     "meant",
     "read_body",
     "read_fields",
@@ -36,6 +38,10 @@ __all__ = [
 ]
 
 _SPACE = frozenset(" \t\n\r")
+_SPACES = b" \t\n\r"
+_QUOTE, _BACKSLASH = 0x22, 0x5C
+_OPENING, _CLOSING, _COMMA = frozenset(b"[{"), frozenset(b"]}"), 0x2C
+_NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
 """A number of so many digits may not fit into 64 bits."""
@@ -44,7 +50,14 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE = 50_000
 """In more bytes than these, digits are looked for where numbers stand: images are full of them."""
-
+_LONG = 1_000_000
+"""A body or a text of more bytes is read in steps: one call for all of it would keep every other thread waiting."""
+_STEP = 1 << 18
+_FIRST_STEP = 1 << 10
+_ESCAPE = 6
+"""Bytes of the longest escape."""
+_FIRST_HALVES = frozenset({b"d8", b"d9", b"da", b"db"})
+"""How the first of two escapes begins that make one character together."""
 
 MOST_IN_ONE = 30_000
 """Values in one message, or in one field beside the messages: what is done to a whole message takes a moment."""
@@ -108,7 +121,7 @@ class Read:
 
 def read_body(body: bytes, list_name: str) -> Read:
     """Read a whole body; `Broken` where it has no such list."""
-    scanner = _Scanner(body, 0)
+    scanner = _scanner(body, 0)
     before = scanner.fields_until(list_name)
     start = scanner.place
     entries = scanner.entries()
@@ -121,7 +134,7 @@ def read_body(body: bytes, list_name: str) -> Read:
 
 def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
     """Read a body that is the same as a known one up to a place, which is the end of an entry of its list."""
-    scanner = _Scanner(body, place)
+    scanner = _scanner(body, place)
     entries = scanner.entries(goes_on=place > known.start)
     end = scanner.place - 1
     read = Read(body, known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
@@ -132,7 +145,7 @@ def read_more(body: bytes, known: Read, place: int, list_name: str = "messages")
 
 def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
     """Where the values of an object stand that is somewhere in a body; the last one of several with one name."""
-    scanner = _Scanner(body, *place)
+    scanner = _scanner(body, *place)
     return dict(scanner.places("{", "}", named=True))
 
 
@@ -145,12 +158,14 @@ def read_fields(body: bytes) -> dict[str, Stretch]:
         body.decode()
     except UnicodeDecodeError as error:
         raise Broken(str(error)) from error
-    return _Scanner(body, 0).whole()
+    if len(body) > _LONG:
+        meant(body)  # a long body is walked through without a look at what its values are
+    return _scanner(body, 0).whole()
 
 
 def items_at(body: bytes, place: Stretch) -> list[Stretch]:
     """Where the items of a list stand that is somewhere in a body."""
-    scanner = _Scanner(body, *place)
+    scanner = _scanner(body, *place)
     return [found for _, found in scanner.places("[", "]", named=False)]
 
 
@@ -236,7 +251,7 @@ class _Scanner:
             self._comma("}")
         self._at += 1
         self._skip()
-        if self._at != len(self._text):
+        if not self._is_over():
             raise Broken("something stands after the end of the body")
         return found
 
@@ -254,7 +269,7 @@ class _Scanner:
             self._comma("}")
         self._at += 1
         self._skip()
-        if self._at != len(self._text):
+        if not self._is_over():
             raise Broken("something stands after the end of the body")
         return found
 
@@ -276,10 +291,7 @@ class _Scanner:
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")
         start = self.place - 1
-        try:
-            _, self._at = scanstring(self._text, self._at, False)
-        except ValueError as error:
-            raise Broken(str(error)) from error
+        self._skip_text()
         name = meant(self._body[start : self.place])
         self._expect(":", "a colon is missing")
         return str(name)
@@ -334,17 +346,141 @@ class _Scanner:
         self._skip()
         return self._text.startswith(sign, self._at)
 
+    def _is_over(self) -> bool:
+        return self._at == len(self._text)
+
     def _skip(self) -> None:
         text, at = self._text, self._at
         while at < len(text) and text[at] in _SPACE:
             at += 1
         self._at = at
 
+    def _skip_text(self) -> None:
+        """Go on behind a text whose opening quote was read."""
+        try:
+            _, self._at = scanstring(self._text, self._at, False)
+        except ValueError as error:
+            raise Broken(str(error)) from error
+
+
+class _LongScanner(_Scanner):
+    """Walks through a long body in small steps, on its bytes. Values are told apart here, and judged where they mean
+    something."""
+
+    def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
+        self._body = body
+        self._offset = place
+        self._stop = len(body) if end is None else end
+        self._at = 0
+        self._numbers = _Numbers()
+
+    def _has(self, sign: str) -> bool:
+        self._skip()
+        return self._body.startswith(sign.encode(), self.place, self._stop)
+
+    def _is_over(self) -> bool:
+        return self.place == self._stop
+
+    def _skip(self) -> None:
+        body, place, stop = self._body, self.place, self._stop
+        while place < stop and body[place] in _SPACES:
+            piece = body[place : min(place + _FIRST_STEP, stop)]
+            place += len(piece) - len(piece.lstrip(_SPACES))
+        self._at = place - self._offset
+
+    def _skip_text(self) -> None:
+        self._at = _text_end(self._body, self.place - 1, self._stop) - self._offset
+
+    def _stretch(self) -> Stretch:
+        self._skip()
+        start = self.place
+        end = self._end_of_value(start)
+        if end == start:
+            raise Broken(f"a value is missing at {start}")
+        self._at = end - self._offset
+        return start, end
+
+    def _end_of_value(self, place: int) -> int:
+        body, stop, depth = self._body, self._stop, 0
+        while place < stop:
+            sign = body[place]
+            if sign == _QUOTE:
+                place = _text_end(body, place, stop)
+            elif sign in _OPENING:
+                depth += 1
+                place += 1
+            elif depth and (sign in _CLOSING or sign == _COMMA):
+                depth -= sign != _COMMA
+                place += 1
+            elif sign in _CLOSING or sign == _COMMA:
+                return place
+            else:
+                end, place = self._end_of_plain(place)
+                if not depth:
+                    return end
+            if not depth:
+                return place
+        if depth:
+            raise Broken("a list or an object has no end")
+        return place
+
+    def _end_of_plain(self, place: int) -> tuple[int, int]:
+        """Return where numbers, names of constants and colons end, and where the spaces behind them do."""
+        end = place
+        while (found := _NO_SIGNS.match(self._body, place, min(place + _STEP, self._stop))) is not None:
+            place = found.end()
+            piece = found[0].rstrip(_SPACES)
+            end = found.start() + len(piece) if piece else end
+            is_long = len(piece) >= _LONG_DIGITS and _LONG_NUMBER.search(piece) is not None
+            self._numbers.has_long = self._numbers.has_long or is_long
+        return end, place
+
+
+def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
+    size = (len(body) if end is None else end) - place
+    return _LongScanner(body, place, end) if size > _LONG else _Scanner(body, place, end)
+
+
+def _text_end(body: bytes, start: int, stop: int) -> int:
+    """Return where a text has ended, after its closing quote; ``start`` is the place of its opening one."""
+    place, step = start + 1, _FIRST_STEP
+    quote = body.find(b'"', place, min(place + _STEP, stop))
+    if quote >= 0 and body[quote - 1] != _BACKSLASH:
+        return quote + 1
+    while place < stop:
+        end = _before_escape(body, place, min(place + step, stop), stop)
+        found = body[place:end].replace(b"\\\\", b"  ").replace(b'\\"', b"  ").find(b'"')
+        if found >= 0:
+            return place + found + 1
+        place, step = end, min(2 * step, _STEP)
+    raise Broken("a text has no end")
+
+
+def _before_escape(data: bytes, start: int, end: int, stop: int) -> int:
+    """Return where to cut a text so that no backslash loses what it belongs to: at the end, or one byte before."""
+    if end >= stop or data[end - 1] != _BACKSLASH:
+        return end
+    piece = data[start:end]
+    run = len(piece) - len(piece.rstrip(b"\\"))
+    return end - run % 2 if end - run % 2 > start else end
+
+
+def long_texts(data: bytes, most: int, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
+    """Find the texts of JSON that have more than so many bytes, with their quotes."""
+    place, stop = start, len(data) if stop is None else stop
+    while (quote := data.find(b'"', place, stop)) >= 0:
+        place = _text_end(data, quote, stop)
+        if place - quote > most:
+            yield quote, place
+
 
 def meant(data: bytes, *, has_long: bool | None = None) -> Any:
     """What some JSON means; `Broken` where it is none."""
+    texts = list(long_texts(data, _LONG)) if len(data) > _LONG else []
+    if texts:
+        return _meant_in_parts(data, texts, has_long)
     if has_long is None:
-        has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _Scanner(data, 0).has_long()
+        has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
     if not has_long:  # a number of more than 64 bits would lose its last digits
         with suppress(ValueError):
             return orjson.loads(data)
@@ -352,6 +488,56 @@ def meant(data: bytes, *, has_long: bool | None = None) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Broken(str(error)) from error
+
+
+def _meant_in_parts(data: bytes, texts: list[Stretch], has_long: bool | None) -> Any:
+    """What JSON means that has long texts in it, each of which is read by itself and in pieces."""
+    token = secrets.token_hex()
+    named = {f"{token}{number}": place for number, place in enumerate(texts)}
+    short = spliced(data, [(*place, b'"%s"' % name.encode()) for name, place in named.items()])
+    known = {name: _long_text(data, start + 1, end - 1) for name, (start, end) in named.items()}
+    try:
+        return _filled(meant(short, has_long=has_long), known)
+    except RecursionError as error:
+        raise Broken(str(error)) from error
+
+
+def _filled(value: Any, texts: dict[str, str]) -> Any:
+    """Return a value with texts in the places of their names."""
+    if isinstance(value, str):
+        return texts.get(value, value)
+    if isinstance(value, list):
+        return [_filled(item, texts) for item in value]
+    if isinstance(value, dict):
+        return {texts.get(name, name): _filled(item, texts) for name, item in value.items()}
+    return value
+
+
+def _long_text(data: bytes, start: int, stop: int) -> str:
+    """What the text between two quotes means."""
+    parts: list[str] = []
+    while start < stop:
+        end = _cut_between_characters(data, start, min(start + _STEP, stop), stop)
+        parts.append(meant(b'"%s"' % data[start:end], has_long=False))
+        start = end
+    return "".join(parts)
+
+
+def _cut_between_characters(data: bytes, start: int, end: int, stop: int) -> int:
+    """Return a place at or before ``end`` where no character is cut, whether it is written in bytes or as escapes."""
+    if end >= stop:
+        return stop
+    while end > start + 1 and data[end] & 0xC0 == 0x80:
+        end -= 1  # inside of a character; bytes that are no text at all are refused with their first piece
+    while True:
+        begin = data.rfind(b"\\", max(start, end - _ESCAPE), end)
+        if begin < 0 or _before_escape(data, start, begin + 1, stop) == begin + 1:
+            return end  # no escape is near, or its backslash is what another one stands for
+        size = _ESCAPE if data[begin + 1] == 0x75 else 2
+        is_first_half = size == _ESCAPE and data[begin + 2 : begin + 4].lower() in _FIRST_HALVES
+        if begin + size < end or (begin + size == end and not is_first_half) or begin == start:
+            return end
+        end = begin
 
 
 def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
@@ -362,9 +548,7 @@ def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tu
     values, brackets, is_text, place = 0, bytearray(), False, start
     stop = len(data) if stop is None else stop
     while place < stop and values <= most:
-        end = min(place + _PIECE, stop)
-        while end < stop and data[end - 1] == 0x5C:  # an escape stays in one piece
-            end += 1
+        end = _before_escape(data, place, min(place + _PIECE, stop), stop)
         piece = data[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
         place = end
         parts = piece.split(b'"')

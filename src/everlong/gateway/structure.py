@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from everlong.gateway.encodings import TooLarge, is_compressed, plain
 from everlong.gateway.limits import Refused
-from everlong.gateway.raw import Read, structure
+from everlong.gateway.raw import Read, long_texts, structure
 
 __all__ = ["MOST_DEPTH", "check_structure", "checked_structure", "encoding_of", "is_heavy", "is_unwieldy", "unpacked"]
 
@@ -95,10 +95,12 @@ def is_unwieldy(body: bytes, read: Read) -> bool:
     if len(body) > _UNWIELDY_BYTES:
         return True
     return any(
-        span.end - span.start > _UNWIELDY_TEXT and any(map(_is_long_text, body[span.start : span.end].split(b'"')))
+        _is_text(body[start:end])
         for span in read.entries
+        if span.end - span.start > _UNWIELDY_TEXT
+        for start, end in long_texts(body, _UNWIELDY_TEXT, span.start, span.end)
     )
 
 
-def _is_long_text(part: bytes) -> bool:
-    return len(part) > _UNWIELDY_TEXT and bool(part.translate(None, _BASE64))  # a picture is no text
+def _is_text(part: bytes) -> bool:
+    return bool(part[1:-1].translate(None, _BASE64))  # a picture is no text
