@@ -24,7 +24,7 @@ from everlong.gateway.proof import QUESTION, prove, secret
 from everlong.gateway.quiet import server_logger
 from everlong.gateway.raw import Broken, read_body
 from everlong.gateway.relay import MAX_HEADER_BYTES, answered, forwarded_headers
-from everlong.gateway.structure import checked_structure, is_heavy
+from everlong.gateway.structure import check_model, checked_structure, is_heavy
 from everlong.gateway.through import passed_through, safe_target, whole_answer
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class _Endpoints:
                 await asyncio.to_thread(read_body, body, "messages") if is_heavy(body) else read_body(body, "messages")
             )
             account.model = str(read.field("model") or "")
+            check_model(account.model)
         except Broken:
             return await self.other(request, account)  # the upstream says what is wrong with it
         route = self._gateway.routes.find(ANTHROPIC.name, account.model)

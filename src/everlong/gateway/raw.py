@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # as old as t
 from typing import Any
 
 import orjson
+
+from everlong.model.long_texts import LONG, cut_before_escape, read_in_steps, text_end, write_in_steps
 
 __all__ = [
     "Broken",
@@ -28,7 +29,6 @@ __all__ = [
     "dumped",
     "fields_at",
     "items_at",
-    "long_texts",
     "meant",
     "read_body",
     "read_fields",
@@ -39,8 +39,8 @@ __all__ = [
 
 _SPACE = frozenset(" \t\n\r")
 _SPACES = b" \t\n\r"
-_QUOTE, _BACKSLASH = 0x22, 0x5C
-_OPENING, _CLOSING, _COMMA = frozenset(b"[{"), frozenset(b"]}"), 0x2C
+_QUOTE, _COMMA = 0x22, 0x2C
+_OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
 _NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
@@ -50,14 +50,7 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE = 50_000
 """In more bytes than these, digits are looked for where numbers stand: images are full of them."""
-_LONG = 1_000_000
-"""A body or a text of more bytes is read in steps: one call for all of it would keep every other thread waiting."""
-_STEP = 1 << 18
-_FIRST_STEP = 1 << 10
-_ESCAPE = 6
-"""Bytes of the longest escape."""
-_FIRST_HALVES = frozenset({b"d8", b"d9", b"da", b"db"})
-"""How the first of two escapes begins that make one character together."""
+_STEP, _SPACE_STEP = 1 << 18, 1 << 10
 
 MOST_IN_ONE = 30_000
 """Values in one message, or in one field beside the messages: what is done to a whole message takes a moment."""
@@ -158,7 +151,7 @@ def read_fields(body: bytes) -> dict[str, Stretch]:
         body.decode()
     except UnicodeDecodeError as error:
         raise Broken(str(error)) from error
-    if len(body) > _LONG:
+    if len(body) > LONG:
         meant(body)  # a long body is walked through without a look at what its values are
     return _scanner(body, 0).whole()
 
@@ -183,9 +176,9 @@ def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
 def dumped(value: Any) -> bytes:
     """A value as JSON, the same bytes every time."""
     try:
-        return orjson.dumps(value)
+        return write_in_steps(value, orjson.dumps)
     except TypeError:  # a lone surrogate, or a number that is too large for it
-        return json.dumps(value, separators=(",", ":")).encode()
+        return write_in_steps(value, lambda part: json.dumps(part, separators=(",", ":")).encode())
 
 
 class _Numbers:
@@ -364,8 +357,10 @@ class _Scanner:
 
 
 class _LongScanner(_Scanner):
-    """Walks through a long body in small steps, on its bytes. Values are told apart here, and judged where they mean
-    something."""
+    """Walks through a long body in small steps, on its bytes.
+
+    Values are told apart here, and judged where somebody asks what they mean.
+    """
 
     def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
         self._body = body
@@ -384,12 +379,18 @@ class _LongScanner(_Scanner):
     def _skip(self) -> None:
         body, place, stop = self._body, self.place, self._stop
         while place < stop and body[place] in _SPACES:
-            piece = body[place : min(place + _FIRST_STEP, stop)]
+            piece = body[place : min(place + _SPACE_STEP, stop)]
             place += len(piece) - len(piece.lstrip(_SPACES))
         self._at = place - self._offset
 
     def _skip_text(self) -> None:
-        self._at = _text_end(self._body, self.place - 1, self._stop) - self._offset
+        self._at = self._text_end(self.place - 1) - self._offset
+
+    def _text_end(self, start: int) -> int:
+        try:
+            return text_end(self._body, start, self._stop)
+        except ValueError as error:
+            raise Broken(str(error)) from error
 
     def _stretch(self) -> Stretch:
         self._skip()
@@ -405,7 +406,7 @@ class _LongScanner(_Scanner):
         while place < stop:
             sign = body[place]
             if sign == _QUOTE:
-                place = _text_end(body, place, stop)
+                place = self._text_end(place)
             elif sign in _OPENING:
                 depth += 1
                 place += 1
@@ -438,106 +439,24 @@ class _LongScanner(_Scanner):
 
 def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
     size = (len(body) if end is None else end) - place
-    return _LongScanner(body, place, end) if size > _LONG else _Scanner(body, place, end)
-
-
-def _text_end(body: bytes, start: int, stop: int) -> int:
-    """Return where a text has ended, after its closing quote; ``start`` is the place of its opening one."""
-    place, step = start + 1, _FIRST_STEP
-    quote = body.find(b'"', place, min(place + _STEP, stop))
-    if quote >= 0 and body[quote - 1] != _BACKSLASH:
-        return quote + 1
-    while place < stop:
-        end = _before_escape(body, place, min(place + step, stop), stop)
-        found = body[place:end].replace(b"\\\\", b"  ").replace(b'\\"', b"  ").find(b'"')
-        if found >= 0:
-            return place + found + 1
-        place, step = end, min(2 * step, _STEP)
-    raise Broken("a text has no end")
-
-
-def _before_escape(data: bytes, start: int, end: int, stop: int) -> int:
-    """Return where to cut a text so that no backslash loses what it belongs to: at the end, or one byte before."""
-    if end >= stop or data[end - 1] != _BACKSLASH:
-        return end
-    piece = data[start:end]
-    run = len(piece) - len(piece.rstrip(b"\\"))
-    return end - run % 2 if end - run % 2 > start else end
-
-
-def long_texts(data: bytes, most: int, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
-    """Find the texts of JSON that have more than so many bytes, with their quotes."""
-    place, stop = start, len(data) if stop is None else stop
-    while (quote := data.find(b'"', place, stop)) >= 0:
-        place = _text_end(data, quote, stop)
-        if place - quote > most:
-            yield quote, place
+    return _LongScanner(body, place, end) if size > LONG else _Scanner(body, place, end)
 
 
 def meant(data: bytes, *, has_long: bool | None = None) -> Any:
     """What some JSON means; `Broken` where it is none."""
-    texts = list(long_texts(data, _LONG)) if len(data) > _LONG else []
-    if texts:
-        return _meant_in_parts(data, texts, has_long)
     if has_long is None:
         has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
-    if not has_long:  # a number of more than 64 bits would lose its last digits
-        with suppress(ValueError):
-            return orjson.loads(data)
+
+    def loads(part: bytes) -> Any:
+        if not has_long:  # a number of more than 64 bits would lose its last digits
+            with suppress(ValueError):
+                return orjson.loads(part)
+        return json.loads(part)
+
     try:
-        return json.loads(data)
+        return read_in_steps(data, loads)
     except (ValueError, RecursionError) as error:
         raise Broken(str(error)) from error
-
-
-def _meant_in_parts(data: bytes, texts: list[Stretch], has_long: bool | None) -> Any:
-    """What JSON means that has long texts in it, each of which is read by itself and in pieces."""
-    token = secrets.token_hex()
-    named = {f"{token}{number}": place for number, place in enumerate(texts)}
-    short = spliced(data, [(*place, b'"%s"' % name.encode()) for name, place in named.items()])
-    known = {name: _long_text(data, start + 1, end - 1) for name, (start, end) in named.items()}
-    try:
-        return _filled(meant(short, has_long=has_long), known)
-    except RecursionError as error:
-        raise Broken(str(error)) from error
-
-
-def _filled(value: Any, texts: dict[str, str]) -> Any:
-    """Return a value with texts in the places of their names."""
-    if isinstance(value, str):
-        return texts.get(value, value)
-    if isinstance(value, list):
-        return [_filled(item, texts) for item in value]
-    if isinstance(value, dict):
-        return {texts.get(name, name): _filled(item, texts) for name, item in value.items()}
-    return value
-
-
-def _long_text(data: bytes, start: int, stop: int) -> str:
-    """What the text between two quotes means."""
-    parts: list[str] = []
-    while start < stop:
-        end = _cut_between_characters(data, start, min(start + _STEP, stop), stop)
-        parts.append(meant(b'"%s"' % data[start:end], has_long=False))
-        start = end
-    return "".join(parts)
-
-
-def _cut_between_characters(data: bytes, start: int, end: int, stop: int) -> int:
-    """Return a place at or before ``end`` where no character is cut, whether it is written in bytes or as escapes."""
-    if end >= stop:
-        return stop
-    while end > start + 1 and data[end] & 0xC0 == 0x80:
-        end -= 1  # inside of a character; bytes that are no text at all are refused with their first piece
-    while True:
-        begin = data.rfind(b"\\", max(start, end - _ESCAPE), end)
-        if begin < 0 or _before_escape(data, start, begin + 1, stop) == begin + 1:
-            return end  # no escape is near, or its backslash is what another one stands for
-        size = _ESCAPE if data[begin + 1] == 0x75 else 2
-        is_first_half = size == _ESCAPE and data[begin + 2 : begin + 4].lower() in _FIRST_HALVES
-        if begin + size < end or (begin + size == end and not is_first_half) or begin == start:
-            return end
-        end = begin
 
 
 def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
@@ -548,7 +467,7 @@ def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tu
     values, brackets, is_text, place = 0, bytearray(), False, start
     stop = len(data) if stop is None else stop
     while place < stop and values <= most:
-        end = _before_escape(data, place, min(place + _PIECE, stop), stop)
+        end = cut_before_escape(data, place, min(place + _PIECE, stop), stop)
         piece = data[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
         place = end
         parts = piece.split(b'"')

@@ -20,7 +20,7 @@ from everlong.gateway.lines import Applied, Found, Line, Lines, Place, Shelf, ha
 from everlong.gateway.raw import Broken, Read, meant, read_body, read_more
 from everlong.gateway.spool import Spool, Spooled
 from everlong.gateway.storing import Stored, Storing, Underway
-from everlong.gateway.structure import checked_structure, is_heavy, is_unwieldy
+from everlong.gateway.structure import check_model, checked_structure, is_heavy, is_unwieldy
 from everlong.gateway.views import applied_view, moved_view, with_view
 from everlong.store.stateless import LONG_STEM
 
@@ -129,6 +129,7 @@ class Visits(Storing[Visit, Applied | None]):
             return None
         list_name = self.keeper.dialect.list_name
         read = read_more(body, place.line.read, place.line.ends[place.number - 1], list_name)
+        check_model(read.field("model"))
         hint = sender.session or hint_in(read.field("metadata"))
         if hint != place.line.hint:
             return None
@@ -188,6 +189,7 @@ class Visits(Storing[Visit, Applied | None]):
         self, given: Read | Callable[[], Read], sender: Sender
     ) -> tuple[Read, Line, dict[int, Place], tuple[int, int] | None]:
         read = given if isinstance(given, Read) else given()
+        check_model(read.field("model"))
         line, places = self.keeper.opened(read, sender, None if read is given else self._most.blocks)
         return read, line, places, self.keeper.last_reported(line)
 
