@@ -2,9 +2,10 @@
 
     python -m bench.gateway.fuzz [--count N] [--seed N] [--bombs N]
 
-The gateway runs as a program of its own. Meanwhile another client asks it for its health and talks to a model. Exits
-with 1 if a request was answered with an error of ours (500) or hung, if the other client had to wait for longer than
-250 ms, if the gateway took more than 400 MB, was logged with a word of content, or left its store in disorder.
+The gateway runs as a program of its own. Meanwhile another client asks it for its health and talks to a model. It also
+asks a bare server in a program of its own, which tells how long the machine itself makes everyone wait. Exits with 1 if
+a request was answered with an error of ours (500) or hung, if the other client had to wait for longer than 250 ms, if
+the gateway took more than 400 MB, was logged with a word of content, or left its store in disorder.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ import json
 import random
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.gateway.fuzzing import SECRET, Shot, bomb, outcome_of, shots, upstream_script
@@ -66,14 +71,45 @@ class _Neighbour(threading.Thread):
         self.join(_PATIENCE)
 
 
+_BARE = """
+from aiohttp import web
+async def health(request):
+    return web.json_response({"status": "ok"})
+async def say(app):
+    print("listening", flush=True)
+app = web.Application()
+app.router.add_get("/healthz", health)
+app.on_startup.append(say)
+import socket
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+web.run_app(app, sock=listening, print=None)
+"""
+
+
+@contextmanager
+def _bare_server() -> Iterator[str]:
+    """Run a server that does nothing but answer; its address."""
+    process = subprocess.Popen([sys.executable, "-c", _BARE], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        port = process.stdout.readline().strip()
+        process.stdout.readline()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 class _Run:
     """One gateway that is sent odd requests, and what was found."""
 
-    def __init__(self, folder: str, upstream: str) -> None:
+    def __init__(self, folder: str, upstream: str, bare: str) -> None:
         self._store, self._log = f"{folder}/store.db", Path(folder, "log")
         arguments = ("--port", "0", "--upstream", upstream, "--store", self._store, "--log-file", str(self._log))
         self._program = Program(*arguments, EVERLONG_HOME=folder)
         self.others = [_Neighbour(self._program.address, path) for path in ("/healthz", "/v1/chat/completions")]
+        self.bare = _Neighbour(bare, "/healthz")
         self.outcomes: Counter[str] = Counter()
         self.problems: list[str] = []
         self.slow: list[tuple[float, str]] = []
@@ -84,14 +120,15 @@ class _Run:
     def play(self, seed: int, count: int, every: int) -> None:
         """Send so many requests, every so often one whose structure takes long to read."""
         try:
-            for other in self.others:
+            for other in (*self.others, self.bare):
                 other.start()
             time.sleep(_QUIET_SECONDS)
             self.quiet = max(max(other.waits, default=0.0) for other in self.others)
-            for other in self.others:
+            for other in (*self.others, self.bare):
                 other.waits.clear()
             for number, odd in enumerate(shots(seed, count)):
                 self._send(number, bomb(random.Random(f"{seed} {number}")) if number % every == every - 1 else odd)
+            self.bare.end()
             for other in self.others:
                 other.end()
                 self.problems += other.problems[:5]
@@ -131,8 +168,8 @@ def main() -> int:
     options = parser.parse_args()
     bombs = options.bombs if options.bombs is not None else options.count // 100
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, Upstream(_answered) as upstream:
-        run = _Run(folder, upstream.url)
+    with tempfile.TemporaryDirectory() as folder, Upstream(_answered) as upstream, _bare_server() as bare:
+        run = _Run(folder, upstream.url, bare)
         run.play(options.seed, options.count, max(1, options.count // max(1, bombs)))
     problems = run.problems
     late = sum(wait > _MOST_SECONDS for other in run.others for wait in other.waits)
@@ -148,6 +185,9 @@ def main() -> int:
     asked = sum(len(other.waits) for other in run.others)
     quiet = f"{run.quiet * 1_000:.0f} ms"
     print(f"another client: {asked:,} requests, slowest {health} (health), {chat} (chat); {quiet} before")
+    floor = run.bare.waits
+    slowest, over = max(floor, default=0.0), sum(wait > _MOST_SECONDS for wait in floor)
+    print(f"a bare server meanwhile: {len(floor):,} requests, slowest {slowest * 1_000:.0f} ms, {over} over the limit")
     print(f"the gateway: {run.megabytes:.0f} MB at most")
     seconds = time.perf_counter() - began
     print(f"fuzz: {sum(run.outcomes.values()):,} requests in {seconds:.0f} s, {len(problems)} problems")

@@ -126,6 +126,9 @@ def bomb(rng: random.Random) -> Shot:
         lambda: b"[" * depth + b"]" * depth,
         lambda: b'{"a":' * depth,
         lambda: b'"' + b"\\n" * count + b'"',
+        lambda: b'"' + b"\\u4e2d" * (4 * count) + b'"',
+        lambda: b'"' + b"\\ud800" * count + b'"',
+        lambda: b'"' + b"aA" * count + b'"',
         lambda: b'"' + b"well, [yes] " * (count // 4) + b'"',
         lambda: b"[" + b"1e400," * count + b"1]",
     ]

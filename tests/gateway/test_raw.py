@@ -96,3 +96,60 @@ def test_what_is_written_is_what_was_meant(value: Any) -> None:
 def test_large_numbers_keep_their_digits() -> None:
     said = [{"id": 2**70, "small": 7}, -9223372036854775809]
     assert [entry.value for entry in read_body(written({}, said, {}), "messages").entries] == said
+
+
+# -- long bodies, which are read in steps ------------------------------------------------------------------------------
+
+PAD = 'pad, [not] {a} \\\\ \\" structure ' * 40_000
+SMALL = [
+    '{"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","content":[1,2,{"x":null}]}],"z":1}',
+    ' { "model" : "m" , "messages" : [ 1 , true , "x\\"]" , [ ] , { } , -1.5e3 ] , "a" : 12345678901234567890123 } ',
+    '{"messages":[]}',
+    '{"messages":[12345678901234567890123,{"n":[12345678901234567890123]}]}',
+    '{"mess\\u0061ges":[{"a":"\\ud83d\\ude00"}],"b":"\\ud800"}',
+]
+WRONG = [
+    '{"messages":[1,]}',
+    '{"messages":[1 2]}',
+    '{"messages":[}',
+    '{"messages":[{]}',
+    '{"messages":[nul]}',
+    '{"messages":[1]',
+    '{"messages":[1]} x',
+    '{"messages":[1],"a":1,"a":2}',
+    '{"messages":[1],"messages":[]}',
+    '{"messages":["x]}',
+    '{"messages":[,1]}',
+    '{"messages":1}',
+    "[1]",
+]
+
+
+def padded(body: str) -> bytes:
+    return body.replace("{", f'{{"pad":"{PAD}",', 1).encode()
+
+
+@pytest.mark.parametrize("body", SMALL)
+def test_a_long_body_is_read_like_a_short_one(body: str) -> None:
+    short, long = read_body(body.encode(), "messages"), read_body(padded(body), "messages")
+    assert [span.value for span in long.entries] == [span.value for span in short.entries]
+    moved = len(padded(body)) - len(body.encode())
+    assert [(span.start - moved, span.end - moved) for span in long.entries] == [
+        (span.start, span.end) for span in short.entries
+    ]
+    assert {name: long.field(name) for name in (*long.before, *long.after) if name != "pad"} == {
+        name: short.field(name) for name in (*short.before, *short.after)
+    }
+    assert long.field("pad") == json.loads(f'"{PAD}"')
+
+
+@pytest.mark.parametrize("body", WRONG)
+def test_what_is_wrong_with_a_short_body_is_wrong_with_a_long_one(body: str) -> None:
+    for data in (body.encode(), padded(body) if body.startswith("{") else b" " * 2_000_000 + body.encode()):
+        with pytest.raises(Broken):
+            read_body(data, "messages")
+
+
+def test_spaces_without_an_end_take_no_time() -> None:
+    body = b'{"messages":[' + b" " * 3_000_000 + b"1" + b" " * 3_000_000 + b",[" + b" " * 3_000_000 + b"]]}"
+    assert [span.value for span in read_body(body, "messages").entries] == [1, []]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong import Message, Store
 from everlong.agent.text import unmistakable, visible
 from everlong.testing import Answer, Ask, Call
 from tests.agent.test_approval import Person
@@ -122,3 +125,96 @@ def test_a_word_that_only_begins_like_an_answer_is_none() -> None:
     person.reads_until("yesterday\r\nAllow it?")
     person.types("no\n")
     assert person.gets() == "no"
+
+
+# -- every command -----------------------------------------------------------------------------------------------------
+
+HOSTILE = "x\x1b]52;c;ZXZpbA==\x07y\x1b[2Jz\x9b2J\u202eevil\u2066\u200b\U000e0041\u3164 end"
+OBEYED = set("\x9b\x07\u202e\u2066\u200b\U000e0041\u3164")
+COMMANDS = [
+    "sessions list",
+    "sessions list --all",
+    "sessions show {session}",
+    "sessions search needle",
+    "sessions history {session}",
+    "sessions export {session}",
+    "sessions export --format markdown {session}",
+    "sessions stats",
+    "sessions show {hostile}",
+    "inspect {file}",
+    "compress --explain {file}",
+    "usage",
+    "usage --session {session}",
+    "doctor",
+    "trust list",
+    "trust add {folder}",
+    "config show",
+    "config set {hostile} 1",
+    "inspect {hostile}",
+    "{hostile}",
+]
+RUNS_ALL = """
+import json, sys
+from everlong.cli.main import main
+for number, command in enumerate(json.loads(sys.argv[1])):
+    print(f"<<{number}>>", flush=True)
+    try:
+        main(command)
+    except SystemExit:
+        pass
+"""
+
+
+def test_no_command_writes_what_a_terminal_obeys(tmp_path: Path) -> None:
+    folder = tmp_path / f"clone{HOSTILE}"
+    (folder / ".everlong").mkdir(parents=True)
+    (folder / ".everlong" / "config.yaml").write_text(f"agent: {{model: {json.dumps(HOSTILE)}}}", encoding="utf-8")
+    (folder / "AGENTS.md").write_text(HOSTILE, encoding="utf-8")
+    function = {"name": HOSTILE, "arguments": json.dumps({HOSTILE: HOSTILE})}
+    said: list[Message] = [
+        {"role": "system", "content": HOSTILE},
+        {"role": "user", "content": f"needle {HOSTILE}"},
+        {
+            "role": "assistant",
+            "content": HOSTILE,
+            "tool_calls": [{"id": "c", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "c", "name": HOSTILE, "content": f"needle {HOSTILE}"},
+        {"role": "assistant", "content": HOSTILE},
+    ]
+    file = tmp_path / f"conversation{HOSTILE}.json"
+    file.write_text(json.dumps(said), encoding="utf-8")
+    with Store.open(tmp_path / "store.db") as store:
+        session = store.sessions.start(
+            store.record(said), from_depth=0, title=HOSTILE[:60], source=HOSTILE[:9], model=HOSTILE, cwd=str(folder)
+        )
+    names = {"session": session.id, "file": str(file), "folder": str(folder), "hostile": HOSTILE}
+    commands = [[names.get(word.strip("{}"), word) for word in command.split()] for command in COMMANDS]
+    commands = [
+        [*one[:1], "--store", str(tmp_path / "store.db"), *one[1:]] if one[0] == "sessions" else one for one in commands
+    ]
+    env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "NO_PROXY": "*", "TERM": "xterm", "PAGER": "cat"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    seen = on_terminal([sys.executable, "-c", RUNS_ALL, json.dumps(commands)], env, folder)
+    parts = re.split(r"<<(\d+)>>\r\n", seen)[1:]
+    shown = {COMMANDS[int(number)]: said for number, said in zip(parts[::2], parts[1::2], strict=True)}
+    assert len(shown) == len(COMMANDS)
+    ours = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[hl]|\x1b\[[0-9]*[AKG]")  # colours, and bars that move
+    for command, said_there in shown.items():
+        left = ours.sub("", said_there)
+        assert "\x1b" not in left, (command, left)
+        assert not OBEYED & set(left), (command, left)
+    assert "\\x1b]52;c;" in shown["inspect {hostile}"], "it is told, and spelled out"
+    assert "\x1b[1m" in shown["sessions show {session}"], "colours of our own are there"
+
+
+def test_in_a_pipe_everything_stays_as_it_is(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        session = store.sessions.start(store.record([{"role": "user", "content": HOSTILE}]), from_depth=0)
+    command = ["sessions", "--store", str(tmp_path / "store.db"), "export", session.id]
+    program = [sys.executable, "-c", "from everlong.cli.main import main; main()", *command]
+    env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run(program, env=env, stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    assert any(
+        HOSTILE in str(json.loads(line)) or HOSTILE in json.loads(line).get("content", "") for line in told.splitlines()
+    )

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,14 +144,76 @@ def test_no_read_ever_leaves_the_workspace_while_folders_are_renamed(desk: Desk,
     assert b"pelican" not in seen
 
 
-def test_no_write_ever_leaves_the_workspace_while_folders_are_renamed(desk: Desk, outside: Path) -> None:
-    desk.file("docs/file.txt", "harmless")
-    with Renamer(desk.root, outside):
-        for number in range(150):
-            desk.run("write_file", path="docs/file.txt", content="new")
-            desk.run("write_file", path=f"docs/made/{number % 5}.txt", content="new")
-    assert [path.relative_to(outside).as_posix() for path in sorted(outside.rglob("*"))] == ["file.txt"]
-    assert (outside / "file.txt").read_text() == "pelican"
+class Rival:
+    """Somebody who swaps a folder for a link right before chosen calls of the system, and back right after them.
+
+    So whoever looks at a name and acts on it afterwards is led out, also where they look again when they have acted.
+    """
+
+    def __init__(self, root: Path, moments: set[int]) -> None:
+        self._root, self._moments = root, moments
+        self.calls = 0
+
+    def __enter__(self) -> Rival:
+        threading.setprofile(self._watch)
+        sys.setprofile(self._watch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _watch(self, _frame: object, event: str, called: Any) -> None:
+        if not event.startswith("c_") or getattr(called, "__module__", "") != "posix":
+            return
+        if event == "c_call":
+            if self.calls in self._moments:
+                self._rename(("docs", "spare"), ("link", "docs"))
+        else:
+            if self.calls in self._moments:
+                self._rename(("docs", "link"), ("spare", "docs"))
+            self.calls += 1
+
+    def _rename(self, *names: tuple[str, str]) -> None:
+        for source, target in names:
+            (self._root / source).rename(self._root / target)
+
+
+TOUCHES: dict[str, dict[str, Any]] = {
+    "write_file docs/file.txt": {"path": "docs/file.txt", "content": "evil"},
+    "write_file docs/new.txt": {"path": "docs/new.txt", "content": "evil"},
+    "write_file docs/made/new.txt": {"path": "docs/made/new.txt", "content": "evil"},
+    "edit_file docs/file.txt": {"path": "docs/file.txt", "old": "harmless", "new": "evil"},
+    "read_file docs/file.txt": {"path": "docs/file.txt"},
+}
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_nothing_is_read_or_written_outside_though_a_rival_wins_every_race(
+    desk: Desk, outside: Path, touch: str
+) -> None:
+    tool = touch.split(maxsplit=1)[0]
+    (desk.root / "link").symlink_to(outside)
+
+    def meet(moments: set[int]) -> int:
+        shutil.rmtree(desk.root / "docs", ignore_errors=True)
+        desk.file("docs/file.txt", "harmless")
+        desk.run("read_file", path="docs/file.txt")  # what is changed has been read
+        with Rival(desk.root, moments) as rival:
+            said = desk.run(tool, **TOUCHES[touch]).text
+        assert "pelican" not in said, moments
+        assert [path.relative_to(outside).as_posix() for path in sorted(outside.rglob("*"))] == ["file.txt"], moments
+        assert (outside / "file.txt").read_text() == "pelican", moments
+        return rival.calls
+
+    calls = meet(set())
+    assert calls > 2
+    for first in range(calls):
+        meet({first})
+    pairs = list(combinations(range(calls), 2))
+    most = len(pairs) if tool == "read_file" else min(len(pairs), 150)
+    for pair in random.Random(1).sample(pairs, most):
+        meet(set(pair))
 
 
 def test_no_listing_and_no_search_ever_leaves_the_workspace_while_folders_are_renamed(

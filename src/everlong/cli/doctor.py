@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong.cli.doctor_common import Finding, Situation, fail
+from everlong.cli.screen import styled
 
 if TYPE_CHECKING:
     from everlong.cli.doctor_common import State
@@ -84,7 +85,7 @@ def _line(text: str) -> str:
 
 
 def _put(finding: Finding) -> None:
-    state = click.style(f"{finding.state:<4}", fg=_COLOURS[finding.state], bold=finding.state != "ok")
+    state = styled(f"{finding.state:<4}", fg=_COLOURS[finding.state], bold=finding.state != "ok")
     click.echo(f"{state}  {_shown(f'{finding.name:<{_WIDTH}}{finding.text}')}")
     if finding.advice:
         click.echo(f"{'':{6 + _WIDTH}}{_shown(f'→ {finding.advice}')}")

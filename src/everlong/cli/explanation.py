@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from rich.console import Console
 from rich.text import Text
 
 from everlong.cli.picture import fit
+from everlong.cli.screen import console
 from everlong.context.explain import ExplainedLine, Explanation, Fate, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _STYLES: dict[Fate, str] = {
     "kept": "default",
@@ -33,9 +36,9 @@ _Told: TypeAlias = tuple[ExplainedLine, Verdict]
 
 def print_explanation(explanation: Explanation, name: str = "") -> None:
     """Every line with its reason, then how many fared how."""
-    out = Console(highlight=False)
+    out = console(highlight=False)
     if not out.is_terminal:  # whoever searches the output wants whole lines
-        out = Console(highlight=False, width=_UNBOUNDED)
+        out = console(highlight=False, width=_UNBOUNDED)
     if name:
         out.print(Text(f"== {name}", style="bold"))
     for index, lines in explanation.by_message():

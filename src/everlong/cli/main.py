@@ -21,6 +21,7 @@ from everlong.cli.doctor import doctor_command
 from everlong.cli.inspect import inspect_command
 from everlong.cli.plugins import plugins_group
 from everlong.cli.run import run_command
+from everlong.cli.screen import spelling_out
 from everlong.cli.serve import serve_command
 from everlong.cli.sessions import sessions_group
 from everlong.cli.setup import setup_command
@@ -63,6 +64,16 @@ cli.add_command(wrap_command)
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and leave with its exit code."""
     try:
+        with spelling_out():
+            _run(arguments)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _run(arguments: list[str] | None) -> None:
+    try:
         # Click hands back the code that a command left with, else what the command returned: nothing.
         code = cli.main(args=arguments, prog_name="everlong", standalone_mode=False)
         if code:
@@ -76,9 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo("everlong: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        raise
     except (EverlongError, OSError, MemoryError) as error:
         if os.environ.get("EVERLONG_DEBUG"):
             raise

@@ -6,13 +6,17 @@ Uses rich, so colours and widths fit the terminal and vanish in a pipe. Knows ho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.text import Text
 
+from everlong.cli import screen
 from everlong.context.changes import Fate, changes
 from everlong.model import Message, calls_of, is_image, parts_of, text_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _LOOK: dict[Fate, tuple[str, str]] = {
     "kept": (" ", "default"),
@@ -28,8 +32,8 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def console(*, stderr: bool = False) -> Console:
     """A console that keeps long lines whole where nobody looks at them."""
-    made = Console(stderr=stderr, highlight=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=max(100, made.width))
+    made = screen.console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else screen.console(stderr=stderr, highlight=False, width=max(100, made.width))
 
 
 def print_changes(before: Sequence[Message], after: Sequence[Message]) -> None:

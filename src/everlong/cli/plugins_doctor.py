@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.screen import styled
+
 if TYPE_CHECKING:
     from everlong.plugins.manager import Plugins
     from everlong.plugins.places import Found
@@ -136,4 +138,4 @@ def _lines(one: Looked) -> Iterator[str]:
 
 
 def _state(state: str, text: str) -> str:
-    return f"{click.style(f'{state:<4}', fg='green' if state == 'ok' else 'red', bold=state != 'ok')}  {text}"
+    return f"{styled(f'{state:<4}', fg='green' if state == 'ok' else 'red', bold=state != 'ok')}  {text}"

@@ -11,7 +11,9 @@ from prompt_toolkit.data_structures import Point
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
+from everlong.agent.text import visible
 from everlong.cli.plugins_common import Listed, opened, row, use_engine
+from everlong.cli.screen import unguarded
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -60,7 +62,7 @@ def pick(title: str, lines: Sequence[str], place: int) -> int | None:
         text: StyleAndTextTuples = [("bold", f"{title}\n")]
         for number, line in enumerate(lines):
             is_here = number == at[0]
-            text.append(("reverse" if is_here else "", f" {'›' if is_here else ' '} {line}\n"))
+            text.append(("reverse" if is_here else "", f" {'›' if is_here else ' '} {visible(line)}\n"))
         return [*text, ("ansibrightblack", _KEYS)]
 
     def move(by: int) -> None:
@@ -91,4 +93,5 @@ def pick(title: str, lines: Sequence[str], place: int) -> int | None:
     here = FormattedTextControl(drawn, show_cursor=False, get_cursor_position=lambda: Point(0, at[0] + 1))
     body = Window(here, wrap_lines=True, always_hide_cursor=True)
     application: Application[int | None] = Application(Layout(body), key_bindings=keys, erase_when_done=True)
-    return application.run()
+    with unguarded():  # it draws with escapes
+        return application.run()

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from everlong.cli.screen import console
+
 Item = TypeVar("Item")
 
 
@@ -14,10 +16,9 @@ def tracked(items: Sequence[Item], doing: str) -> Iterator[Item]:
     if not sys.stderr.isatty():
         yield from items
         return
-    from rich.console import Console  # noqa: PLC0415 - only where somebody watches
-    from rich.progress import track  # noqa: PLC0415 - as above
+    from rich.progress import track  # noqa: PLC0415 - only where somebody watches
 
-    watched = Console(stderr=True)
+    watched = console(stderr=True)
     if len(items) > 1:
         yield from track(items, description=doing, console=watched, transient=True)
         return

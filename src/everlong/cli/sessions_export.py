@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.screen import is_guarded
 from everlong.cli.sessions_common import command, counted, found, found_part, json_option, opened, put_json, say
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _write(
 
 def _utf8(stream: Any) -> Callable[[str], Any]:
     """Writes text as UTF-8, whatever the terminal's own encoding is."""
-    raw = getattr(stream, "buffer", None)
+    raw = None if is_guarded(stream) else getattr(stream, "buffer", None)
     return stream.write if raw is None else lambda text: raw.write(text.encode("utf-8"))
 
 

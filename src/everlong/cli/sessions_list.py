@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.screen import styled
 from everlong.cli.sessions_common import command, counted, found, json_option, opened, put_json, put_line, say, when
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _put(one: Newest, as_json: bool) -> None:
         return
     words = one_line(headline(one.message)[:2_000])
     where = f"{one.session}:{one.turn}" if one.session else "(in no conversation)"
-    head = f"{moment(one.at)}  {where}  {click.style(one_line(one.role), bold=True)}"
+    head = f"{moment(one.at)}  {where}  {styled(one_line(one.role), bold=True)}"
     click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
 
 

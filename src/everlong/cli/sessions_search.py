@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.screen import styled
 from everlong.cli.sessions_common import command, counted, found, json_option, opened, put_json, say, when
 from everlong.cli.sessions_index import index_what_is_pending
 
@@ -122,7 +123,7 @@ def hit_lines(number: int, hit: Hit) -> list[str]:
     beside = "" if hit.is_match else "  (next to a match)"
     if hit.status:
         beside += f"  ({hit.status})"
-    head = f"{number:>3}  {moment(hit.at)[:16]}  {click.style(one_line(hit.role), bold=True)}{speaker}  {where}{title}"
+    head = f"{number:>3}  {moment(hit.at)[:16]}  {styled(one_line(hit.role), bold=True)}{speaker}  {where}{title}"
     return [head + beside, f"     {marked(hit.snippet)}"]
 
 
@@ -134,7 +135,7 @@ def marked(snippet: Snippet) -> str:
     pieces, end = [], 0
     for start, stop in snippet.marks:
         inside = plain(snippet.text[start:stop])
-        shown = click.style(inside, fg="yellow", bold=True) if in_colour else f"**{inside}**"
+        shown = styled(inside, fg="yellow", bold=True) if in_colour else f"**{inside}**"
         pieces += [plain(snippet.text[end:start]), shown]
         end = stop
     return "".join([*pieces, plain(snippet.text[end:])]).replace("\n", " ")

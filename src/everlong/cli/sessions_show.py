@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.screen import show_in_pager, styled
 from everlong.cli.sessions_common import command, counted, found, found_part, json_option, opened, put_json, say
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def show(session: str, turn: int | None, around: int, page: int | None, chars: i
         elif as_json:
             put_json(_as_json(store, one))
         else:
-            click.echo_via_pager(_printed(store, one, chars))
+            show_in_pager(_printed(store, one, chars))
 
 
 def _lines(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
@@ -119,7 +120,7 @@ def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[
     from everlong.store.transcripts.facts import compaction_line, facts_of, name_of  # noqa: PLC0415 - as above
     from everlong.store.transcripts.write import prompt_of  # noqa: PLC0415 - as above
 
-    yield click.style(name_of(one), bold=True) + "\n"
+    yield styled(name_of(one), bold=True) + "\n"
     for name, value in facts_of(_paid(store, one) if isinstance(one, Conversation) else one):
         yield f"{name + ':':<11} {value}\n"
     if not isinstance(one, Conversation):
@@ -129,11 +130,11 @@ def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[
     prompt = prompt_of(store, one)
     if prompt:
         shown = _cut(prompt, min(chars, 400) if chars else 0, "")
-        yield from ("\n", click.style("system", bold=True), "\n", shown, "\n")
+        yield from ("\n", styled("system", bold=True), "\n", shown, "\n")
     tools: dict[str, str] = {}
     for line in _lines(store, one):
         if isinstance(line, Mark):
-            yield "\n" + click.style(f"── {compaction_line(line)} ──", dim=True) + "\n"
+            yield "\n" + styled(f"── {compaction_line(line)} ──", dim=True) + "\n"
             continue
         tools |= called_tools(line.entry.message)
         yield from _message(one, line, chars, tools)
@@ -146,9 +147,9 @@ def _message(one: Conversation | Session, line: Line, chars: int, tools: dict[st
     entry = line.entry
     role = one_line(str(entry.message.get("role")))
     number = "" if line.turn is None else f"{line.turn} "
-    who = click.style(f"{number}{role}", bold=True, fg=_COLOURS.get(role))
-    broken = f"  {click.style(broken_words(line), fg='red')}" if line.status else ""
-    yield f"\n{who}  {click.style(moment(entry.ts), dim=True)}{broken}\n"
+    who = styled(f"{number}{role}", bold=True, fg=_COLOURS.get(role))
+    broken = f"  {styled(broken_words(line), fg='red')}" if line.status else ""
+    yield f"\n{who}  {styled(moment(entry.ts), dim=True)}{broken}\n"
     rest = f"; everlong sessions show {one.id} --turn {line.turn}" if line.turn is not None else ""
     for piece in pieces_of(entry.message, tools):
         label = one_line(piece.label)
@@ -157,7 +158,7 @@ def _message(one: Conversation | Session, line: Line, chars: int, tools: dict[st
             continue
         if piece.kind != "text":
             name = {"call": f"→ {label}", "result": f"← {label}"}.get(piece.kind, label)
-            yield click.style(name, fg="cyan") + "\n"
+            yield styled(name, fg="cyan") + "\n"
         yield _cut(piece.body, chars, rest) + "\n"
 
 
@@ -168,7 +169,7 @@ def _cut(text: str, chars: int, rest: str) -> str:
     if not chars or len(text) <= chars + 200:  # to cut for less than a line would only annoy
         return plain(text)
     more = f"… {len(text) - chars:,} more characters{rest}"
-    return plain(text[:chars]) + "\n" + click.style(more, dim=True)
+    return plain(text[:chars]) + "\n" + styled(more, dim=True)
 
 
 def _show_turn(
@@ -198,9 +199,7 @@ def _show_turn(
     for line in listed[: end + around]:
         tools |= called_tools(line.entry.message)
     sizes = [0 if any(line is meant for meant in listed[place:end]) else chars for line in window]
-    click.echo_via_pager(
-        text for line, size in zip(window, sizes, strict=True) for text in _message(one, line, size, tools)
-    )
+    show_in_pager(text for line, size in zip(window, sizes, strict=True) for text in _message(one, line, size, tools))
 
 
 def _show_page(store: Store, line: Line, page: int, *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from everlong.gateway.proof import QUESTION, prove, secret
 from everlong.gateway.quiet import server_logger
 from everlong.gateway.raw import Broken, read_body
 from everlong.gateway.relay import MAX_HEADER_BYTES, answered, forwarded_headers
-from everlong.gateway.structure import checked_structure, is_heavy
+from everlong.gateway.structure import check_model, checked_structure, is_heavy
 from everlong.gateway.through import passed_through, safe_target, whole_answer
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _MODELS_SECONDS = 2.5
 """Some clients wait three seconds for the list of models."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
+_VERSION = version("everlong")  # which is looked up on the disk
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _NAMED_PATH = re.compile(r"/(?:v\d+/)?(?:responses|conversations|chat/completions)/([^/]+)")
 
@@ -134,6 +135,7 @@ class _Endpoints:
                 await asyncio.to_thread(read_body, body, "messages") if is_heavy(body) else read_body(body, "messages")
             )
             account.model = str(read.field("model") or "")
+            check_model(account.model)
         except Broken:
             if self._gateway.routes.is_split:
                 raise Refused(400, "this request cannot be read, so nobody can tell which upstream it is for") from None
@@ -187,7 +189,7 @@ class _Endpoints:
         about = {
             "status": "ok",
             "service": SERVICE,
-            "version": version("everlong"),
+            "version": _VERSION,
             "needs_key": not self._front.guard.is_open,
             "official": self._gateway.routes.official,
         }

@@ -28,7 +28,7 @@ from everlong.gateway.relay import (
     streamed,
     target_of,
 )
-from everlong.gateway.structure import checked_structure, encoding_of, is_heavy, unpacked
+from everlong.gateway.structure import check_model, checked_structure, encoding_of, is_heavy, unpacked
 from everlong.gateway.taps import Tapped, tap_for
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ class Bypass:
             await checked_structure(words, self._most_values)
             told = await asyncio.to_thread(meant, words) if is_heavy(words) else meant(words)
             account.model = str(told.get("model") or "") if isinstance(told, dict) else ""
+            check_model(account.model)
             is_read = True
         except (Broken, Unreadable):
             words, is_read = body, False  # the upstream says what is wrong with it

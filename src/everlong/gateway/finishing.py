@@ -80,7 +80,7 @@ class Finishing:
     async def finish(self, storing: Storing[U, Any], one: U, ended: Ended) -> str:
         """Have written down what became of a request; what went wrong with that, where something did."""
         try:
-            stored = storing.finish(one, ended)
+            stored = await storing.finish(one, ended)
         except OSError as problem:  # no journal: then the answer has to wait for the database
             return await self._in_store(storing, one, ended, problem)
         self.under_way.add(stored)

@@ -23,7 +23,7 @@ from everlong.gateway.raw import Read, Span, Stretch, meant, read_body
 from everlong.gateway.spool import OPEN
 from everlong.gateway.views import applied_view
 from everlong.model import Node, Trace, text_of
-from everlong.store.content import Blob, blob, encoded
+from everlong.store.content import Blob, blob, encoded_in_steps
 from everlong.store.history import Occasion
 from everlong.store.past_turns import New, Past, storable
 from everlong.store.stateless import Asked, Placed, Sender
@@ -251,7 +251,7 @@ class Keeper:
         if not system and not tools:
             return None
         told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
-        return blob(self.store.tenant, encoded(told))
+        return blob(self.store.tenant, encoded_in_steps(told))
 
     def _described(self, read: Read, line: Line, new: Added, sender: Sender) -> Sender:
         """Say more about who sends a whole body, from what it says."""

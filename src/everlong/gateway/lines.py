@@ -13,9 +13,10 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
     from hashlib import _Hash as Hash
 
     from everlong.caching import PromptCache
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from everlong.store import Branch
     from everlong.store.stateless import Sender
 
-__all__ = ["Applied", "Found", "Line", "Lines", "Place", "Shelf"]
+__all__ = ["Applied", "Found", "Line", "Lines", "Place", "Shelf", "hashes_of", "kept_lengths"]
 
 MOST_BYTES = 32_000_000
 """What is remembered of all conversations together, about."""
@@ -181,11 +182,35 @@ class Place(NamedTuple):
     """The id by which the client finds the node."""
 
 
+Hashed: TypeAlias = "tuple[int, Hash]"
+"""A length, and the hash of that many bytes."""
+
+
 class Found(NamedTuple):
     """A known beginning of a body, and the hash of all bytes up to there."""
 
     place: Place
     hasher: Hash
+
+
+def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, done: int = 0) -> Iterator[Hashed]:
+    """Hash the beginnings of a body that have certain lengths, the shortest first; it is the same hasher each time.
+
+    One that has hashed so many bytes already goes on from there.
+    """
+    hasher, whole = hasher or sha256(), memoryview(body)
+    for length in lengths:
+        if length >= done:
+            hasher.update(whole[done:length])
+            done = length
+            yield length, hasher
+
+
+def kept_lengths(line: Line, places: dict[int, Place]) -> dict[int, int]:
+    """Return by their lengths which beginnings of a body are remembered, each with the number of its last entry."""
+    count = len(line.ends)
+    numbers = sorted(count - back for back in _BACK if count - back in places)
+    return {line.ends[number - 1]: number for number in numbers if line.ends[number - 1] >= _HEAD}
 
 
 class _Key(NamedTuple):
@@ -255,21 +280,18 @@ class Lines:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, body: bytes) -> Found | None:
-        """The longest known beginning of a body."""
-        head = body[:_HEAD]
-        known = self._heads.get(head)
-        if known is None:
-            return None
-        found, whole = None, memoryview(body)
-        hasher, done = sha256(), 0
-        for length in known.upto(len(body)):
-            if length > done:
-                hasher.update(whole[done:length])
-                done = length
-                place = self._places.get((head, _Key(length, hasher.digest())))
-                if place is not None:
-                    found = Found(place, hasher.copy())
+    def lengths(self, body: bytes) -> list[int]:
+        """Return the lengths of known beginnings that a body may have."""
+        known = self._heads.get(body[:_HEAD])
+        return [] if known is None else known.upto(len(body))
+
+    def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> Found | None:
+        """The longest known beginning of a body; of a large one, whose `hashes_of` were made beside."""
+        head, found = body[:_HEAD], None
+        for length, hasher in hashes_of(body, self.lengths(body)) if hashes is None else hashes.items():
+            place = self._places.get((head, _Key(length, hasher.digest())))
+            if place is not None:
+                found = Found(place, hasher.copy())
         if found is not None and id(found.place.line) in self._kept:
             self._shelf.use(found.place.line)
         return found
@@ -283,22 +305,25 @@ class Lines:
         """The conversation that was at a place lately, by the id that its client finds it by."""
         return self._nodes.get(mark)
 
-    def keep(self, body: bytes, line: Line, places: dict[int, Place], found: Found | None = None) -> None:
+    def keep(
+        self,
+        body: bytes,
+        line: Line,
+        places: dict[int, Place],
+        found: Found | None = None,
+        hashes: Mapping[int, Hash] | None = None,
+    ) -> None:
         """Remember a body that was read, with the places at the ends of some entries by their number.
 
-        With what was found of it, none of these entries is an earlier one.
+        With what was found of it, none of these entries is an earlier one. Of a large body the `hashes_of` the lengths
+        that are kept were made beside.
         """
         self.forget(line)
-        head, count = body[:_HEAD], len(line.ends)
-        wanted = sorted(count - back for back in _BACK if count - back in places)
+        head, numbers = body[:_HEAD], kept_lengths(line, places)
         keys: list[_Key] = []
-        hasher, done = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
-        for number in wanted:
-            length = line.ends[number - 1]
-            if length < _HEAD:
-                continue
-            hasher.update(memoryview(body)[done:length])
-            done = length
+        known = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
+        for length, hasher in hashes_of(body, numbers, *known) if hashes is None else hashes.items():
+            number = numbers[length]
             key = _Key(length, hasher.digest())
             keys.append(key)
             self._places[head, key] = places[number]

@@ -17,6 +17,8 @@ from typing import Any
 
 import orjson
 
+from everlong.model.long_texts import LONG, cut_before_escape, read_in_steps, text_end, write_in_steps
+
 __all__ = [
     "Broken",
     "Change",
@@ -37,6 +39,10 @@ __all__ = [
 ]
 
 _SPACE = frozenset(" \t\n\r")
+_SPACES = b" \t\n\r"
+_QUOTE, _COMMA = 0x22, 0x2C
+_OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
+_NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
 """A number of so many digits may not fit into 64 bits."""
@@ -45,7 +51,7 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE = 50_000
 """In more bytes than these, digits are looked for where numbers stand: images are full of them."""
-
+_STEP, _SPACE_STEP = 1 << 18, 1 << 10
 
 MOST_IN_ONE = 30_000
 """Values in one message, or in one field beside the messages: what is done to a whole message takes a moment."""
@@ -109,7 +115,7 @@ class Read:
 
 def read_body(body: bytes, list_name: str) -> Read:
     """Read a whole body; `Broken` where it has no such list."""
-    scanner = _Scanner(body, 0)
+    scanner = _scanner(body, 0)
     before = scanner.fields_until(list_name)
     start = scanner.place
     entries = scanner.entries()
@@ -122,7 +128,7 @@ def read_body(body: bytes, list_name: str) -> Read:
 
 def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
     """Read a body that is the same as a known one up to a place, which is the end of an entry of its list."""
-    scanner = _Scanner(body, place)
+    scanner = _scanner(body, place)
     entries = scanner.entries(goes_on=place > known.start)
     end = scanner.place - 1
     read = Read(body, known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
@@ -133,7 +139,7 @@ def read_more(body: bytes, known: Read, place: int, list_name: str = "messages")
 
 def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
     """Where the values of an object stand that is somewhere in a body; the last one of several with one name."""
-    scanner = _Scanner(body, *place)
+    scanner = _scanner(body, *place)
     return dict(scanner.places("{", "}", named=True))
 
 
@@ -146,7 +152,9 @@ def read_fields(body: bytes) -> dict[str, Stretch]:
         body.decode()
     except UnicodeDecodeError as error:
         raise Broken(str(error)) from error
-    return _Scanner(body, 0).whole()
+    if len(body) > LONG:
+        meant(body)  # a long body is walked through without a look at what its values are
+    return _scanner(body, 0).whole()
 
 
 def model_in(body: bytes) -> str | None:
@@ -161,7 +169,7 @@ def model_in(body: bytes) -> str | None:
 
 def items_at(body: bytes, place: Stretch) -> list[Stretch]:
     """Where the items of a list stand that is somewhere in a body."""
-    scanner = _Scanner(body, *place)
+    scanner = _scanner(body, *place)
     return [found for _, found in scanner.places("[", "]", named=False)]
 
 
@@ -179,9 +187,9 @@ def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
 def dumped(value: Any) -> bytes:
     """A value as JSON, the same bytes every time."""
     try:
-        return orjson.dumps(value)
+        return write_in_steps(value, orjson.dumps)
     except TypeError:  # a lone surrogate, or a number that is too large for it
-        return json.dumps(value, separators=(",", ":")).encode()
+        return write_in_steps(value, lambda part: json.dumps(part, separators=(",", ":")).encode())
 
 
 class _Numbers:
@@ -247,7 +255,7 @@ class _Scanner:
             self._comma("}")
         self._at += 1
         self._skip()
-        if self._at != len(self._text):
+        if not self._is_over():
             raise Broken("something stands after the end of the body")
         return found
 
@@ -265,7 +273,7 @@ class _Scanner:
             self._comma("}")
         self._at += 1
         self._skip()
-        if self._at != len(self._text):
+        if not self._is_over():
             raise Broken("something stands after the end of the body")
         return found
 
@@ -287,10 +295,7 @@ class _Scanner:
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")
         start = self.place - 1
-        try:
-            _, self._at = scanstring(self._text, self._at, False)
-        except ValueError as error:
-            raise Broken(str(error)) from error
+        self._skip_text()
         name = meant(self._body[start : self.place])
         self._expect(":", "a colon is missing")
         return str(name)
@@ -345,22 +350,122 @@ class _Scanner:
         self._skip()
         return self._text.startswith(sign, self._at)
 
+    def _is_over(self) -> bool:
+        return self._at == len(self._text)
+
     def _skip(self) -> None:
         text, at = self._text, self._at
         while at < len(text) and text[at] in _SPACE:
             at += 1
         self._at = at
 
+    def _skip_text(self) -> None:
+        """Go on behind a text whose opening quote was read."""
+        try:
+            _, self._at = scanstring(self._text, self._at, False)
+        except ValueError as error:
+            raise Broken(str(error)) from error
+
+
+class _LongScanner(_Scanner):
+    """Walks through a long body in small steps, on its bytes.
+
+    Values are told apart here, and judged where somebody asks what they mean.
+    """
+
+    def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
+        self._body = body
+        self._offset = place
+        self._stop = len(body) if end is None else end
+        self._at = 0
+        self._numbers = _Numbers()
+
+    def _has(self, sign: str) -> bool:
+        self._skip()
+        return self._body.startswith(sign.encode(), self.place, self._stop)
+
+    def _is_over(self) -> bool:
+        return self.place == self._stop
+
+    def _skip(self) -> None:
+        body, place, stop = self._body, self.place, self._stop
+        while place < stop and body[place] in _SPACES:
+            piece = body[place : min(place + _SPACE_STEP, stop)]
+            place += len(piece) - len(piece.lstrip(_SPACES))
+        self._at = place - self._offset
+
+    def _skip_text(self) -> None:
+        self._at = self._text_end(self.place - 1) - self._offset
+
+    def _text_end(self, start: int) -> int:
+        try:
+            return text_end(self._body, start, self._stop)
+        except ValueError as error:
+            raise Broken(str(error)) from error
+
+    def _stretch(self) -> Stretch:
+        self._skip()
+        start = self.place
+        end = self._end_of_value(start)
+        if end == start:
+            raise Broken(f"a value is missing at {start}")
+        self._at = end - self._offset
+        return start, end
+
+    def _end_of_value(self, place: int) -> int:
+        body, stop, depth = self._body, self._stop, 0
+        while place < stop:
+            sign = body[place]
+            if sign == _QUOTE:
+                place = self._text_end(place)
+            elif sign in _OPENING:
+                depth += 1
+                place += 1
+            elif depth and (sign in _CLOSING or sign == _COMMA):
+                depth -= sign != _COMMA
+                place += 1
+            elif sign in _CLOSING or sign == _COMMA:
+                return place
+            else:
+                end, place = self._end_of_plain(place)
+                if not depth:
+                    return end
+            if not depth:
+                return place
+        if depth:
+            raise Broken("a list or an object has no end")
+        return place
+
+    def _end_of_plain(self, place: int) -> tuple[int, int]:
+        """Return where numbers, names of constants and colons end, and where the spaces behind them do."""
+        end = place
+        while (found := _NO_SIGNS.match(self._body, place, min(place + _STEP, self._stop))) is not None:
+            place = found.end()
+            piece = found[0].rstrip(_SPACES)
+            end = found.start() + len(piece) if piece else end
+            is_long = len(piece) >= _LONG_DIGITS and _LONG_NUMBER.search(piece) is not None
+            self._numbers.has_long = self._numbers.has_long or is_long
+        return end, place
+
+
+def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
+    size = (len(body) if end is None else end) - place
+    return _LongScanner(body, place, end) if size > LONG else _Scanner(body, place, end)
+
 
 def meant(data: bytes, *, has_long: bool | None = None) -> Any:
     """What some JSON means; `Broken` where it is none."""
     if has_long is None:
-        has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _Scanner(data, 0).has_long()
-    if not has_long:  # a number of more than 64 bits would lose its last digits
-        with suppress(ValueError):
-            return orjson.loads(data)
+        has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
+
+    def loads(part: bytes) -> Any:
+        if not has_long:  # a number of more than 64 bits would lose its last digits
+            with suppress(ValueError):
+                return orjson.loads(part)
+        return json.loads(part)
+
     try:
-        return json.loads(data)
+        return read_in_steps(data, loads)
     except (ValueError, RecursionError) as error:
         raise Broken(str(error)) from error
 
@@ -373,9 +478,7 @@ def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tu
     values, brackets, is_text, place = 0, bytearray(), False, start
     stop = len(data) if stop is None else stop
     while place < stop and values <= most:
-        end = min(place + _PIECE, stop)
-        while end < stop and data[end - 1] == 0x5C:  # an escape stays in one piece
-            end += 1
+        end = cut_before_escape(data, place, min(place + _PIECE, stop), stop)
         piece = data[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
         place = end
         parts = piece.split(b'"')

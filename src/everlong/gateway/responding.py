@@ -31,7 +31,7 @@ from everlong.gateway.relay import (
     target_of,
 )
 from everlong.gateway.responses import Call, Responses, read_asked
-from everlong.gateway.structure import is_heavy
+from everlong.gateway.structure import check_model, is_heavy
 from everlong.gateway.taps import tap_for
 
 if TYPE_CHECKING:
@@ -159,9 +159,12 @@ class Responder:
     async def _entered(self, request: web.Request, words: bytes, known: Responses) -> Call | None:
         try:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
+            check_model(said.model)
             return known.enter(said, sender_of(request.headers))
         except Broken:
             return None  # the upstream says what is wrong with it
+        except Refused:
+            raise
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             _log.error("a request could not be read: %s", type(error).__name__)
             return None

@@ -20,6 +20,7 @@ from everlong.gateway.raw import dumped, meant
 from everlong.gateway.response_keeper import RESPONSES_API
 from everlong.gateway.spool import AWAY, Spool, Spooled
 from everlong.gateway.storing import Stored, Storing, Underway
+from everlong.store.content import is_large
 from everlong.store.names import is_name
 from everlong.store.tree import Branch
 
@@ -91,7 +92,8 @@ class Responses(Storing[Call, Branch]):
         """Take a request in."""
         named = said.conversation if said.conversation and is_name(said.conversation) else None
         awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
-        call = Call(said, replace(sender, session=sender.session or named), awaited)
+        sender = replace(sender, session=sender.session or named)
+        call = Call(said, sender, awaited, is_large=is_large([said.system, said.messages]))
         self._watch(call)
         return call
 
@@ -107,9 +109,9 @@ class Responses(Storing[Call, Branch]):
         elif not call.is_over:
             self.begin(call)
 
-    def finish(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+    async def finish(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
         """Write down what became of a request; from now on others may follow it."""
-        stored, names = super().finish(call, ended), call.names(ended)
+        stored, names = await super().finish(call, ended), call.names(ended)
         for name in names:
             if name not in self._unstored or self._unstored[name].began <= call.began:
                 self._unstored[name] = _Given(call.began, stored)

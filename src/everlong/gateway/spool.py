@@ -145,21 +145,23 @@ class Spool:
 
         Raises `OSError` where there is no room for it, or would be none for its answer.
         """
+        line = _line(list(_told(entry)))
         with self._lock:
             file = self._opened()
             file.make_reserve()
-            return self._add(entry)
+            return self._add(line)
 
     def put(self, entry: Spooled) -> int:
         """Write what came of a request; its number. Raises `OSError` where there is no room for it."""
+        line = _line(list(_told(entry)))
         with self._lock:
             try:
-                return self._add(entry)
+                return self._add(line)
             except OSError:
                 if self._file is None or not self._file.has_reserve:
                     raise
                 self._file.drop_reserve()  # it was kept for this
-                return self._add(entry)
+                return self._add(line)
 
     def hold(self, entry: Spooled, number: int | None = None) -> bool:
         """Keep an entry in memory that there is no room for, to be tried again; False where too many are kept."""
@@ -267,9 +269,8 @@ class Spool:
         self._file = _File(path, handle)
         return self._file
 
-    def _add(self, entry: Spooled) -> int:
+    def _add(self, line: bytes) -> int:
         file = self._opened()
-        line = _line(list(_told(entry)))
         _append(file, line)
         file.size += len(line)
         file.waiting += 1

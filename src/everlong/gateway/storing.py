@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Stored", "Storing", "Underway"]
 
 T = TypeVar("T")
+W = TypeVar("W")
 U = TypeVar("U", bound="Underway")
 
 _CATCH_UP_SECONDS = 1.0
@@ -44,6 +45,9 @@ class Underway:
     timer: asyncio.TimerHandle | None = None
     noted: int | None = None
     """The number of its entry in the journal, from before it went upstream."""
+
+    is_large: bool = False
+    """True if so much is written about it that others would notice."""
 
     @property
     def weight(self) -> int:
@@ -106,11 +110,18 @@ class Storing(ABC, Generic[U, T]):
         """
         if self._is_stored(one):
             return
-        entry = self._entry(one, Ended())._replace(status=OPEN, error=None)
         try:
-            one.noted = self._spool.put_request(entry)
+            one.noted = await self._apart(one, lambda: self._spool.put_request(self._open_entry(one)))
         except OSError:
             await self.begin(one)
+
+    def _open_entry(self, one: U) -> Spooled:
+        return self._entry(one, Ended())._replace(status=OPEN, error=None)
+
+    @staticmethod
+    async def _apart(one: U, work: Callable[[], W]) -> W:
+        """Do something about a request: in another thread where it is large."""
+        return await asyncio.to_thread(work) if one.is_large else work()
 
     def turn_away(self, one: U) -> None:
         """Forget a request that is not passed on."""
@@ -133,14 +144,14 @@ class Storing(ABC, Generic[U, T]):
         """Store a request before anything has come of it."""
         return one.turn if one.turn is not None else self._store(one, None)
 
-    def finish(self, one: U, ended: Ended) -> asyncio.Future[Any]:
+    async def finish(self, one: U, ended: Ended) -> asyncio.Future[Any]:
         """Write down what became of a request, and see to it that it gets into the store.
 
         It is in the journal when this returns, so that nobody has to wait for what it returns; `OSError` says that the
         journal cannot be written.
         """
-        entry = self._entry(one, ended)
-        number = self._spool.put(entry)
+        entry = await self._apart(one, lambda: self._entry(one, ended))
+        number = await self._apart(one, lambda: self._spool.put(entry))
         self._drop_note(one)
         stored = self.finish_in_store(one, ended)
         self._unsettled.add(stored)

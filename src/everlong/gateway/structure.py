@@ -13,8 +13,18 @@ from collections.abc import Mapping
 from everlong.gateway.encodings import TooLarge, is_compressed, plain
 from everlong.gateway.limits import Refused
 from everlong.gateway.raw import Read, structure
+from everlong.model.long_texts import find_long_texts
 
-__all__ = ["MOST_DEPTH", "check_structure", "checked_structure", "encoding_of", "is_heavy", "is_unwieldy", "unpacked"]
+__all__ = [
+    "MOST_DEPTH",
+    "check_model",
+    "check_structure",
+    "checked_structure",
+    "encoding_of",
+    "is_heavy",
+    "is_unwieldy",
+    "unpacked",
+]
 
 MOST_DEPTH = 128
 """Lists and objects inside of each other; the schemas of tools need about twenty."""
@@ -23,6 +33,7 @@ _HEAVY_BYTES = 1_000_000
 """A body of more than these is read in another thread."""
 _UNWIELDY_BYTES = 24_000_000
 _UNWIELDY_TEXT = 3_500_000
+_LONGEST_MODEL = 1_000
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_:;,."
 
 
@@ -82,6 +93,16 @@ async def checked_structure(data: bytes, most_values: int, start: int = 0) -> No
         check_structure(data, most_values, start)
 
 
+def check_model(name: object) -> None:
+    """Refuse a model whose name is longer than any, which is looked up and written down in many places.
+
+    Raises:
+        Refused: with the status 400.
+    """
+    if isinstance(name, str) and len(name) > _LONGEST_MODEL:
+        raise Refused(400, f"the model's name has {len(name):,} characters; at most {_LONGEST_MODEL:,} are taken here")
+
+
 def is_heavy(data: bytes, start: int = 0) -> bool:
     """Return whether reading JSON from a place on takes so long that others would notice."""
     if len(data) - start > _HEAVY_BYTES:
@@ -95,10 +116,12 @@ def is_unwieldy(body: bytes, read: Read) -> bool:
     if len(body) > _UNWIELDY_BYTES:
         return True
     return any(
-        span.end - span.start > _UNWIELDY_TEXT and any(map(_is_long_text, body[span.start : span.end].split(b'"')))
+        _is_text(body[start:end])
         for span in read.entries
+        if span.end - span.start > _UNWIELDY_TEXT
+        for start, end in find_long_texts(body, _UNWIELDY_TEXT, span.start, span.end)
     )
 
 
-def _is_long_text(part: bytes) -> bool:
-    return len(part) > _UNWIELDY_TEXT and bool(part.translate(None, _BASE64))  # a picture is no text
+def _is_text(part: bytes) -> bool:
+    return bool(part[1:-1].translate(None, _BASE64))  # a picture is no text

@@ -38,7 +38,7 @@ _REPLAY_SECONDS = 5.0
 _INDEX_SECONDS = 1.0
 _LAST_SECONDS = 10.0
 _AT_ONCE = 100
-"""Messages that are indexed in one transaction, for which others have to wait."""
+"""Messages that are read at once to be indexed."""
 
 
 class Upkeep:
@@ -106,7 +106,7 @@ class Upkeep:
         while not self._is_over.is_set():
             taken = 0
             try:
-                taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE)
+                taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE, gives_way=True)
             except AWAY:
                 pass  # as above
             except Exception as error:  # noqa: BLE001 - the search also looks at what is not indexed

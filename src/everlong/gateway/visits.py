@@ -7,7 +7,7 @@ When it is stored is decided in `everlong.gateway.storing`; here it is said what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,15 +16,17 @@ from everlong.errors import NotStored
 from everlong.gateway.drafts import Draft, draft_of
 from everlong.gateway.hints import hint_in
 from everlong.gateway.keeper import Added, Ended, rest_of
-from everlong.gateway.lines import Applied, Found, Line, Lines, Place, Shelf
+from everlong.gateway.lines import Applied, Found, Line, Lines, Place, Shelf, hashes_of, kept_lengths
 from everlong.gateway.raw import Broken, Read, meant, read_body, read_more
 from everlong.gateway.spool import Spool, Spooled
 from everlong.gateway.storing import Stored, Storing, Underway
-from everlong.gateway.structure import checked_structure, is_heavy, is_unwieldy
+from everlong.gateway.structure import check_model, checked_structure, is_heavy, is_unwieldy
 from everlong.gateway.views import applied_view, moved_view, with_view
 from everlong.store.stateless import LONG_STEM
 
 if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
     from everlong.gateway.dialects import Dialect
     from everlong.gateway.keeper import Keeper
     from everlong.gateway.writing import Writer
@@ -36,6 +38,10 @@ __all__ = ["MostNew", "Visit", "Visits"]
 
 _MOVING = 4
 """So many of the last entries may come again in other bytes: clients move their cache markers along."""
+
+
+_LARGE = 1_000_000
+"""Bodies of more bytes are hashed in another thread."""
 
 
 class MostNew(NamedTuple):
@@ -108,7 +114,7 @@ class Visits(Storing[Visit, Applied | None]):
         Raises:
             Refused: it adds more values than a request may, or nests them too deeply.
         """
-        found = self.lines.find(body)
+        found = self.lines.find(body, await _hashes(body, self.lines.lengths(body)))
         known = 0 if found is None else found.place.line.ends[found.place.number - 1]
         await checked_structure(body, self._most.values, known)
         visit = None if found is None or is_heavy(body, known) else self._gone_on(body, sender, found)
@@ -123,6 +129,7 @@ class Visits(Storing[Visit, Applied | None]):
             return None
         list_name = self.keeper.dialect.list_name
         read = read_more(body, place.line.read, place.line.ends[place.number - 1], list_name)
+        check_model(read.field("model"))
         hint = sender.session or hint_in(read.field("metadata"))
         if hint != place.line.hint:
             return None
@@ -168,7 +175,7 @@ class Visits(Storing[Visit, Applied | None]):
         if found is not None and found.place.line.session == line.session:
             line.goes_on_from(found.place.line)
             self.lines.forget(found.place.line)  # this one takes its place
-        self.lines.keep(body, line, places)
+        self.lines.keep(body, line, places, hashes=await _hashes(body, kept_lengths(line, places)))
         visit = Visit(
             body, read, line, line.hint, is_unwieldy=heavy and await asyncio.to_thread(is_unwieldy, body, read)
         )
@@ -182,6 +189,7 @@ class Visits(Storing[Visit, Applied | None]):
         self, given: Read | Callable[[], Read], sender: Sender
     ) -> tuple[Read, Line, dict[int, Place], tuple[int, int] | None]:
         read = given if isinstance(given, Read) else given()
+        check_model(read.field("model"))
         line, places = self.keeper.opened(read, sender, None if read is given else self._most.blocks)
         return read, line, places, self.keeper.last_reported(line)
 
@@ -283,6 +291,13 @@ class Visits(Storing[Visit, Applied | None]):
                 self.lines.forget(visit.line)  # the next request finds out where it stands
         elif new is not None:
             visit.line.view = stored.also
+
+
+async def _hashes(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
+    """Hash the beginnings of a large body in another thread; None where it is not large."""
+    if len(body) < _LARGE:
+        return None
+    return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hashes_of(body, lengths)})
 
 
 def _repeats_reply(line: Line, added: Added) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import orjson
 import zstandard
 
 from everlong.errors import MessageError, StoreDamaged
+from everlong.model.long_texts import read_in_steps, write_in_steps
 
 PLAIN, ZSTD = 0, 1
 """Codecs of stored bytes."""
@@ -24,6 +25,9 @@ COMPRESS_OVER = 512
 """Contents of more bytes than this are compressed."""
 
 LEVEL = 1
+
+_LARGE = 200_000
+"""Characters."""
 
 SLOWLY = b" "
 """Before what took the slower way and has to come back on it: numbers of more than 64 bits stay whole only there."""
@@ -50,11 +54,24 @@ def encoded(value: Any) -> bytes:
     return _encoded_slowly(value) if b"null" in data and _has_odd_float(value) else data
 
 
+def encoded_in_steps(value: Any) -> bytes:
+    """Return the same bytes as `encoded`; a long text keeps no other thread waiting."""
+    try:
+        data = write_in_steps(value, partial(orjson.dumps, option=_OPTIONS))
+    except (TypeError, ValueError):
+        return _encoded_slowly(value)
+    return _encoded_slowly(value) if b"null" in data and _has_odd_float(value) else data
+
+
 def _encoded_slowly(value: Any) -> bytes:
     try:
-        return SLOWLY + json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
+        return SLOWLY + write_in_steps(value, _dumped)
     except (TypeError, ValueError, RecursionError) as error:
         raise MessageError(f"cannot be written as JSON: {error}") from error
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=str).encode("ascii")
 
 
 def _has_odd_float(value: Any) -> bool:
@@ -74,9 +91,9 @@ def _has_odd_float(value: Any) -> bool:
 def decoded(data: bytes) -> Any:
     """The value that was encoded."""
     if data.startswith(SLOWLY):
-        return json.loads(data)
+        return read_in_steps(data, json.loads)
     try:
-        return orjson.loads(data)
+        return read_in_steps(data, orjson.loads)
     except ValueError:
         return json.loads(data)
 
@@ -103,6 +120,20 @@ def blob(tenant: str, data: bytes) -> Blob:
         if len(packed) < len(data):
             return Blob(digest, packed, ZSTD)
     return Blob(digest, data, PLAIN)
+
+
+def is_large(value: Any) -> bool:
+    """Return whether packing a value takes so long that it is better done before a transaction than in it."""
+    waiting, size = [value], 0
+    while waiting and size <= _LARGE:
+        item = waiting.pop()
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+    return size > _LARGE
 
 
 def unpacked(data: bytes | None, codec: int) -> bytes:

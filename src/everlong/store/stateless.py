@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +29,7 @@ from everlong.model import Message, Node, Trace, parts_of
 from everlong.store.additions import Known
 from everlong.store.carrying import carry, view_to_carry
 from everlong.store.clearing import shift_of, told_by
-from everlong.store.content import Blob
+from everlong.store.content import Blob, blob, encoded_in_steps, is_large
 from everlong.store.continuations import find_continued
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.forgotten import title_of_opening
@@ -84,6 +84,8 @@ class Asked:
     """The stored message that the messages follow, where that is known."""
     mark: bytes = b""
     """The id by which its client finds that message."""
+    packed: Mapping[int, Blob] = field(default_factory=dict)
+    """Large messages as they are stored, each by the id of its object."""
 
 
 class Placed(NamedTuple):
@@ -198,6 +200,11 @@ class Stateless:
         Raises:
             NotStored: the message that it follows is not there.
         """
+        store = self._store
+        large = [message for message in asked.messages if is_large(message)]
+        if large:  # others wait while something is written, and must not wait for this
+            packed = {id(one): blob(store.tenant, encoded_in_steps(store.cleaned(one))) for one in large}
+            asked = replace(asked, packed=packed)
         for attempt in range(ATTEMPTS):
             try:
                 return self._store.database.write(partial(self._place, asked, attempt))
@@ -284,6 +291,7 @@ class Stateless:
             ext_id=asked.sender.session,
             clean=store.cleaned,
             known=asked.trace,
+            packed=asked.packed,
         )
         known = self.known_additions = store.additions.known(connection)
         last = store.cleaned(asked.messages[-1]) if asked.messages else None

@@ -112,6 +112,8 @@ class Request:
     """How many of its first blocks lead to which stored message, where they do so by other ids."""
     beside: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
     """By the number of a message what its client said with it and takes off later; kept, and not shown."""
+    packed: Mapping[int, Blob] = field(default_factory=dict)
+    """Messages as they are stored, by the ids of their objects, as far as that was done ahead."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +157,7 @@ class Request:
             first += 1
         while first < len(ends) and ends[first] == place:
             message = self.clean(self.messages[first])
-            data = blob(self.chain.tenant, encoded(message))
+            data = self.packed.get(id(self.messages[first])) or blob(self.chain.tenant, encoded(message))
             asides.append(Aside(depth, len(asides), kind_of_annex(message), data))
             first += 1
         return asides
@@ -170,14 +172,15 @@ class Request:
             if end == before:
                 continue
             message = self.clean(self.messages[index])
+            packed = self.packed.get(id(self.messages[index]))
             begin = ends[index - 1] if index else 0
             if begin < before:
-                message = rest_of(message, before - begin)
+                message, packed = rest_of(message, before - begin), None
             made = Addition(
                 ids[end - 1],
                 self.start.depth + end,
                 str(message["role"])[:32].encode("utf-8", "replace").decode().replace("\0", ""),
-                blob(self.chain.tenant, encoded(message)),
+                packed or blob(self.chain.tenant, encoded(message)),
                 self.trace.blocks[before:end],
                 self.tokens[index],
                 self.ts[index],

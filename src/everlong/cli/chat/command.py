@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.local import CommandWithLocal, local_option
+from everlong.cli.screen import console, unguarded
 from everlong.cli.sessions_common import store_option
 from everlong.cli.trust import settle_trust, trust_option
 
@@ -76,7 +77,9 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     if on_terminal:
         from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - as above
 
-        talk(state, worker, registry)
+        with unguarded():  # what it draws with are escapes
+            talk(state, worker, registry)
+            worker.end()
     else:
         from everlong.cli.chat.plain import talk_plainly  # noqa: PLC0415 - as above
 
@@ -88,13 +91,11 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
 
 
 def _show(state: ChatState, *, plain: bool) -> Show:
-    from rich.console import Console  # noqa: PLC0415 - as above
-
     from everlong.cli.chat.show import Show  # noqa: PLC0415 - as above
 
     # In a pipe only answers are data.
-    aside = None if sys.stdout.isatty() else Console(stderr=True, force_terminal=False)
-    return Show(Console(force_terminal=not plain), state, plain=plain, aside=aside)
+    aside = None if sys.stdout.isatty() else console(stderr=True, force_terminal=False)
+    return Show(console(force_terminal=not plain), state, plain=plain, aside=aside)
 
 
 def command_registry() -> Registry:

@@ -96,9 +96,12 @@ class Searcher:
         more = bool(state.waiting or state.has_tail)
         return Page(tuple(hits), state.packed(identity) if more else None, is_partial=walk.is_partial)
 
-    def index_pending(self, limit: int = 256) -> int:
-        """Index up to so many documents that are stored but not indexed; the number that were taken off the list."""
-        return self.upkeep.index_pending(limit)
+    def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
+        """Index up to so many documents that are stored but not indexed; the number that were taken off the list.
+
+        With ``gives_way`` it is slower, and others who write hardly notice.
+        """
+        return self.upkeep.index_pending(limit, gives_way=gives_way)
 
     def _walk(
         self,

@@ -6,7 +6,9 @@ it, in the same transaction; so several processes may drain at once, and one tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from sqlalchemy import Connection
 
@@ -14,6 +16,11 @@ from everlong.store.database import Database
 from everlong.store.search.corpus import Corpus
 from everlong.store.search.index import Index
 from everlong.store.search.words import INDEX_VERSION, IndexText, index_text
+
+MOST_AT_ONCE = 200_000
+"""Characters that are indexed in one transaction, unless a single document has more."""
+_MOST_READ = 1_000_000
+_LEAST_PAUSE = 0.03
 
 
 class Upkeep:
@@ -24,6 +31,8 @@ class Upkeep:
         self._index = index
         self._corpus = corpus
         self._is_ready = False
+        self._left: set[int] = set()
+        """Documents that are left to others, who need not give way."""
 
     def ensure(self) -> None:
         """Make the index, or make it anew where an older version of the software made it."""
@@ -54,21 +63,33 @@ class Upkeep:
             " ON CONFLICT DO NOTHING"
         )
 
-    def index_pending(self, limit: int) -> int:
-        """Index up to so many pending documents; how many were taken off the list."""
+    def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
+        """Index up to so many pending documents; how many were taken off the list.
+
+        With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
+        have to wait longer than a moment are left on the list, where a search looks through them one by one.
+        """
         self.ensure()
         with self._database.read() as connection:
-            seqs = self._corpus.pending_numbers(connection, limit)
-            if not seqs:
-                return 0
-            documents = self._documents(connection, seqs)
+            left = self._left if gives_way else set()
+            seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
+            documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
+        if gives_way:
+            self._left.update(seq for seq, made in documents.items() if made is None)
+            seqs = [seq for seq in seqs if seq not in self._left]
+        taken = 0
+        for part in _parts(seqs, documents):
+            began = time.monotonic()
+            taken += self._database.write(partial(self._add, part, documents))
+            if gives_way:
+                time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+        return taken
 
-        def add(connection: Connection) -> int:
-            taken = self._index.claim(connection, seqs, wait=False)
-            self._index.add(connection, [document for document in documents if document[0] in taken])
-            return len(taken)
-
-        return self._database.write(add)
+    def _add(self, seqs: list[int], documents: Mapping[int, IndexText | None], connection: Connection) -> int:
+        taken = self._index.claim(connection, seqs, wait=False)
+        known = ((seq, documents.get(seq)) for seq in seqs if seq in taken)
+        self._index.add(connection, [(seq, made) for seq, made in known if made is not None])
+        return len(taken)
 
     def forget(self, connection: Connection, seqs: Iterable[int], *, purge: bool = True) -> None:
         """Take documents out, in the transaction that forgets them and before their contents are gone."""
@@ -77,10 +98,37 @@ class Upkeep:
         wanted = list(seqs)
         pending = self._index.claim(connection, wanted, wait=True)
         indexed = [seq for seq in wanted if seq not in pending]
-        self._index.remove(connection, self._documents(connection, indexed))
+        made = self._documents(connection, indexed)
+        self._index.remove(connection, [(seq, text) for seq, text in made if text is not None])
         if purge and indexed:
             self._index.purge(connection)
 
-    def _documents(self, connection: Connection, seqs: list[int]) -> list[tuple[int, IndexText]]:
+    def _documents(
+        self, connection: Connection, seqs: list[int], most: int | None = None
+    ) -> Iterator[tuple[int, IndexText | None]]:
+        """Yield what to index of documents; None of one that has more than so many characters to index."""
         loaded = self._corpus.load(connection, seqs)
-        return [(seq, index_text(document.text)) for seq, document in sorted(loaded.items())]
+        for seq in sorted(loaded):
+            text = loaded.pop(seq).text
+            made = index_text(text) if most is None or len(text) <= _MOST_READ else None
+            yield seq, made if most is None or made is None or _weight(made) <= most else None
+
+
+def _weight(made: IndexText) -> int:
+    return len(made.terms) + len(made.characters)
+
+
+def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
+    """Divide documents into those that are indexed in one transaction, for which others have to wait."""
+    part: list[int] = []
+    size = 0
+    for seq in seqs:
+        made = documents.get(seq)
+        weight = 0 if made is None else _weight(made)
+        if part and size + weight > MOST_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(seq)
+        size += weight
+    if part:
+        yield part

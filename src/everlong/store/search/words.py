@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import Stemmer
 
 from everlong.store.search.lexicon import LEMMAS, STOP
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
@@ -25,6 +25,13 @@ MAX_TERM = 64
 
 REPEATS_UNTIL = 200_000
 """In texts of more characters, each term is indexed once: how often it stands there says nothing any more."""
+
+TRIGRAMS_REPEAT_UNTIL = 50_000
+"""In texts of more characters, each trigram is given to the index once."""
+
+_PIECE = 20_000
+_GAPS = ("\n", " ", "\u3002")
+"""Where a long text is cut with nothing lost."""
 
 # Han with its extensions, kana, Hangul, and the scripts of South-East Asia that put no spaces between words.
 DENSE = (
@@ -185,10 +192,48 @@ def pairs_of(run: str) -> list[str]:
 
 def index_text(text: str) -> IndexText:
     """What to index of a text."""
-    terms = _joined_terms(text)
-    if len(text) > REPEATS_UNTIL:
-        terms = " ".join(dict.fromkeys(terms.split()))
-    return IndexText(terms, characters_of(text))
+    terms = _joined_terms(text) if len(text) <= REPEATS_UNTIL else _distinct_terms(text)
+    return IndexText(terms, characters_of(text) if len(text) <= TRIGRAMS_REPEAT_UNTIL else _distinct_trigrams(text))
+
+
+def _distinct_terms(text: str) -> str:
+    terms: dict[str, None] = {}
+    for piece in _pieces(text):
+        terms.update(dict.fromkeys(_joined_terms(piece).split()))
+    return " ".join(terms)
+
+
+def _distinct_trigrams(text: str) -> str:
+    """Return characters that have all trigrams of a long text, each as seldom as possible; others may come between."""
+    known: set[str] = set()
+    parts: list[str] = []
+    before = " "
+    for piece in _pieces(text):
+        plain = before + characters_of(piece).strip() + (" " if piece[-1].isspace() else "")
+        first = None
+        for place in range(len(plain) - 2):
+            trigram = plain[place : place + 3]
+            if trigram not in known:
+                known.add(trigram)
+                first = place if first is None else first
+            elif first is not None:
+                parts.append(plain[first : place + 2])
+                first = None
+        if first is not None:
+            parts.append(plain[first:])
+        before = plain[-2:]
+    return f"{' '.join(parts)} {before.strip()}  "
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a long text where that changes no word; one without an end is cut all the same."""
+    start, stop = 0, len(text)
+    while start < stop:
+        end = min(start + _PIECE, stop)
+        if end < stop:
+            end = max(text.rfind(gap, start + _PIECE // 2, end) for gap in _GAPS) + 1 or end
+        yield text[start:end]
+        start = end
 
 
 def characters_of(text: str) -> str:

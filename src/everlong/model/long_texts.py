@@ -1,0 +1,196 @@
+"""JSON with long texts in it, read and written in steps.
+
+One call that reads or writes tens of megabytes keeps every other thread waiting until it is done. So long texts are
+taken out, the rest is read or written as usual, and each long text by itself, piece by piece. Knows no message.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+__all__ = [
+    "LONG",
+    "cut_before_escape",
+    "find_long_texts",
+    "has_long_text",
+    "read_in_steps",
+    "text_end",
+    "write_in_steps",
+]
+
+LONG = 1_000_000
+"""Bytes or characters from which on a text is long."""
+
+_STEP = 1 << 18
+_FIRST_STEP = 1 << 10
+_ESCAPE = 6
+"""Bytes of the longest escape."""
+_BACKSLASH, _U = 0x5C, 0x75
+_FIRST_HALVES = frozenset({b"d8", b"d9", b"da", b"db"})
+"""How the first of two escapes begins that make one character together."""
+
+
+def text_end(data: bytes, start: int, stop: int) -> int:
+    """Return where a text has ended, after its closing quote; ``start`` is the place of its opening one.
+
+    Raises:
+        ValueError: it does not end before ``stop``.
+    """
+    place, step = start + 1, _FIRST_STEP
+    quote = data.find(b'"', place, min(place + _STEP, stop))
+    if quote >= 0 and data[quote - 1] != _BACKSLASH:
+        return quote + 1
+    while place < stop:
+        end = cut_before_escape(data, place, min(place + step, stop), stop)
+        found = data[place:end].replace(b"\\\\", b"  ").replace(b'\\"', b"  ").find(b'"')
+        if found >= 0:
+            return place + found + 1
+        place, step = end, min(2 * step, _STEP)
+    raise ValueError("a text has no end")
+
+
+def cut_before_escape(data: bytes, start: int, end: int, stop: int) -> int:
+    """Return where to cut a text so that no backslash loses what it belongs to: at the end, or one byte before."""
+    if end >= stop or data[end - 1] != _BACKSLASH:
+        return end
+    piece = data[start:end]
+    run = len(piece) - len(piece.rstrip(b"\\"))
+    return end - run % 2 if end - run % 2 > start else end
+
+
+def find_long_texts(
+    data: bytes, most: int = LONG, start: int = 0, stop: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Find the texts of JSON that have more than so many bytes, with their quotes.
+
+    Raises:
+        ValueError: a text has no end.
+    """
+    place, stop = start, len(data) if stop is None else stop
+    while (quote := data.find(b'"', place, stop)) >= 0:
+        place = text_end(data, quote, stop)
+        if place - quote > most:
+            yield quote, place
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_in_steps(data: bytes, loads: Callable[[bytes], Any]) -> Any:
+    """Return what JSON means, as ``loads`` reads it.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    places = list(find_long_texts(data)) if len(data) > LONG else []
+    if not places:
+        return loads(data)
+    token = secrets.token_hex()
+    named = {f"{token}{number}": place for number, place in enumerate(places)}
+    value = loads(_spliced(data, ((*place, b'"%s"' % name.encode()) for name, place in named.items())))
+    texts = {name: _read_text(data, start + 1, end - 1, loads) for name, (start, end) in named.items()}
+    try:
+        return _filled(value, texts)
+    except RecursionError as error:
+        raise ValueError("lists and objects are nested too deeply") from error
+
+
+def _spliced(data: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
+    parts: list[bytes] = []
+    place = 0
+    for start, end, instead in changes:
+        parts += (data[place:start], instead)
+        place = end
+    parts.append(data[place:])
+    return b"".join(parts)
+
+
+def _filled(value: Any, texts: dict[str, str]) -> Any:
+    """Return a value with texts in the places of their names."""
+    if isinstance(value, str):
+        return texts.get(value, value)
+    if isinstance(value, list):
+        return [_filled(item, texts) for item in value]
+    if isinstance(value, dict):
+        return {texts.get(name, name): _filled(item, texts) for name, item in value.items()}
+    return value
+
+
+def _read_text(data: bytes, start: int, stop: int, loads: Callable[[bytes], Any]) -> str:
+    """Return what the text between two quotes means."""
+    parts: list[str] = []
+    while start < stop:
+        end = _cut_between_characters(data, start, min(start + _STEP, stop), stop)
+        parts.append(loads(b'"%s"' % data[start:end]))
+        start = end
+    return "".join(parts)
+
+
+def _cut_between_characters(data: bytes, start: int, end: int, stop: int) -> int:
+    """Return a place at or before ``end`` where no character is cut, whether it is written in bytes or as escapes."""
+    if end >= stop:
+        return stop
+    while end > start + 1 and data[end] & 0xC0 == 0x80:
+        end -= 1  # inside of a character; bytes that are no text at all are refused with their first piece
+    for _ in range(2):  # the escape that is cut, and the one before it
+        begin = data.rfind(b"\\", max(start, end - _ESCAPE), end)
+        if begin <= start or cut_before_escape(data, start, begin + 1, stop) == begin + 1:
+            return end  # no escape is near, or its backslash is what another one stands for
+        size = _ESCAPE if data[begin + 1] == _U else 2
+        is_first_half = size == _ESCAPE and data[begin + 2 : begin + 4].lower() in _FIRST_HALVES
+        if begin + size < end or (begin + size == end and not is_first_half):
+            return end
+        is_cut, end = begin + size > end, begin
+        if not is_cut:
+            return end
+    return end
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def has_long_text(value: Any) -> bool:
+    """Return whether a long text is in a value."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if len(item) > LONG:
+                return True
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+    return False
+
+
+def write_in_steps(value: Any, dumps: Callable[[Any], bytes]) -> bytes:
+    """Return a value as the JSON that ``dumps`` writes."""
+    if not has_long_text(value):
+        return dumps(value)
+    token, texts = secrets.token_hex(), list[str]()
+    data = dumps(_emptied(value, token, texts))
+    parts: list[bytes] = []
+    place = 0
+    for number, text in enumerate(texts):
+        name = b'"%s%d"' % (token.encode(), number)
+        found = data.index(name, place)
+        parts += (data[place:found], b'"')
+        parts += (dumps(text[start : start + _STEP]).strip()[1:-1] for start in range(0, len(text), _STEP))
+        parts.append(b'"')
+        place = found + len(name)
+    return b"".join((*parts, data[place:]))
+
+
+def _emptied(value: Any, token: str, texts: list[str]) -> Any:
+    """Return a value with names in the places of its long texts, which are put into a list in their order."""
+    if isinstance(value, str) and len(value) > LONG:
+        texts.append(value)
+        return f"{token}{len(texts) - 1}"
+    if isinstance(value, dict):
+        return {name: _emptied(item, token, texts) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_emptied(item, token, texts) for item in value]
+    return value
