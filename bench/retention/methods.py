@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bench.retention import hermes
 from bench.retention.entities import entities
 from bench.retention.texts import Text
 from everlong.context import ContextCompressor
@@ -107,6 +108,7 @@ METHODS: dict[str, Method] = {
     "clear-results": clear_results,
     "head+tail": head_tail,
     "bare-list": bare_list,
+    "hermes": hermes.compact,
 }
 
 
