@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,14 @@ _LEAST_WINDOW = 4_096
 _SPARE = 1.02
 _LINE = re.compile(r"[^\n]{4,400}")
 _counter = MessageCounter()
+
+
+def is_installed() -> bool:
+    """Return whether the package is there."""
+    try:
+        return importlib.util.find_spec(PACKAGE) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def compact(messages: list[Message], room: int) -> list[Message] | None:

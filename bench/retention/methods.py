@@ -108,8 +108,9 @@ METHODS: dict[str, Method] = {
     "clear-results": clear_results,
     "head+tail": head_tail,
     "bare-list": bare_list,
-    "hermes": hermes.compact,
 }
+if hermes.is_installed():
+    METHODS["hermes"] = hermes.compact
 
 
 def _suffix(body: Sequence[Message], room: int) -> list[Message]:
