@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.retention.client_plans import run as run_clients
-from bench.retention.data import Conversation, load, shipped
+from bench.retention.data import CHAINS, Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
 from bench.retention.frontier import run as run_frontier
 from bench.retention.methods import DEFAULT, METHODS
@@ -98,9 +98,10 @@ def _options() -> argparse.Namespace:
         choices=("history", "context"),
         const="history",
         default="",
-        help="three compactions in a row instead of one, each within the share of all the history that it stands for, "
-        "or of the context that it was given",
+        help="several compactions in a row instead of one, each within the share of all the history that it "
+        "stands for, or of the context that it was given",
     )
+    parser.add_argument("--rounds", type=int, choices=tuple(CHAINS), default=3, help="compactions of a chain")
     parser.add_argument("--retrieval", action="store_true", help="what a plain search finds, instead")
     parser.add_argument("--scripted", action="store_true", help="good and bad summaries handed to the engine, instead")
     parser.add_argument("--rules", action="store_true", help="standing rules of chats with questions, instead")
@@ -167,6 +168,7 @@ def _run(
                 options.chain,
                 options.retrieval,
                 bool(options.misses),
+                options.rounds,
             )
             for c in sorted(chosen, key=lambda c: -sum(len(str(m)) for m in c.messages))
         ]

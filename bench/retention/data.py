@@ -15,7 +15,8 @@ from pathlib import Path
 from everlong.model import Message, leading_system_count
 
 CUTS = (0.35, 0.5, 0.65, 0.8)
-CHAIN = (0.4, 0.6, 0.8)
+CHAINS = {3: (0.4, 0.6, 0.8), 5: (0.2, 0.35, 0.5, 0.65, 0.8)}
+"""Where the compactions of a chain take place, by how many they are."""
 LEAST_MESSAGES = 12
 """A shorter conversation has no past to lose."""
 _SALT = 10

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bench.retention import hermes
 from bench.retention.entities import entities
 from bench.retention.texts import Text
 from everlong.context import ContextCompressor
@@ -108,6 +109,8 @@ METHODS: dict[str, Method] = {
     "head+tail": head_tail,
     "bare-list": bare_list,
 }
+if hermes.is_installed():
+    METHODS["hermes"] = hermes.compact
 
 
 def _suffix(body: Sequence[Message], room: int) -> list[Message]:

@@ -27,7 +27,7 @@ def print_table(found: Sequence[Row]) -> None:
         for chained in (False, True):
             mine = [row for row in found if row.kind == kind and row.chained == chained]
             if mine:
-                _print_block(f"{kind}, {'after a chain of three' if chained else 'one compaction'}", mine)
+                _print_block(f"{kind}, {'after a chain' if chained else 'one compaction'}", mine)
     print(LEGEND)
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from bench.retention.data import CHAIN, CUTS, Conversation, cuts
+from bench.retention.data import CHAINS, CUTS, Conversation, cuts
 from bench.retention.facts import Fact, Transcript
 from bench.retention.measures import NOTHING, Share, held_facts, held_files, held_turns, invented
 from bench.retention.methods import METHODS, body_tokens
@@ -35,6 +35,8 @@ class Work:
     """``history`` or ``context``: of what each compaction of a chain may keep the share; empty for no chain."""
     retrieval: bool = False
     with_misses: bool = False
+    rounds: int = 3
+    """So many compactions make a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,9 @@ def _searched(work: Work, transcript: Transcript, facts: Sequence[Fact], cut: in
 
 def _try_chains(work: Work, transcript: Transcript) -> list[Trial]:
     messages = work.conversation.messages
-    places = cuts(messages, CHAIN)
-    if len(places) < len(CHAIN):
+    shares = CHAINS[work.rounds]
+    places = cuts(messages, shares)
+    if len(places) < len(shares):
         return []
     facts = transcript.facts_after(places[-1], work.common)
     trials = []

@@ -116,7 +116,7 @@ _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}[A-Za-z]*\b|^[A-Z][a-z]{2,}(?= [a
 _MONTHS = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _MONTH_DAY = re.compile(rf"\b{_MONTHS} \d{{1,2}}\b")
 _CLOCK = re.compile(r"\b\d{1,2}:\d\d\b")
-_VALUE = rf"({_MONTHS} \d{{1,2}}|\d{{1,2}}:\d\d|[$€£]?\d[\d.,]*\d ?(?:%|\w{{1,3}}\b)?)"
+_VALUE = rf"({_MONTHS} \d{{1,2}}|\d{{1,2}}:\d\d|[$€£]?\d[\d.,]{{0,12}}\d ?(?:%|\w{{1,3}}\b)?)"
 _NOT_OLD = re.compile(rf"\b{_VALUE},? (?:not|instead of|rather than|and not) (?:the |on |at )?{_VALUE}")
 _MOVED = re.compile(
     r"\b(?:moved|changed|postponed|shifted|pushed|put)(?: \w+){0,3} (?:to|till|until) "
