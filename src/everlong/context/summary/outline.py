@@ -32,6 +32,7 @@ _WISHES = "Constraints & Preferences"
 _NEW_DEADLINE = re.compile(
     r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
 )
+_LONGEST_NOW = 200
 _NEEDS = re.compile(r"\b(?:needs?|wants?|should|must|let's)\b|需要|应该", re.IGNORECASE)
 _ABOUT = re.compile(r'[^("]{1,40} \("(.+?)"?\)?')
 """A go-ahead with what it is about."""
@@ -271,7 +272,11 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
     """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
     said = [] if is_go_ahead(latest) else clauses(prose(latest))
     if any(clause.wished or clause.asks or (clause.stands and not states(clause.text)) for clause in said):
-        return "" if few else goal_in(latest, brief=True)
+        wishes = [clause for clause in said if clause.wished or clause.asks]
+        if few or (wishes and all(clause.is_question for clause in wishes) and not _NEEDS.search(latest)):
+            return ""
+        wished = joined(wishes[:2], said)
+        return wished if wishes and len(wished) <= _LONGEST_NOW else goal_in(latest, brief=True)
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():
             is_wish = clause.wished or _NEEDS.search(clause.text)
@@ -375,7 +380,9 @@ def _steps(outline: Outline, task: Task) -> None:
 
 def _tells(action: Action, outcome: Outcome | None) -> bool:
     """Whether a step says something: no command without a result, called in vain, or with its program on its line."""
-    if action.kind != "run" or action.removes:
+    if action.kind != "run":
+        return not (outcome is not None and outcome.failed)  # it is an open error, or was made good
+    if action.removes:
         return True
     if outcome is None or not outcome.told or _SCRIPT.search(action.title):
         return False

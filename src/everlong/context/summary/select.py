@@ -210,7 +210,8 @@ class _Selection:
         self._at_work = outline.at_work
         base = min(self.budget, _USERS_TOKENS) + max(0, self.budget - _USERS_TOKENS) * _BEYOND
         allowance = min(int(base * (_WORK_SHARE if outline.at_work else _TALK_SHARE)), self.budget - self.spent)
-        told = (text.removeprefix("- ") for _, _, text in self._chosen["Constraints & Preferences"])
+        stands = (*self._chosen["Goal"], *self._chosen["Constraints & Preferences"])
+        told = (text.removeprefix("- ") for _, _, text in stands)
         chronicle = Chronicle(outline.tasks, outline.phrases, outline.length, self._count, self._covered, told)
         spent = chronicle.choose(allowance, self.relates)
         chronicle.add_outcomes(min(int(allowance * _OUTCOME_SHARE), self.budget - self.spent - spent))

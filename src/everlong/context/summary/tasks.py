@@ -40,6 +40,7 @@ _SMALL_QUESTION = 0.5
 """What a question without a name or figure is worth beside a request: its answer is given."""
 _LEAST_UNSAID = 0.3
 """A clause without a figure, of whose words fewer are new, was said before."""
+_SAID_AGAIN = 0.5
 _LINE_TOKENS = 4
 _MOST_FILES, _MOST_CALLS = 6, 2
 _OUTCOME_LENGTH = 160
@@ -88,8 +89,10 @@ class Task:
 
     def _command(self, phrases: Phrases) -> list[str]:
         """The last command that tells something; of other calls, those that did something."""
-        for _, action, outcome in reversed(self.actions):
-            if action.kind == "run" and outcome is not None and outcome.told and not action.looks:
+        ran = next((step for step in reversed(self.actions) if step[1].kind == "run" and not step[1].looks), None)
+        if ran is not None:
+            _, action, outcome = ran
+            if outcome is not None and outcome.told:
                 failed = f"{phrases.failed}: " if outcome.failed else ""
                 return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.told, _OUTCOME_LENGTH)}"]
         calls = {
@@ -193,6 +196,8 @@ class Chronicle:
         self._span = max(1, length - self._first)
         self._names = set(said)
         self._words: set[str] = set()
+        self._said: list[tuple[set[str], set[str]]] = []
+        """The names and words of each chosen clause that has names."""
         self._chosen: dict[int, set[int]] = {}
         self._with_outcome: set[int] = set()
         self._told: set[str] = set(told)
@@ -221,7 +226,9 @@ class Chronicle:
                 self._chosen.setdefault(one[0], set()).add(one[1])
                 self._told.add(self._clause(one).text)
                 self._words |= self._clause_words[one]
-                self._names.update(entities(self._clause(one).text))
+                names = set(entities(self._clause(one).text))
+                self._names |= names
+                self._said += [(names, self._clause_words[one])] if names else []
             left -= cost
         return allowance - left
 
@@ -261,8 +268,13 @@ class Chronicle:
             worth *= _HANGING
         if unit in self._old_figures:
             worth *= _SUPERSEDED
-        if clause.figures and _OF_IT.search(clause.text) and not self._is_carried(task) and not self._subject(unit):
+        needs_other = clause.leans or (clause.figures and _OF_IT.search(clause.text))
+        if needs_other and not self._is_carried(task) and not self._subject(unit):
             worth *= _SUPERSEDED
+        if names and any(
+            names <= said and len(words & other) >= _SAID_AGAIN * len(words) for said, other in self._said
+        ):
+            return 0.0
         if not new and clause.is_question:
             worth *= _SMALL_QUESTION
         unsaid = len(words - self._words) / max(1, len(words))
@@ -276,7 +288,7 @@ class Chronicle:
     def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
         """The clause that says what another one points to, where none of its task is chosen yet."""
         task, place = unit
-        if not self._clause(unit).points or self._is_carried(task):
+        if not (self._clause(unit).points or self._clause(unit).leans) or self._is_carried(task):
             return []
         clauses = self._tasks[task].clauses
         found = [at for at, clause in enumerate(clauses) if at != place and clause.stands and not clause.points]

@@ -194,7 +194,7 @@ _AGREES = re.compile(
 _NEED = re.compile(r"\b(?:we|our|my)\b.{0,40}\bneeds?\b", re.IGNORECASE)
 _NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_A-Z]+")
 _LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
-_FULL, _TELLING, _LEAST_WORDS = 6, 4, 3
+_FULL, _TELLING, _LEAST_WORDS = 7, 4, 3
 """Words that say something: so many has a clause that points to what stood before it and yet says something, a
 statement, and a clause together with its figures."""
 _SAYS_LITTLE = frozenset(
@@ -205,7 +205,7 @@ _SAYS_LITTLE = frozenset(
             "when where all any some more most other into from out about also just like really very much too then",
             "than get got make made sure want need help let know show tell give see use using way thing things",
             "something everything anything nothing option options better best good great quickly please maybe",
-            "possible again step steps part parts example examples look try take now first next new own one two",
+            "possible again step steps part parts example examples look try take now first next new own still",
         )
     ).split()
 )
@@ -254,10 +254,12 @@ class Clause(NamedTuple):
 
         What someone thinks or feels about an answer, and a wish for more of "this", needs what stood around it.
         """
-        words = sum(word.lower() not in _SAYS_LITTLE for word in _LONG_WORD.findall(self.text))
+        found = _LONG_WORD.findall(self.text)
+        words = sum(word.lower() not in _SAYS_LITTLE for word in found)
         if self.figures:
-            return words + self.figures >= _LEAST_WORDS
-        if _HANGS.match(self.text) and not self.wished:
+            plain = sum(word not in _SAYS_LITTLE and not word.istitle() for word in found)  # a month is of a date
+            return plain + self.figures >= _LEAST_WORDS or words >= _TELLING
+        if self.leans:
             return False
         if not self.wished and not self.asks:
             if _JUDGES.match(self.text) or _AGREES.search(self.text):
@@ -272,6 +274,11 @@ class Clause(NamedTuple):
     def points(self) -> bool:
         """Whether it points to something that was said before it."""
         return bool(_POINTS.search(self.text))
+
+    @property
+    def leans(self) -> bool:
+        """Whether it begins like a part of another clause."""
+        return bool(_HANGS.match(self.text)) and not self.wished
 
     @property
     def hangs(self) -> bool:
@@ -430,7 +437,7 @@ _HOLLOW = re.compile(
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
-    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|excellent|perfect|okay|"
+    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|i'll|to (?:assist|proceed|process|make)|excellent|perfect|okay|"
     r"i (?:can|could) (?:assist|help)|i (?:understand|apologize|see|appreciate)|it seems there is a mis\w+)\b)"
     r"|\bplease (?:provide|confirm|let|share|tell)\b|[?:：？]$",
     re.IGNORECASE,
