@@ -62,7 +62,9 @@ _BRANCH = re.compile(
     re.MULTILINE,
 )
 _THINKING = re.compile(r"^think|todo|plan(?!e|t)", re.IGNORECASE)
-_QUOTED_CODE = re.compile(r"'[^']{40,}(?:'|$)|\"[^\"]{40,}(?:\"|$)")
+_QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
+_LONG_QUOTE = 48
+"""What is quoted on a command line at this length is a program."""
 _CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
 
 
@@ -420,7 +422,7 @@ def _reductions(frontier: Frontier) -> Iterable[Frontier]:
 
 def _without_program(title: str) -> str:
     """A call without the code that it has on its line."""
-    return _QUOTED_CODE.sub("'…'", title)
+    return _QUOTED.sub(lambda quoted: quoted[0] if len(quoted[0]) < _LONG_QUOTE else "'…'", title)
 
 
 def _shown(file: FileInHand) -> str:

@@ -272,7 +272,7 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
     """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
     said = [] if is_go_ahead(latest) else clauses(prose(latest))
     if any(clause.wished or clause.asks or (clause.stands and not states(clause.text)) for clause in said):
-        wishes = [clause for clause in said if clause.wished or clause.asks]
+        wishes = [clause for clause in said if clause.wished or clause.text.endswith("?")]
         if few or (wishes and all(clause.is_question for clause in wishes) and not _NEEDS.search(latest)):
             return ""
         wished = joined(wishes[:2], said)

@@ -271,9 +271,7 @@ class Chronicle:
         needs_other = clause.leans or (clause.figures and _OF_IT.search(clause.text))
         if needs_other and not self._is_carried(task) and not self._subject(unit):
             worth *= _SUPERSEDED
-        if names and any(
-            names <= said and len(words & other) >= _SAID_AGAIN * len(words) for said, other in self._said
-        ):
+        if names and not new and self._was_said(names, words):
             return 0.0
         if not new and clause.is_question:
             worth *= _SMALL_QUESTION
@@ -294,6 +292,10 @@ class Chronicle:
         found = [at for at, clause in enumerate(clauses) if at != place and clause.stands and not clause.points]
         nearest = min(found, key=lambda at: (at > place, abs(at - place)), default=-1)
         return [(task, nearest)] if (task, nearest) in self._clause_words else []
+
+    def _was_said(self, names: set[str], words: set[str]) -> bool:
+        """Whether a chosen clause has all of these names, and half of these words."""
+        return any(names <= said and len(words & other) >= _SAID_AGAIN * len(words) for said, other in self._said)
 
     def _is_carried(self, task: int) -> bool:
         """Whether a task has a chosen clause that says what it is about."""

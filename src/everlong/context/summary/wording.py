@@ -437,7 +437,8 @@ _HOLLOW = re.compile(
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
-    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|i'll|to (?:assist|proceed|process|make)|excellent|perfect|okay|"
+    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|i'll|excellent|perfect|okay|"
+    r"to (?:assist|proceed|process|make)|"
     r"i (?:can|could) (?:assist|help)|i (?:understand|apologize|see|appreciate)|it seems there is a mis\w+)\b)"
     r"|\bplease (?:provide|confirm|let|share|tell)\b|[?:：？]$",
     re.IGNORECASE,
