@@ -50,10 +50,10 @@ _CLAUSE_END = re.compile(
     re.IGNORECASE,
 )
 _LEAD_IN = re.compile(
-    r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|sure|great|hi|hello|hey|oh|right|actually|"
+    r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|alright|sure|great|hi|hello|hey|oh|right|actually|"
     r"also|thanks|"
-    r"thank you|perfect|please|maybe|currently|basically|specifically|there|everyone|again)\b[,!.]?\s+)*"
-    r"(?P<plea>(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
+    r"thank you|perfect|please|maybe|currently|basically|specifically|everyone|again)\b[,!.]?\s+)*"
+    r"(?P<plea>(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+|now\s+)*(?:help me\s*"
     r"(?:out\s+|with\s+|to\s+)*"
     r"|assist me\s+(?:with|in)\s+)?"
     r"|i(?:'m| am| was)? (?:just |also |now |really |currently |still )*(?:trying to|want(?:ing)? to|need(?:ing)? to|"
