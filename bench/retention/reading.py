@@ -3,9 +3,9 @@
     python -m bench.retention.reading [--labels FILE]
 
 The labels were made by reading the built-in summaries of thirty cuts line by line. They hold no text of the
-conversations: of each summary its digest, how many lines each section has, and the numbers of those that are wrong. A
-line is wrong where it stands in the wrong section, says nothing by itself, is a piece of code or data outside of
-Critical Context, repeats another, or was overtaken by a later turn.
+conversations: of each summary its digest, how many lines each section has, and the numbers of those that are wrong,
+each with a word why. A line is wrong where it stands in the wrong section, says nothing by itself, is a piece of code
+or data outside of Critical Context, repeats another, or was overtaken by a later turn.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def main() -> int:
             print(f"  {section:<28}{right:>4} of {of:>4}  {right / of:.2f}")
         quoted, bare = sum(label["quoted"] for label in chosen), sum(label["without_source"] for label in chosen)
         print(f"  {'Critical Context':<28}{quoted} lines under a source, {bare} without")
+    print("\nwhy lines are wrong: " + ", ".join(f"{why} {count}" for why, count in reasons(labels).most_common()))
     return 0
 
 
@@ -52,6 +53,11 @@ def shares(labels: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
         lines.update(label["lines"])
         wrong.update({section: len(numbers) for section, numbers in label["wrong"].items()})
     return {section: (of - wrong[section], of) for section, of in lines.items()}
+
+
+def reasons(labels: list[dict[str, Any]]) -> Counter[str]:
+    """How many lines are wrong for each reason."""
+    return Counter(why for label in labels for lines in label["wrong"].values() for why in lines.values())
 
 
 if __name__ == "__main__":

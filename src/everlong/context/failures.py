@@ -116,11 +116,21 @@ def _closes(step: Step, thing: _Thing, entry: _Open) -> bool:
     if failed.ran is not None:
         if thing.ran is None or looks_only(thing.ran):
             return False
-        same = thing.ran.covers(failed.ran) or (is_usage and thing.ran.program == failed.ran.program)
+        same = (
+            thing.ran.covers(failed.ran)
+            or _is_variant(thing.ran, failed.ran)
+            or (is_usage and thing.ran.program == failed.ran.program)
+        )
         return same or (thing.ran.program == "python" and failed.ran.program == "python" and is_usage)
     if failed.path:
         return (thing.path == failed.path and thing.tool == failed.tool) or _changes(step, failed.path)
     return thing.tool == failed.tool and thing.ran is None
+
+
+def _is_variant(ran: Ran, failed: Ran) -> bool:
+    """Whether a script is another one under a longer name, as ``reproduce_alone.sh`` is of ``reproduce.sh``."""
+    name, other = ran.program.rpartition("."), failed.program.rpartition(".")
+    return bool(other[0]) and name[2] == other[2] and name[0].startswith(f"{other[0]}_")
 
 
 def _is_within(entry: _Open, within: Sequence[Ran]) -> bool:

@@ -62,6 +62,9 @@ _BRANCH = re.compile(
     re.MULTILINE,
 )
 _THINKING = re.compile(r"^think|todo|plan(?!e|t)", re.IGNORECASE)
+_QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
+_LONG_QUOTE = 48
+"""What is quoted on a command line at this length is a program."""
 _CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
 
 
@@ -119,10 +122,11 @@ class Frontier:
             progress.append("\n".join([head, *(f"  - {render_item(item)}" for item in self.plan)]))
         if self.files:
             progress.append(f"- {labels.files}: {', '.join(map(_shown, self.files))}")
-        progress += [f"- {labels.pending}: `{title}`" for title in self.pending]
+        progress += [f"- {labels.pending}: `{_without_program(title)}`" for title in self.pending]
         progress += [f"- {labels.running}: {_shown_process(process)}" for process in self.running]
         if self.last:
-            progress.append(f"- {labels.last}: `{self.last}`{f' → {self.outcome}' if self.outcome else ''}")
+            last = _without_program(self.last)
+            progress.append(f"- {labels.last}: `{last}`{f' → {self.outcome}' if self.outcome else ''}")
         if self.branch:
             progress.append(f"- {labels.branch}: {self.branch}{f' @ {self.commit}' if self.commit else ''}")
         blocked = [
@@ -414,6 +418,11 @@ def _reductions(frontier: Frontier) -> Iterable[Frontier]:
     yield replace(frontier, plan=open_items[:3], files=frontier.files[-1:])
     yield replace(frontier, plan=(), files=())
     yield replace(frontier, plan=(), files=(), running=(), pending=())
+
+
+def _without_program(title: str) -> str:
+    """A call without the code that it has on its line."""
+    return _QUOTED.sub(lambda quoted: quoted[0] if len(quoted[0]) < _LONG_QUOTE else "'…'", title)
 
 
 def _shown(file: FileInHand) -> str:

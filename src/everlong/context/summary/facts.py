@@ -99,6 +99,7 @@ _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
     r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|that|this|so)\b"
     r"|^(?:i think|i guess|it seems|it looks like)\b.*\b(?:doesn't|don't|isn't|aren't|fails?)\b"
+    r"|\bbest practices\b|\bany (?:bugs?|errors?|mistakes?|issues?|problems?)\b"
     r"|\bi always do\b|\b(?:see|check|ask) if\b"
     r"|\byou (?:suggested|mentioned|recommended|instructed|asked|said)\b",
     re.IGNORECASE,

@@ -32,6 +32,8 @@ _WISHES = "Constraints & Preferences"
 _NEW_DEADLINE = re.compile(
     r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
 )
+_BRIEF_WISH = 48
+_CHOOSES = re.compile(r"\b(?:i'll|i will|let's|let us) (?:use|go with|take|keep|pay)\b", re.IGNORECASE)
 _NEEDS = re.compile(r"\b(?:needs?|wants?|should|must|let's)\b|需要|应该", re.IGNORECASE)
 _ABOUT = re.compile(r'[^("]{1,40} \("(.+?)"?\)?')
 """A go-ahead with what it is about."""
@@ -53,7 +55,7 @@ _NOW = 3.4
 _MOST_COUNTED = 9
 _INHERITED = 0.8
 """What an item of the earlier summary is worth beside an equal one of the new turns."""
-_FEW_TASKS, _MANY_TASKS = 3, 6
+_FEW_TASKS, _MANY_TASKS = 1, 6
 """With few tasks the goal is what was asked first, and the newest request says the rest; after many, work has moved
 on."""
 _FILES_TOGETHER = 6
@@ -253,12 +255,15 @@ def _goal(
     else:
         outline.candidates += [Candidate("Goal", place - 9, item, _GOAL) for place, item in enumerate(inherited)]
     goals = " ".join(candidate.text for candidate in outline.candidates)
-    now = _wanted_now(mine, around.latest, few=len(mine) + len(told) <= _FEW_TASKS) if outline.at_work else ""
+    moved_on = outline.at_work and not is_same(around.latest, around.opening)
+    now = _wanted_now(mine, around.latest, few=len(mine) + len(told) <= _FEW_TASKS) if moved_on else ""
     if now and now not in goals:
-        if len(mine) + len(told) > _MANY_TASKS:
+        has_moved_on = len(mine) + len(told) > _MANY_TASKS
+        if has_moved_on:
             first = f"- {goal_in(around.opening, brief=around.opening_stands)}"
             outline.candidates = [_as_beginning(outline, goal, first) for goal in outline.candidates]
-        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", _NOW))
+        worth = _GOAL / 2 if has_moved_on else _NOW
+        outline.candidates.append(Candidate("Goal", outline.length, f"- {outline.phrases.now}: {now}", worth))
 
 
 def _as_beginning(outline: Outline, goal: Candidate, first: str) -> Candidate:
@@ -269,15 +274,25 @@ def _as_beginning(outline: Outline, goal: Candidate, first: str) -> Candidate:
 
 def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
     """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
+    if _CHOOSES.search(latest):
+        return ""  # the newest request says it
     said = [] if is_go_ahead(latest) else clauses(prose(latest))
     if any(clause.wished or clause.asks or (clause.stands and not states(clause.text)) for clause in said):
-        return "" if few else goal_in(latest, brief=True)
+        wishes = [clause for clause in said if clause.stands and _is_wish(clause)]
+        if few or (wishes and all(clause.is_question for clause in wishes) and not _NEEDS.search(latest)):
+            return ""
+        brief = wishes[: 1 if wishes and len(wishes[0].text) > _BRIEF_WISH else 2]
+        return joined(brief, said) if brief else goal_in(latest, brief=True)
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():
-            is_wish = clause.wished or _NEEDS.search(clause.text)
-            if is_wish and clause.stands and not clause.is_question and not clause.points:
+            if _is_wish(clause) and clause.stands and not clause.is_question and not clause.points:
                 return clause.text.rstrip("?")
     return ""
+
+
+def _is_wish(clause: Clause) -> bool:
+    """Whether a clause asks for something, or says what is needed."""
+    return clause.wished or clause.text.endswith("?") or bool(_NEEDS.search(clause.text)) or not states(clause.text)
 
 
 def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
@@ -375,7 +390,9 @@ def _steps(outline: Outline, task: Task) -> None:
 
 def _tells(action: Action, outcome: Outcome | None) -> bool:
     """Whether a step says something: no command without a result, called in vain, or with its program on its line."""
-    if action.kind != "run" or action.removes:
+    if action.kind != "run":
+        return not (outcome is not None and outcome.failed)  # it is an open error, or was made good
+    if action.removes:
         return True
     if outcome is None or not outcome.told or _SCRIPT.search(action.title):
         return False

@@ -223,7 +223,8 @@ class _Selection:
         """Tell the chronicle of the tasks, and of what room it leaves what came of the newest."""
         self._at_work = outline.at_work
         allowance = min(_told_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
-        told = (text.removeprefix("- ") for _, _, text in self._chosen["Constraints & Preferences"])
+        stands = (*self._chosen["Goal"], *self._chosen["Constraints & Preferences"])
+        told = (text.removeprefix("- ") for _, _, text in stands)
         chronicle = Chronicle(outline.tasks, outline.phrases, outline.length, self._count, self._covered, told)
         spent = chronicle.choose(allowance, self.relates)
         chronicle.add_outcomes(min(int(allowance * _OUTCOME_SHARE), self.budget - self.spent - spent))

@@ -48,6 +48,7 @@ _UNNAMED = 0.15
 """What is left of the worth of a figure that nothing says what it is of."""
 _LEAST_UNSAID = 0.3
 """A clause without a figure, of whose words fewer are new, was said before."""
+_SAID_AGAIN = 0.5
 _LINE_TOKENS = 4
 _MOST_FILES, _MOST_CALLS = 6, 2
 _OUTCOME_LENGTH = 160
@@ -96,8 +97,10 @@ class Task:
 
     def _command(self, phrases: Phrases) -> list[str]:
         """The last command that tells something; of other calls, those that did something."""
-        for _, action, outcome in reversed(self.actions):
-            if action.kind == "run" and outcome is not None and outcome.told and not action.looks:
+        ran = next((step for step in reversed(self.actions) if step[1].kind == "run" and not step[1].looks), None)
+        if ran is not None:
+            _, action, outcome = ran
+            if outcome is not None and outcome.told:
                 failed = f"{phrases.failed}: " if outcome.failed else ""
                 return [f"`{clip(action.title, 80)}`: {failed}{clip(outcome.told, _OUTCOME_LENGTH)}"]
         calls = {
@@ -201,6 +204,8 @@ class Chronicle:
         self._span = max(1, length - self._first)
         self._names = set(said)
         self._words: set[str] = set()
+        self._said: list[tuple[set[str], set[str]]] = []
+        """The names and words of each chosen clause that has names."""
         self._chosen: dict[int, set[int]] = {}
         self._with_outcome: set[int] = set()
         self._told: set[str] = set(told)
@@ -229,7 +234,9 @@ class Chronicle:
                 self._chosen.setdefault(one[0], set()).add(one[1])
                 self._told.add(self._clause(one).text)
                 self._words |= self._clause_words[one]
-                self._names.update(self._clause_names[one])
+                names = self._clause_names[one].keys()
+                self._names |= names
+                self._said += [(set(names), self._clause_words[one])] if names else []
             left -= cost
         return allowance - left
 
@@ -273,9 +280,13 @@ class Chronicle:
             worth = (_FIRST if place == 0 else _LATER) * plain * min(1.0, len(words) / _WORDY) * (0.15 + 0.85 * novelty)
         if clause.hangs and place - 1 not in self._chosen.get(task, ()):
             worth *= _HANGING
+        names = self._clause_names[unit].keys()
+        if names and not new and self._was_said(set(names), words):
+            return 0.0
         if not clause.figures and novelty < _LEAST_UNSAID:
             return 0.0
-        if clause.figures and _OF_IT.search(clause.text) and not self._is_carried(task) and not self._subject(unit):
+        needs_other = clause.leans or (clause.figures and _OF_IT.search(clause.text))
+        if needs_other and not self._is_carried(task) and not self._subject(unit):
             worth *= _UNNAMED
         recency = _OLDEST + (1.0 - _OLDEST) * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
@@ -284,12 +295,16 @@ class Chronicle:
     def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
         """The clause that says what another one points to, where none of its task is chosen yet."""
         task, place = unit
-        if not self._clause(unit).points or self._is_carried(task):
+        if not (self._clause(unit).points or self._clause(unit).leans) or self._is_carried(task):
             return []
         clauses = self._tasks[task].clauses
         found = [at for at, clause in enumerate(clauses) if at != place and clause.stands and not clause.points]
         nearest = min(found, key=lambda at: (at > place, abs(at - place)), default=-1)
         return [(task, nearest)] if (task, nearest) in self._clause_words else []
+
+    def _was_said(self, names: set[str], words: set[str]) -> bool:
+        """Whether a chosen clause has all of these names, and half of these words."""
+        return any(names <= said and len(words & other) >= _SAID_AGAIN * len(words) for said, other in self._said)
 
     def _is_carried(self, task: int) -> bool:
         """Whether a task has a chosen clause that says what it is about."""

@@ -60,9 +60,9 @@ _CLAUSE_END = re.compile(
     re.IGNORECASE,
 )
 _CONNECTIVE = (
-    r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|sure|great|hi|hello|hey|oh|right|actually|"
+    r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|alright|sure|great|hi|hello|hey|oh|right|actually|"
     r"also|thanks|"
-    r"thank you|perfect|please|maybe|currently|basically|specifically|there|everyone|again)\b[,!.]?\s+)*"
+    r"thank you|perfect|please|maybe|currently|basically|specifically|everyone|again)\b[,!.]?\s+)*"
 )
 _JOINS = re.compile(_CONNECTIVE, re.IGNORECASE)
 _BACKGROUND = re.compile(
@@ -73,7 +73,7 @@ _BACKGROUND = re.compile(
 """What joins something that people tell about themselves to what they ask."""
 _LEAD_IN = re.compile(
     rf"{_CONNECTIVE}"
-    r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+)*(?:help me\s*"
+    r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+|now\s+)*(?:help me\s*"
     r"(?:out\s+|with\s+|to\s+|figure out\s+|understand\s+|come up with\s+|plan out\s+)*"
     r"|walk me through\s+|assist me\s+(?:with|in)\s+)?"
     r"|i(?:'m| am| was)? (?:just |also |now |really |currently |still )*(?:trying to|want(?:ing)? to|need(?:ing)? to|"
@@ -226,7 +226,7 @@ _AGREES = re.compile(
 _NEED = re.compile(r"\b(?:we|our|my)\b.{0,40}\bneeds?\b", re.IGNORECASE)
 _NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_A-Z]+")
 _LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
-_FULL, _TELLING, _LEAST_WORDS = 6, 4, 3
+_FULL, _TELLING, _LEAST_WORDS = 7, 4, 3
 """Words that say something: so many has a clause that points to what stood before it and yet says something, a
 statement, and a clause together with its figures."""
 _SAYS_LITTLE = frozenset(
@@ -237,7 +237,7 @@ _SAYS_LITTLE = frozenset(
             "when where all any some more most other into from out about also just like really very much too then",
             "than get got make made sure want need help let know show tell give see use using way thing things",
             "something everything anything nothing option options better best good great quickly please maybe",
-            "possible again step steps part parts example examples look try take now first next new own one two",
+            "possible again step steps part parts example examples look try take now first next new own still",
         )
     ).split()
 )
@@ -286,10 +286,12 @@ class Clause(NamedTuple):
 
         What someone thinks or feels about an answer, and a wish for more of "this", needs what stood around it.
         """
-        words = sum(word.lower() not in _SAYS_LITTLE for word in _LONG_WORD.findall(self.text))
+        found = _LONG_WORD.findall(self.text)
+        words = sum(word.lower() not in _SAYS_LITTLE for word in found)
         if self.figures:
-            return words + self.figures >= _LEAST_WORDS
-        if _HANGS.match(self.text) and not self.wished:
+            plain = sum(word not in _SAYS_LITTLE and not word.istitle() for word in found)  # a month is of a date
+            return plain + self.figures >= _LEAST_WORDS or words >= _TELLING
+        if self.leans:
             return False
         if not self.wished and not self.asks:
             if _JUDGES.match(self.text) or _AGREES.search(self.text):
@@ -304,6 +306,11 @@ class Clause(NamedTuple):
     def points(self) -> bool:
         """Whether it points to something that was said before it."""
         return bool(_POINTS.search(self.text))
+
+    @property
+    def leans(self) -> bool:
+        """Whether it begins like a part of another clause."""
+        return bool(_HANGS.match(self.text)) and not self.wished
 
     @property
     def hangs(self) -> bool:
@@ -487,7 +494,8 @@ _HOLLOW = re.compile(
     r"achieve|test|"
     r"further|create|help)|please|thank|step \d|example|note|for example|overall|in summary|no response|is there|"
     r"are there|"
-    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|excellent|perfect|okay|"
+    r"what|which|how|could you|run|re-?run|check|try|now|if so|i will|i'll|excellent|perfect|okay|"
+    r"to (?:assist|proceed|process|make)|"
     r"i (?:can|could) (?:assist|help)|i (?:understand|apologize|see|appreciate)|it seems there is a mis\w+)\b)"
     r"|\bplease (?:provide|confirm|let|share|tell)\b|[?:：？]$",
     re.IGNORECASE,
