@@ -25,10 +25,10 @@ _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _MOST_CLAUSES = 3_000
 _WORDY = 5
 """So many words a clause without figures has that says something."""
-_FIRST, _LATER = 0.5, 0.2
+_FIRST, _LATER = 0.35, 0.2
 """What the words of a request are worth, and those of what was said after it."""
 _FIGURE, _MOST_FIGURES = 0.8, 2.5
-_CHANGED = 1.6
+_CHANGED = 1.8
 """How much more a figure is worth that is said to be new."""
 _OLDEST = 0.75
 """What is left of the worth of what was said first: it still holds, unless something newer says otherwise."""
