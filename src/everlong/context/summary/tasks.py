@@ -18,7 +18,7 @@ from everlong.context.summary.facts import Facts
 from everlong.context.summary.figures import figures_and_names, tells_change
 from everlong.context.summary.language import Phrases
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, figures_in, joined
+from everlong.context.summary.wording import LEFT_OUT, NEXT, Clause, figures_in, joined
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
@@ -137,7 +137,7 @@ def told_before(items: Iterable[str]) -> tuple[list[Task], list[str]]:
         if told is None:
             others.append(item)
             continue
-        pieces = [piece for piece in told["asked"].split(" … ") if piece]
+        pieces = [piece for part in told["asked"].split(LEFT_OUT) for piece in part.split(NEXT) if piece]
         found = tuple(Clause(piece, figures_in(piece), piece.endswith("?"), wished=True) for piece in pieces)
         tasks.append(Task(-1, found, came_of_it=told["came"] or ""))
     for place, task in enumerate(tasks):
