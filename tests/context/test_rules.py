@@ -185,6 +185,79 @@ def test_a_wish_in_a_long_question_is_cut_out_word_for_word() -> None:
     assert rule == ("I'm trying to keep the app small, so I prefer simple, minimal dependencies", "preference")
 
 
+@pytest.mark.parametrize("said", ["I hate that.", "I love it!", "I value her opinion.", "I prefer this."])
+def test_what_only_points_at_something_is_no_wish(said: str) -> None:
+    assert not found_rules(said)
+
+
+@pytest.mark.spec("9.6")
+def test_a_pasted_pull_request_lays_nothing_down() -> None:
+    pasted = (
+        "Please review this.\n\n## Summary\nAlways use the new client. Never call the old one.\n\n"
+        "## Test plan\n- [ ] Do not merge without a review\n\nFixes #12\n"
+    )
+    assert not found_rules(pasted)
+    assert [rule.text for rule in found_rules(f"{pasted}\n## My rules\nNever push to main.")] == ["Never push to main."]
+
+
+@pytest.mark.spec("9.6")
+def test_headings_in_project_instructions_are_their_own() -> None:
+    text = "## Testing\nAlways run make test.\n\n## Environment\nNever use the system's Python.\n"
+    assert [rule.text for rule in found_rules(text, of_project=True)] == [
+        "Always run make test.",
+        "Never use the system's Python.",
+    ]
+
+
+def test_of_wishes_that_say_the_same_the_one_that_says_more_stands() -> None:
+    longer = "I prefer short answers with a sketch of every step."
+    assert in_force("I prefer short answers.", longer, "Remember that I prefer short answers.") == [longer]
+    assert in_force("I prefer tea over coffee.", "I prefer oak over pine.") == [
+        "I prefer tea over coffee.",
+        "I prefer oak over pine.",
+    ]
+
+
+# -- very long messages ------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_after_a_long_paste_is_heard_and_one_inside_its_code_is_not() -> None:
+    paste = "The importer reads one record after the other.\n" * 2_000
+    assert in_force(f"{paste}\n\nAlways answer in German.") == ["Always answer in German."]
+    code = "```\n" + "x = 1\n" * 20_000 + "\n\nAlways close the file.\n```\n"
+    assert in_force(f"{code}\n\nNever touch legacy/.") == ["Never touch legacy/."]
+
+
+@pytest.mark.parametrize("line", ["ok", "so, ok", "please make", "I prefer it, and", "if when", "和如果时"])
+def test_thousands_of_short_lines_are_read_in_one_go(line: str) -> None:
+    # An expression that tries every way to part such words does not end within the life of a computer.
+    assert len(in_force(f"{line}\n" * 5_000)) <= 2
+
+
+def test_the_rules_of_a_paste_do_not_pile_up_without_end() -> None:
+    names = [f"{first}{second}{third}" for first in "bdfgk" for second in "aeiou" for third in "lmnrstvwxz"]
+    told = [f"Never touch {name}one/. Never touch {name}two/." for name in names]
+    rules = standing_rules([user(text) for text in told])
+    assert len(rules.lines) == 400
+    assert rules.lines[-1].text == f"Never touch {names[-1]}two/."
+    assert len(rules.older) == 2 * len(names) - 400
+
+
+@pytest.mark.spec("5.2")
+def test_a_newest_message_larger_than_the_window_leaves_the_summary_its_room() -> None:
+    talk = [
+        message for number in range(30) for message in (user(f"Berth {number} is free."), assistant("Noted. " * 40))
+    ]
+    engine = ContextCompressor(WINDOW)
+    start = [system(), user("Build the berth planner."), assistant("I begin.")]
+    found = engine.compress([*start, *talk, user("record after record " * 20_000)], force=True)
+    report = engine.last_report
+    assert report is not None
+    assert report.summarizer_input is not None
+    assert report.summarizer_input.budget_tokens >= WINDOW * 0.05
+    assert "Berth 7 is free" in text_of(summary_of(found))
+
+
 # -- what ends a rule --------------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,6 @@ CONSTRAINTS = "Constraints & Preferences"
         "I've achieved 99.9% uptime within 7 days of the launch.",
         "Can you plan the sprint carefully so that we meet the deadline?",
         "I want to cache the tiles to avoid a slow map of berth B-17.",
-        "I want to see how the map of berth B-17 works, considering my deadline is April 15.",
         "My accuracy has gone from 70% to 90%.",
     ],
 )

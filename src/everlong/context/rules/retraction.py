@@ -160,7 +160,9 @@ _ENOUGH = 0.6
 _SAME_WORDS = 0.7
 _FEW = 2
 _NEARLY_ALL = 0.8
-_WISHING = _words("prefer preferr preferenc lik lov valu favor favour wish really much would rather strongly")
+_WISHING = _words(
+    "prefer preferr preferenc lik lov valu favor favour wish really much would rather strongly remember not know"
+)
 """Words that only say that something is wished for."""
 
 

@@ -8,7 +8,7 @@ where no model is configured and the fallback always.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.document import SummaryDocument
@@ -72,8 +72,8 @@ class ExtractiveSummarizer:
         if request.errors_stated:
             outline.leave_out_failures()
         outline.leave_out_files(path for message in request.after for path in removed_by(message))
-        _leave_out_stale(outline)
         outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
+        _leave_out_stale(outline)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
             # Worth the most and counted as the newest, or key lines would crowd it out.
@@ -108,16 +108,35 @@ def _leave_out_stale(outline: Outline) -> None:
     told = [(task.order, clause.text) for task in outline.tasks for clause in task.clauses]
     said = [(one.order, one.text) for one in outline.candidates if one.section in _OWN_WORDS and one.worth < MUST]
     old = out_of_date([*told, *said])
-    gone = {text for place, (_, text) in enumerate([*told, *said]) if place in old}
-    if gone:
-        for task in outline.tasks:
-            task.clauses = tuple(clause for clause in task.clauses if clause.text not in gone)
-        outline.tasks = [task for task in outline.tasks if task.clauses]
-        outline.candidates = [
-            one
-            for one in outline.candidates
-            if one.section not in _OWN_WORDS or one.worth >= MUST or one.text not in gone
-        ]
+    gone = {text.removeprefix("- ") for place, (_, text) in enumerate([*told, *said]) if place in old}
+    if not gone:
+        return
+
+    def is_stale(text: str) -> bool:
+        return text.removeprefix("- ") in gone
+
+    for task in outline.tasks:
+        task.clauses = tuple(clause for clause in task.clauses if not is_stale(clause.text))
+    outline.tasks = [task for task in outline.tasks if task.clauses]
+    outline.candidates = [
+        one
+        for one in outline.candidates
+        if one.section not in _OWN_WORDS or one.worth >= MUST or not is_stale(one.text)
+    ]
+    own = f"{outline.phrases.user_said}:"
+    outline.inherited_lines = [
+        line for line in outline.inherited_lines if line.source != own or not _says_any(line.line.text, gone)
+    ]
+    outline.lines = [
+        group._replace(lines=[line for line in group.lines if not _says_any(line.text, gone)])
+        if group.source == own
+        else group
+        for group in outline.lines
+    ]
+
+
+def _says_any(text: str, clauses: Iterable[str]) -> bool:
+    return any(clause in text for clause in clauses)
 
 
 def _letters(text: str) -> str:

@@ -168,7 +168,8 @@ def _replaces(new: Given, old: Given, rarity: _Rarity) -> bool:
     weight = rarity.weight(shared)
     if new.changes and counted:
         return weight >= _ENOUGH_CHANGED * less
-    return weight >= _ENOUGH * less and weight >= _ENOUGH_OF_LONGER * more
+    is_same = weight >= _ENOUGH * less and weight >= _ENOUGH_OF_LONGER * more
+    return is_same and (new.changes or rarity.rare(shared) > 0)  # many things of a kind are not one that changes
 
 
 def _gives_another(new: Given, values: frozenset[str], unit: str) -> bool:

@@ -18,7 +18,7 @@ from everlong.context.summary.facts import Facts
 from everlong.context.summary.figures import figures_and_names, tells_change
 from everlong.context.summary.language import Phrases
 from everlong.context.summary.text import clip
-from everlong.context.summary.wording import Clause, figures_in, joined, states
+from everlong.context.summary.wording import LEFT_OUT, NEXT, Clause, figures_in, joined, states
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
@@ -28,10 +28,10 @@ _FIGURES = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
 _WORDY = 5
 """So many words a clause without figures has that says something."""
-_FIRST, _LATER = 0.5, 0.2
+_FIRST, _LATER = 0.35, 0.2
 """What the words of a request are worth, and those of what was said after it."""
 _FIGURE, _MOST_FIGURES = 0.8, 2.5
-_CHANGED = 1.6
+_CHANGED = 1.8
 """How much more a figure is worth that is said to be new."""
 _OLDEST = 0.75
 """What is left of the worth of what was said first: it still holds, unless something newer says otherwise."""
@@ -168,7 +168,7 @@ def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
         if told is None:
             others[order] = item
             continue
-        pieces = [piece for piece in told["asked"].split(" … ") if piece]
+        pieces = [piece for part in told["asked"].split(LEFT_OUT) for piece in part.split(NEXT) if piece]
         found = tuple(
             Clause(piece, figures_in(piece), piece.endswith("?"), wished=not states(piece)) for piece in pieces
         )

@@ -556,13 +556,17 @@ def plain_line(sentence: str) -> str:
     return one_line(_MARKUP.sub("", sentence) if may_have_marks else sentence).removeprefix("THOUGHT: ")
 
 
+NEXT, LEFT_OUT = "; ", " … "
+"""What stands between two clauses that follow each other, and between two of which others were left out."""
+
+
 def joined(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
-    """Clauses as one text; where others were left out between two, an ellipsis says so."""
+    """Clauses as one text that can be parted into them again; where others were left out, an ellipsis says so."""
     places = {clause: place for place, clause in enumerate(whole)}
     text, last = "", -1
     for clause in parts:
         place = places[clause]
-        gap = "" if not text else ", " if place == last + 1 else " … "
+        gap = "" if not text else NEXT if place == last + 1 else LEFT_OUT
         text += gap + clause.text
         last = place
     return text
