@@ -49,6 +49,13 @@ _ONCE = re.compile(
     r"|so far|anymore)\b",
     re.IGNORECASE,
 )
+_MOMENT = re.compile(
+    r"\bnot now\b|^(?:wait|stop|hold (?:it|on|off|that))(?=[.!,;]|$)|\bbefore (?:lunch|dinner|the meeting|i (?:go|leave))\b"
+    r"|\b(?:some|a few|quick|one|two|three) (?:quick )?(?:round of )?questions?\b|\bjust (?:an )?answers?\b"
+    r"|\bon the phone\b",
+    re.IGNORECASE,
+)
+"""What is meant for the message that it stands in: a round of questions, an order to wait."""
 _POINTS = re.compile(
     r"\b(?:this|that|these|those)\s+(?!codebase|repo|repository|project|session|conversation|chat|work|company"
     r"|team|app\b|site|document\b|thread|point|way\b|is\b|means\b|you\b|we\b|all\b|every|each\b|no\b|any|i\b"
@@ -301,7 +308,10 @@ def _without(start: re.Pattern[str], text: str) -> str:
 def english_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
     """Yield what an English sentence lays down and wishes for; ``bare`` is the sentence without what it quotes."""
     is_question = bare.rstrip(")*_ ").endswith("?") or _QUESTION.match(bare) is not None
+    is_heading = bare.rstrip("*_ ").endswith(":")  # the rules are what follows
     rule = ""
+    if is_heading or (_MOMENT.search(bare) and not _STANDING_RE.search(bare)):
+        return
     if is_question:
         rule = _whole(sentence) if _POLITE_RULE.match(bare) else ""
     elif not _is_reported(_without(_OPENERS, bare)):
