@@ -50,7 +50,8 @@ _ONCE = re.compile(
     re.IGNORECASE,
 )
 _MOMENT = re.compile(
-    r"\bnot now\b|^(?:wait|stop|hold (?:it|on|off|that))(?=[.!,;]|$)|\bbefore (?:lunch|dinner|the meeting|i (?:go|leave))\b"
+    r"\bnot now\b|^(?:wait|stop|hold (?:it|on|off|that))(?=[.!,;]|$)"
+    r"|\bbefore (?:lunch|dinner|the meeting|i (?:go|leave))\b"
     r"|\b(?:some|a few|quick|one|two|three) (?:quick )?(?:round of )?questions?\b|\bjust (?:an )?answers?\b"
     r"|\bon the phone\b",
     re.IGNORECASE,
