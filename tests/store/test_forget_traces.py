@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from everlong.config.paths import data_home
 from everlong.context.report import Boundaries, CompactionReport, SummarizerInput
 from everlong.model import Message, title_from
 from everlong.store import Store
 from everlong.store.logs import write_session_log
+from everlong.store.schema import content
 from everlong.store.stateless import Asked, Sender
 from tests.store.engines import ScriptedEngine, summarizing
 
@@ -124,10 +126,9 @@ def test_system_prompts_and_tools_with_the_words_go_too_and_do_not_come_back(sto
     assert store.forget_prompts("Pelican-4711") == 0
     assert not log.exists() or "PELICAN" not in log.read_text()
     store.record(said, tools=[tool], conversation="one")
+    live = select(content.c.bytes).where(content.c.tenant == store.tenant, content.c.bytes.is_not(None))
     with store.database.read() as connection:
-        kept = [
-            bytes(row[0]) for row in connection.exec_driver_sql("SELECT bytes FROM content WHERE bytes IS NOT NULL")
-        ]
+        kept = [bytes(one) for one in connection.execute(live).scalars()]
     assert not any(b"pelican" in one.lower() for one in kept)
     assert store.sessions.system_prompt(ident) is None
     assert "Another prompt" in str(store.context(other))
