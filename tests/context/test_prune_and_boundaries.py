@@ -212,3 +212,10 @@ def test_a_pending_call_at_the_end_is_kept_as_it_is() -> None:
     }
     result = ContextCompressor(4_096).compress([*long_session(60), pending])
     assert result[-1] is pending
+
+
+def test_a_reply_larger_than_the_window_leaves_the_summary_its_usual_room() -> None:
+    engine = ContextCompressor(32_000)
+    known = engine.compress([*long_session(120), user("Price berth B-17 at 4,250 crowns."), assistant("Fine.")])
+    result = engine.compress([*known, user("Draw the harbour."), assistant("/\n" * 60_000)])
+    assert "4,250" in " ".join(text_of(message) for message in result)

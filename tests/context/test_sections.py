@@ -132,3 +132,53 @@ def test_an_edit_by_a_command_names_the_file_and_no_code() -> None:
     done = "\n".join(sections(summarize(turns))["Done"])
     assert "tides.py" in done
     assert "return tide.level" not in done
+
+
+def test_looking_thinking_and_earlier_runs_of_a_command_are_no_progress() -> None:
+    turns = [
+        *step(1, "2 failed, 7 passed in 0.3s", command="pytest -q"),
+        *step(2, "def price(): ...", command="nl -ba harbour/rates.py | sed -n '1,20p'"),
+        *step(3, "I should look at the rates.", tool="think", thought="what is wrong with the rates"),
+        *step(4, "", command="mkdir -p build"),
+        *step(5, "9 passed in 0.2s", command="pytest -q 2>&1 | tail -3"),
+    ]
+    (done,) = sections(summarize(turns))["Done"]
+    assert done.endswith("→ 9 passed in 0.2s")
+
+
+def test_a_file_is_named_once_where_it_was_changed_last_and_not_at_all_when_it_is_gone() -> None:
+    turns = [
+        *step(1, "", command="echo 1 > probe.py"),
+        *step(2, "ok", tool="edit_file", path="harbour/rates.py"),
+        *step(3, "3 passed in 0.1s", command="pytest -q"),
+        *step(4, "ok", tool="edit_file", path="harbour/rates.py"),
+        *step(5, "", command="rm probe.py"),
+    ]
+    items = sections(summarize(turns))
+    assert sum("harbour/rates.py" in item for item in items["Done"]) == 1
+    assert [item for item in items["Relevant Files"] if "probe.py" in item] == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The step-by-step breakdown makes it clear how berths are priced!",
+        "I'll definitely practice more.",
+        "Can you show me how to do this again?",
+        "Sounds like a great idea.",
+    ],
+)
+def test_agreement_and_wishes_for_more_of_it_do_not_stand_alone(said: str) -> None:
+    assert not any(clause.stands for clause in clauses(said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Can you explain how the berth planner prices winter storage?",
+        "I've reduced the load time from 2.3s to 1.4s.",
+        "I met Ida at the harbour festival about the berth planner.",
+    ],
+)
+def test_requests_with_their_subject_and_facts_stand_alone(said: str) -> None:
+    assert any(clause.stands for clause in clauses(said))
