@@ -99,8 +99,10 @@ lock:  ## choose the versions of requirements/ anew as pyproject.toml allows; ne
 
 audit: $(STAMP)  ## ask the vulnerability databases about all that is installed; needs a network, so CI does not run it
 	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit && \
-		$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"; }
-	@$(VENV)/audit/bin/pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
+		$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"; } || \
+		{ echo "make audit: pip-audit could not be installed; see above. Your package index must have it." >&2; exit 1; }
+	@$(VENV)/audit/bin/pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt || { echo \
+		"make audit: vulnerabilities were found, or the database could not be asked; see above." >&2; exit 1; }
 
 clean:
 	rm -rf $(VENV) .bench-peers .clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
