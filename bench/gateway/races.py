@@ -89,7 +89,7 @@ def _converse(port: int, name: str, raced: Raced) -> None:
     chance = random.Random(name)
     model = f"made-up-{name.replace(' ', '-')}"
     history: list[dict[str, Any]] = [{"role": "system", "content": f"You are {name}."}]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     said = 0
     while said < 3 * _WINDOW:
         tokens = chance.randint(600, 2_400)
@@ -98,9 +98,14 @@ def _converse(port: int, name: str, raced: Raced) -> None:
         history.append({"role": "user", "content": f"{name} {len(history)} {words}"})
         body = json.dumps({"model": model, "messages": history, "max_tokens": 200})
         headers = {"content-type": "application/json", "authorization": "Bearer k", TENANT: "races"}
-        connection.request("POST", "/v1/chat/completions", body, headers)
-        answer = connection.getresponse()
-        data = answer.read()
+        try:
+            connection.request("POST", "/v1/chat/completions", body, headers)
+            answer = connection.getresponse()
+            data = answer.read()
+        except OSError as error:
+            with raced.lock:
+                raced.problems.append(f"{name}: {error}")
+            break
         with raced.lock:
             raced.requests += 1
             if answer.status != 200:

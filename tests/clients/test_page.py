@@ -97,7 +97,7 @@ class Person:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=600,
             check=False,
         )
         assert ran.returncode == 0, f"{words}: {ran.stdout[-1500:]} {ran.stderr[-1500:]}"
