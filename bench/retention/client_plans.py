@@ -20,6 +20,7 @@ from everlong.context import ContextCompressor
 from everlong.context.frontier import Frontier, inherited_frontier, read_frontier
 from everlong.context.literals import is_summary, summary_body
 from everlong.model import Message
+from everlong.testing import Ask
 from everlong.testing.server.record import Record
 from everlong.wire.anthropic import to_openai
 from everlong.wire.responses import from_items
@@ -53,12 +54,12 @@ def record(program: Program) -> Recorded:
     """Have a client keep a plan, and look what a compaction of its session says of it."""
     used: list[str] = []
 
-    def call(step: Step, tools: Sequence[str], folder: Path) -> tuple[str, Mapping[str, object]]:
+    def call(step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
         if not step.text.startswith(_MARK):
-            return program.call(step, tools, folder)
-        made = plan_call(_CHANGES.index(step.text.removeprefix(_MARK)), tools)
+            return program.call(step, ask, folder)
+        made = plan_call(_CHANGES.index(step.text.removeprefix(_MARK)), ask.tools)
         if made is None:
-            return program.call(Step("run", text="true"), tools, folder)
+            return program.call(Step("run", text="true"), ask, folder)
         used.append(made[0])
         return made
 
