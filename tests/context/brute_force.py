@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from everlong.context import ContextCompressor
 from everlong.context.literals import ACKNOWLEDGEMENT, CLEARED_RESULT, COMPACTION_NOTE, SUMMARY_PREFIX
 from everlong.model import Message
 from everlong.tokens import MessageCounter
@@ -40,6 +41,17 @@ def least_possible(repaired: Sequence[Message], counter: MessageCounter, protect
         for start in _tails(repaired)
     )
     return min(*_without_summary(repaired, counter, cost), *with_summary)
+
+
+def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
+    """The tokens that a result may have: the threshold, or the least that there can be.
+
+    Where the newest request alone is over the threshold, a summary of the usual size may stand beside it.
+    """
+    least = least_possible(repaired, engine.counter, engine.protect_first_n)
+    latest = latest_request(repaired)
+    is_over = latest is not None and engine.counter.count(latest) > engine.threshold_tokens
+    return max(engine.threshold_tokens, least + (engine.context_length // 20 if is_over else 0))
 
 
 # -- with a summary ----------------------------------------------------------------------------------------------------

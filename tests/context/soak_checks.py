@@ -13,7 +13,7 @@ from typing import NamedTuple
 from everlong.context import ContextCompressor
 from everlong.context.invariants import check_all
 from everlong.model import Message
-from tests.context.brute_force import least_possible
+from tests.context.brute_force import most_allowed
 from tests.context.engines import repaired
 from tests.context.protocol import problems, role_problems
 
@@ -51,8 +51,8 @@ def check(messages: list[Message], window: int) -> Checked:
     if size > size_before:
         found.append(f"{size} tokens, more than the {size_before} of the repaired input")
     too_large = size > engine.threshold_tokens
-    if too_large and size > (least := least_possible(mended, engine.counter)):
-        found.append(f"{size} tokens, over the threshold {engine.threshold_tokens} and the least possible {least}")
+    if size > (most := most_allowed(engine, mended)):
+        found.append(f"{size} tokens, over the threshold {engine.threshold_tokens} and the most allowed {most}")
     if engine.compress(result) != result:
         found.append("a second compaction at once changed the result")
     return Checked(found, too_large, report.outcome if report else "none")

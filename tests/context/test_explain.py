@@ -133,8 +133,9 @@ def test_of_the_demo_session_every_verdict_is_so(demo: list[Message], explained:
     assert sum(explained.fates.values()) == len(explained.lines)
 
 
-def test_of_the_demo_session_each_kind_of_reason_is_given(explained: Explanation) -> None:
-    rules = {part.rule for line in explained.lines for part in line.parts}
+def test_of_the_demo_session_each_kind_of_reason_is_given(demo: list[Message], explained: Explanation) -> None:
+    roomier = ContextCompressor(128_000).explain(demo)
+    rules = {part.rule for one in (explained, roomier) for line in one.lines for part in line.parts}
     assert rules >= {
         "system prompt",
         "first exchange",

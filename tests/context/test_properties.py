@@ -20,7 +20,7 @@ from everlong.errors import TargetUnreachable
 from everlong.model import Message, leading_system_count
 from everlong.testing.strategies import wild_conversations
 from tests.context import brute_force
-from tests.context.brute_force import least_possible
+from tests.context.brute_force import least_possible, most_allowed
 from tests.context.engines import Setup, many_examples, repaired, setups
 from tests.context.protocol import (
     latest_request,
@@ -74,9 +74,7 @@ def test_a_result_fits_the_threshold_or_is_the_least_possible(messages: list[Mes
     engine = setup.engine()
     result = engine.compress(messages)
     size = sum(engine.counter.counts(result))
-    assert size <= max(
-        engine.threshold_tokens, least_possible(repaired(messages), engine.counter, engine.protect_first_n)
-    )
+    assert size <= most_allowed(engine, repaired(messages))
 
 
 @pytest.mark.spec("5.9")

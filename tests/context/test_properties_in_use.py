@@ -12,7 +12,7 @@ from everlong.context.recognise import summary_indices
 from everlong.errors import TargetUnreachable
 from everlong.model import Message
 from everlong.testing.strategies import conversations, wild_conversations
-from tests.context.brute_force import least_possible
+from tests.context.brute_force import most_allowed
 from tests.context.engines import Setup, many_examples, repaired, setups
 from tests.context.protocol import looks_like_summary, notes, problems, role_problems
 
@@ -36,7 +36,7 @@ def test_a_conversation_that_goes_on_compacts_again_as_well(
     assert check_all(result, mended, summaries) == []
     assert problems(result) + role_problems(result) == []
     assert size <= sum(engine.counter.counts(mended))
-    assert size <= max(engine.threshold_tokens, least_possible(mended, engine.counter, engine.protect_first_n))
+    assert size <= most_allowed(engine, mended)
 
 
 @pytest.mark.spec("5.4", "5.5")

@@ -186,7 +186,12 @@ def test_no_command_writes_what_a_terminal_obeys(tmp_path: Path) -> None:
     file.write_text(json.dumps(said), encoding="utf-8")
     with Store.open(tmp_path / "store.db") as store:
         session = store.sessions.start(
-            store.record(said), from_depth=0, title=HOSTILE[:60], source=HOSTILE[:9], model=HOSTILE, cwd=str(folder)
+            store.record(said),
+            from_depth=0,
+            title=HOSTILE[:60],
+            platform=HOSTILE[:9],
+            model=HOSTILE,
+            folder=str(folder),
         )
     names = {"session": session.id, "file": str(file), "folder": str(folder), "hostile": HOSTILE}
     commands = [[names.get(word.strip("{}"), word) for word in command.split()] for command in COMMANDS]

@@ -22,6 +22,8 @@ from everlong.model import Message, calls_of, leading_system_count
 LEAST_SUMMARY = 40
 """Tokens that a summary's text gets at the very least."""
 
+_LEAST_SHARED = 1_000
+"""With a smaller limit nothing counts but to be small."""
 _CUTS_LOOKED_AT = 6
 _WITH_EXCHANGE = 3
 """The protected count from which on it means the system prompt and a whole first exchange."""
@@ -254,7 +256,7 @@ class _Planner:
         # Where the newest group has to go altogether, there is room for a summary of the usual size.
         fits = self._least_tail(cut) <= self._room(cut, 0, wanted)
         summary = wanted if fits else LEAST_SUMMARY
-        if self.latest_tokens > self.limits.total:
+        if self.latest_tokens > self.limits.total >= _LEAST_SHARED:
             # The newest request stays whole and alone is too large: to save on the summary would lose all the rest.
             summary = max(summary, min(wanted, sum(self.counts[self.layout.system_end : cut]) // 2))
         return self._squeezed(cut, summary, max(0, self._room(cut, 0, summary)))

@@ -43,7 +43,7 @@ _FOR_EVER = re.compile(r"(?:^|, |\b(?:please|should|must|you|will|to|we|i|code|a
 _PREFERS = re.compile(
     r"\b(?:must(?:n't)?|prefer\w*|(?<!to )avoid\b|don't want|do not want|don't (?:use|touch|change|add|fly)|"
     r"do not (?:use|touch"
-    r"|change|add)|only (?:use|want|on|in|if)\b|no (?:more|later|earlier|less) than|not allowed|"
+    r"|change|add)|only (?:use|want|on|in|if|one|way)\b|no (?:more|later|earlier|less) than|not allowed|"
     r"stick to|"
     r"(?:instead of|rather than)|deadline\b(?=.*\d)|due (?:on|by|date)|budget (?:of|is)|allergic|"
     r"(?:under|below|within|not (?:over|above)) \$?\d|no longer than|required? to be|needs? to be|"

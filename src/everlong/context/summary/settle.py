@@ -13,7 +13,7 @@ from everlong.context.literals import is_summary
 from everlong.context.summary.closed import Asked, Closing, closing_line, closings, is_same, meets
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import ORDERS, Facts, read_facts
-from everlong.context.summary.language import is_closing, without_label
+from everlong.context.summary.language import ALL, is_closing, without_label
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.takeback import TakenBack
 from everlong.context.summary.tasks import Task
@@ -22,6 +22,8 @@ from everlong.model import Message, typed_words
 
 _OPEN = ("In Progress", "Next Steps")
 _CLOSABLE = (*_OPEN, "Constraints & Preferences")
+_NOW = tuple(f"- {phrases.now}: " for phrases in ALL)
+"""How the goal begins that says what is wanted at the moment; each compaction finds it anew."""
 _GOAL_LENGTH = 320
 _MOST_CLOSINGS = 12
 
@@ -46,7 +48,9 @@ def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument |
     kept: list[Candidate] = []
     for candidate in outline.candidates:
         order = last_said if candidate.section == "In Progress" else candidate.order
-        if candidate.section == "Goal":
+        if candidate.section == "Goal" and candidate.text.startswith(_NOW):
+            kept += [] if _takes_part(candidate, found) else [candidate]
+        elif candidate.section == "Goal":
             kept += _goal(outline, candidate, requests, found)
         elif candidate.section == "Key Decisions" and is_closing(candidate.text):
             kept.append(candidate._replace(worth=MUST))
@@ -65,6 +69,13 @@ def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument |
     outline.candidates = [*kept, *_closing_lines(outline, found)]
 
 
+def _takes_part(now: Candidate, found: Sequence[Closing]) -> bool:
+    """Whether what is wanted now was taken back, or is the taking back itself."""
+    wanted = now.text.partition(": ")[2]
+    closed = (closing.asked for closing in found if closing.asked.is_closed)
+    return any(wanted in one_line(asked.whole) for asked in (*closed, *(closing.by for closing in found)))
+
+
 def _is_told_by(task: Task, asked: Asked) -> bool:
     """Whether a task of the chronicle is the one that was asked for there."""
     whole = one_line(asked.whole or asked.text)
@@ -79,7 +90,8 @@ def _stops_all(closing: Closing, requests: Sequence[Asked]) -> bool:
 
 def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: Said) -> list[Asked]:
     """What the user asked, oldest first: the goal, what an earlier summary has as open, the turns, what follows."""
-    inherited = [*previous.items["Goal"], *previous.items["Pending User Asks"]] if previous else []
+    goals = [item for item in previous.items["Goal"] if not item.startswith(_NOW)] if previous else []
+    inherited = [*goals, *previous.items["Pending User Asks"]] if previous else []
     older = [without_label(item.removeprefix("- ")) for item in inherited]
     if said.opening and not (previous and previous.items["Goal"]):
         older.insert(0, clip(one_line(said.opening), 480))

@@ -289,7 +289,8 @@ class Clause(NamedTuple):
         found = _LONG_WORD.findall(self.text)
         words = sum(word.lower() not in _SAYS_LITTLE for word in found)
         if self.figures:
-            plain = sum(word not in _SAYS_LITTLE and not word.istitle() for word in found)  # a month is of a date
+            first = self.text.split(" ", 1)[0]  # a sentence begins with a capital; otherwise a month is of a date
+            plain = sum(word not in _SAYS_LITTLE and (word == first or not word.istitle()) for word in found)
             return plain + self.figures >= _LEAST_WORDS or words >= _TELLING
         if self.leans:
             return False
@@ -384,7 +385,7 @@ def _found_clauses(text: str) -> Iterator[Clause]:
             # A question comes with what it is about: "I prefer tabs, what do you think?" states the one and asks the
             # other. Where no clause is a question by its shape, all of the sentence asks.
             is_own = turn >= 0 and at > turn and _OWN.match(piece.lstrip().replace("’", "'")) is not None
-            clause = _clause(piece, in_question=at >= turn and not is_own)
+            clause = _clause(piece, in_question=at >= turn and not is_own, is_own=is_own)
             if clause is not None:
                 yield clause
 
@@ -396,8 +397,11 @@ def _turns_to_ask(piece: str) -> bool:
     return (_ASKS.match(plain, start) or _WONDERS.match(plain, start)) is not None
 
 
-def _clause(piece: str, *, in_question: bool) -> Clause | None:
-    """A piece of a sentence as a clause; none where it says nothing by itself."""
+def _clause(piece: str, *, in_question: bool, is_own: bool) -> Clause | None:
+    """A piece of a sentence as a clause; none where it says nothing by itself.
+
+    What someone tells of themselves is no question, though the mark of one stands at its end.
+    """
     bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
     if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
         bare += '"'
@@ -423,7 +427,7 @@ def _clause(piece: str, *, in_question: bool) -> Clause | None:
     names = entities(told)
     if not _says_something(told, names):
         return None
-    asks = in_question or told[-1] in "?？" or _ASKS.match(told) is not None
+    asks = in_question or (told[-1] in "?？" and not is_own) or _ASKS.match(told) is not None
     clause = Clause(told if asks else told.rstrip("?"), _figures(told, names), asks, is_wish)
     return clause if clause.figures or not clause.hangs else None
 
