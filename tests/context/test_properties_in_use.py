@@ -12,7 +12,7 @@ from everlong.context.recognise import summary_indices
 from everlong.errors import TargetUnreachable
 from everlong.model import Message
 from everlong.testing.strategies import conversations, wild_conversations
-from tests.context.brute_force import most_allowed
+from tests.context.brute_force import least_possible, most_allowed
 from tests.context.engines import Setup, many_examples, repaired, setups
 from tests.context.protocol import looks_like_summary, notes, problems, role_problems
 

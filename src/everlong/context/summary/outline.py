@@ -19,6 +19,7 @@ from everlong.context.summary.facts import Facts
 from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.language import Phrases, is_closing, marks, without_label
 from everlong.context.summary.lines import Line
+from everlong.context.summary.takeback import taken_back
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
 from everlong.context.summary.text import clip
 from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, joined, plain_line, prose, states
@@ -285,7 +286,8 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
         return joined(brief, said) if brief else goal_in(latest, brief=True)
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():
-            if _is_wish(clause) and clause.stands and not clause.is_question and not clause.points:
+            asks_for = _is_wish(clause) and clause.stands and not clause.is_question and not clause.points
+            if asks_for and not taken_back(clause.text, [clause.text]):
                 return clause.text.rstrip("?")
     return ""
 
