@@ -144,7 +144,7 @@ class Terminal:
 
     def _asks(self) -> list[str]:
         """The codes in prompts of the shell that wait for a command; a program that was killed leaves lines below."""
-        return re.findall(r"^\[(\d+)\]\$\s*$", self.screen(), re.MULTILINE)
+        return re.findall(r"^\[(\d+)\]\$\s*(?:[\d;]+R)?$", self.screen(), re.MULTILINE)
 
     def shell(self, line: str) -> str:
         """Run a command in the shell; what it prints."""

@@ -212,7 +212,7 @@ def test_ctrl_c_leaves_a_sound_store_and_the_next_run_goes_on(sessions: Run, sto
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "run it again to go on" in errors
     assert "Traceback" not in errors
     assert sessions("verify").code == 0

@@ -41,6 +41,8 @@ class WriteQueue:
         self._lock = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
         self._is_taken = False
+        self._writer: int | None = None
+        """The thread whose turn it is; one that was interrupted as its turn came still has it."""
 
     @property
     def length(self) -> int:
@@ -49,16 +51,21 @@ class WriteQueue:
 
     def enter(self, seconds: float) -> bool:
         """Wait until it is this thread's turn to write; False where that takes longer."""
+        me = threading.get_ident()
         with self._lock:
-            if not self._is_taken:
-                self._is_taken = True
+            if not self._is_taken or self._writer == me:
+                self._is_taken, self._writer = True, me
                 return True
             called = threading.Event()
             self._waiting.append(called)
-        if called.wait(seconds):
-            return True
+        try:
+            called.wait(seconds)
+        except BaseException:  # Ctrl-C: the turn goes to the next
+            self._give_up(called)
+            raise
         with self._lock:
-            if called.is_set():  # in this very moment
+            if called.is_set():
+                self._writer = me
                 return True
             self._waiting.remove(called)
             return False
@@ -66,10 +73,19 @@ class WriteQueue:
     def leave(self) -> None:
         """Let the next thread write."""
         with self._lock:
+            self._writer = None
             if self._waiting:
                 self._waiting.popleft().set()
             else:
                 self._is_taken = False
+
+    def _give_up(self, called: threading.Event) -> None:
+        with self._lock:
+            is_called = called.is_set()
+            if not is_called:
+                self._waiting.remove(called)
+        if is_called:
+            self.leave()
 
 
 class SQLite:
