@@ -226,7 +226,7 @@ _VAGUE = frozenset(
 _TELLING = 20
 """Characters from which on words are known again."""
 _ADDRESS = re.compile(r"\b(?:I|I'll|I'm|I'd|let me|you|your|shall we)\b|我|您|\?$")
-"""How one speaks to another; the goal is not spoken to anybody."""
+"""Words by which a speaker addresses a listener (I, you, a question mark); a goal contains none of them."""
 _FIGURES = re.compile(r"(?<!\w)\d[\d.,:]*")
 _FIGURE_WORD = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 _NEXT_WORD = re.compile(r"[\W_]*([^\W\d_]+)")
@@ -262,11 +262,11 @@ class Evidence:
     people: Sequence[str]
     """What people said, oldest first."""
     others: Sequence[str] = ()
-    """What the assistant said, oldest first."""
+    """The assistant's messages, oldest first."""
     said: Sequence[str] = ()
     """Both together, in the order in which it was said."""
     older: Sequence[str] = ()
-    """What the assistant said so long ago that it is only asked whether a claim stands there word for word."""
+    """The assistant's older messages, which are searched only for a claim word for word."""
     last_tool: int = 0
     """So many of these texts were said before the last tool answered."""
     since: Sequence[str] = ()

@@ -35,7 +35,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE
 _NO_SECRET = frozenset({"SSH_AUTH_SOCK"})
 
 _IN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/?#\s,|]*@")
-"""Who an address is called as, often with a password: of a proxy, or of an index of packages."""
+"""The user name and password in the address of a proxy or a package index."""
 
 _FIXED = {
     "PAGER": "cat",  # nobody turns the pages

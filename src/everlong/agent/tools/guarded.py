@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["GUARDED", "GuardedPlaces"]
 
 GUARDED = (".git/hooks", ".git/config", ".git/commondir", ".everlong")
-"""What commands only read. A file ``commondir`` tells git to take configuration and hooks from elsewhere."""
+"""Paths that commands can read and not change. In ``commondir`` git looks up where configuration and hooks are."""
 
 _HERE = b".\n"
 """The ``commondir`` of a repository that has its configuration where it is: as if there were none."""

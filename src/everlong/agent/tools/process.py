@@ -101,7 +101,7 @@ class Ran:
     is_all_ended: bool = False
     """True once no process of the command is left running, for certain."""
     has_inside: bool = False
-    """Whether something still runs in its sandbox."""
+    """True while a process of the sandbox still runs."""
 
 
 Wrap = Callable[[list[str], int], list[str]]
@@ -209,7 +209,7 @@ class _Job(threading.Thread):
         _end_marked(self._mark)
 
     def has_inside(self) -> bool:
-        """Whether something still runs in the sandbox; what ends with the command is given a moment."""
+        """Return True if a process still runs in the sandbox, after a moment for those that end with the command."""
         if self.first is None:
             return False
         ended = select.poll()

@@ -115,7 +115,7 @@ def _kept(folder: Path) -> list[str]:
     git = folder / ".git"
     line = []
     if not git.is_symlink() and git.exists():
-        # What is mounted cannot be moved away, so that nothing else takes its place.
+        # A command cannot rename a mounted folder and put another one in its place.
         line += ["--bind" if git.is_dir() else "--ro-bind", str(git), str(git)]
     kept = [folder / name for name in GUARDED if os.path.lexists(folder / name)]
     return line + [part for path in kept if not path.is_symlink() for part in ("--ro-bind", str(path), str(path))]
