@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from everlong.gateway.windows import Windows
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
+from tests.gateway.waiting import until
 
 WINDOW = 40_000
 MODEL = "claude-sonnet-5"
@@ -88,13 +87,6 @@ def test_what_was_reported_is_known_after_a_restart(tmp_path: Path) -> None:
             read = json.dumps(body(4)).encode()
             line, _ = visits.keeper.opened(read_body(read, "messages"))
             assert visits.keeper.last_reported(line) == (line.depths[6], before)
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it does not come to that"
-        time.sleep(0.01)
 
 
 @pytest.mark.spec("4.5")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -16,6 +15,7 @@ import pytest
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
+from tests.gateway.waiting import until
 from tests.plugins.making import write
 
 WINDOW = 8_000
@@ -78,15 +78,6 @@ class Diary(ContextEngine):
 def heard(folder: Path) -> list[dict[str, Any]]:
     log = folder / "heard.jsonl"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-def until(found: Callable[[], Any], seconds: float = 15.0) -> Any:
-    """Wait for something that happens aside."""
-    end = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.02)
-    return value
 
 
 class Talk:

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
+from tests.gateway.waiting import until
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"at": "a"}'}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
@@ -244,13 +245,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are stored before their answers are there, and what waits in the journal soon."""
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
     monkeypatch.setattr("everlong.gateway.storing._PATIENCE", 0.0)
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it does not come to that"
-        time.sleep(0.01)
 
 
 @pytest.mark.usefixtures("quick")

@@ -105,8 +105,8 @@ class Room:
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._hearing: set[asyncio.Task[None]] = set()
-        self._nearly_done: set[int] = set()
-        """The conversations whose summary is written and whose view is not in force yet."""
+        self._nearly_done: dict[int, asyncio.Task[Any]] = {}
+        """By conversation, compactions whose summary is written and whose view is not in force yet."""
         self._made: set[int] = set()
         """The conversations that were compacted ahead and have not sent a request since."""
 
@@ -127,8 +127,8 @@ class Room:
         if self._adapts:
             line.habits = line.habits or Habits()
             line.habits.hear(_new_messages(passing, visit))
-        if line.branch.id in self._nearly_done:
-            await asyncio.wait([self._ahead[line.branch.id]], timeout=_MOMENT_SECONDS)
+        if (nearly_done := self._nearly_done.get(line.branch.id)) is not None:
+            await asyncio.wait([nearly_done], timeout=_MOMENT_SECONDS)
         if line.branch.id in self._made:
             self._made.discard(line.branch.id)
             await self._caught_up(passing, visit)
@@ -330,8 +330,8 @@ class Room:
         if is_ahead and summarizer is not None and passing.engine is None:
             work = partial(self._prepared, passing, visit, size, summarizer)
             engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
-        if is_ahead:
-            self._nearly_done.add(visit.line.branch.id)
+        if is_ahead and (own := asyncio.current_task()) is not None:
+            self._nearly_done[visit.line.branch.id] = own  # storing may have made it a branch of its own
         await self._compact(passing, visit, reason, size, summarizer, target=target, engine=engine)
         if is_ahead:
             if len(self._made) >= _MOST_MADE:  # their requests find the view when they are stored
@@ -346,8 +346,10 @@ class Room:
         return engine
 
     def _over(self, ident: int, task: asyncio.Task[None]) -> None:
-        self._ahead.pop(ident, None)
-        self._nearly_done.discard(ident)
+        if self._ahead.get(ident) is task:
+            del self._ahead[ident]
+        for branch in [branch for branch, other in self._nearly_done.items() if other is task]:
+            del self._nearly_done[branch]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
@@ -381,6 +383,7 @@ class Room:
             await asyncio.get_running_loop().run_in_executor(self._workers, work)
         except EverlongError as error:
             passing.warning = header_text(f"not compacted: {error}")
+        passing.visits.note_view(visit.line)
 
     async def _compact(
         self,
@@ -433,6 +436,7 @@ class Room:
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
             passing.warning = header_text(f"not compacted: {type(error).__name__}")
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
+        passing.visits.note_view(visit.line)
         self._metrics.compacted(reason, outcome)
 
     def _compressor(self, visit: Visit, size: Size) -> ContextCompressor:

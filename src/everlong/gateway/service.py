@@ -263,6 +263,9 @@ class Gateway:
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
+        except Exception as error:
+            await self._finish(passing, Ended(error=f"the gateway failed: {type(error).__name__}"))
+            raise
         finally:
             passing.answering = None  # the two name each other, and garbage is looked for seldom
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.errors import NotStored
@@ -40,6 +41,8 @@ _MOVING = 4
 """So many of the last entries may come again in other bytes: clients move their cache markers along."""
 
 
+_MOST_VIEWS = 50_000
+"""Of so many compacted conversations the view in force is remembered."""
 _LARGE = 1_000_000
 """Bodies of more bytes are hashed in another thread."""
 
@@ -105,6 +108,8 @@ class Visits(Storing[Visit, Applied | None]):
         self.keeper = keeper
         self.lines = Lines(shelf)
         self._most = most
+        self._newest_views: dict[int, int] = {}
+        """By branch, the view that came into force last as far as this gateway knows; none for most."""
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +139,11 @@ class Visits(Storing[Visit, Applied | None]):
         if hint != place.line.hint:
             return None
         line = place.line.cut(place.number, place.branch, place.mark)
+        if _view_id(line) != _view_id(place.line) or _view_id(line) != self._newest_views.get(place.branch.id):
+            return None  # the view covers more than these two bodies share, or a later request was compacted
         added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line), place.mark)
+        if _replies_in(added) > 1 + len(place.line.ends) - place.number:
+            return None  # others were answered in between, in other bytes; the conversation may be another by now
         if added.is_moving or (is_opening and rest_of(read) != place.line.rest):
             return None
         if is_opening and not is_long and not _repeats_reply(place.line, added):
@@ -175,6 +184,7 @@ class Visits(Storing[Visit, Applied | None]):
         if found is not None and found.place.line.session == line.session:
             line.goes_on_from(found.place.line)
             self.lines.forget(found.place.line)  # this one takes its place
+        self.note_view(line)
         self.lines.keep(body, line, places, hashes=await _hashes(body, kept_lengths(line, places)))
         visit = Visit(
             body, read, line, line.hint, is_unwieldy=heavy and await asyncio.to_thread(is_unwieldy, body, read)
@@ -291,6 +301,22 @@ class Visits(Storing[Visit, Applied | None]):
                 self.lines.forget(visit.line)  # the next request finds out where it stands
         elif new is not None:
             visit.line.view = stored.also
+            self.note_view(visit.line)
+            if visit.line.branch.id != new.at.id:
+                self.lines.forget(visit.line)  # its places were taken for those of the branch that it came from
+
+    def note_view(self, line: Line) -> None:
+        """Remember which view is in force in a conversation; requests that go on without it are looked up."""
+        if (view := _view_id(line)) is None:
+            self._newest_views.pop(line.branch.id, None)
+            return
+        if len(self._newest_views) >= _MOST_VIEWS:
+            self._newest_views.clear()
+        self._newest_views[line.branch.id] = view
+
+
+def _view_id(line: Line) -> int | None:
+    return None if line.view is None else line.view.view_id
 
 
 async def _hashes(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
@@ -298,6 +324,12 @@ async def _hashes(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None
     if len(body) < _LARGE:
         return None
     return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hashes_of(body, lengths)})
+
+
+def _replies_in(added: Added) -> int:
+    """Count the replies of the model, each of which may be several messages."""
+    roles = [message["role"] for message in added.messages]
+    return sum(role == "assistant" and before != role for before, role in pairwise(["", *roles]))
 
 
 def _repeats_reply(line: Line, added: Added) -> bool:
