@@ -7,6 +7,7 @@ from bench.conversations import conversation
 
 from everlong.cli.demo import load_session
 from tests.context.soak_checks import WINDOWS, check, cuts
+from tests.examples import length
 
 
 @pytest.mark.spec("5.2", "5.4", "5.9")
@@ -22,7 +23,7 @@ def test_generated_conversations_compact_well_at_every_length(seed: int, window:
 @pytest.mark.parametrize("window", WINDOWS)
 def test_the_shipped_session_compacts_well_at_many_lengths(window: int) -> None:
     messages, _ = load_session()
-    lengths = list(cuts(messages))[::10]
+    lengths = list(cuts(messages))[:: length(10, 40)]
     wrong = {cut: found for cut in lengths if (found := check(messages[:cut], window).problems)}
     assert wrong == {}
 

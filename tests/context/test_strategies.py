@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import find, given
+from hypothesis import Phase, find, given, settings
 
 from everlong.model import Message, checked_messages
 from everlong.testing.strategies import conversations, wild_conversations
@@ -29,4 +29,4 @@ def test_wild_conversations_reach_what_real_clients_send() -> None:
         lambda messages: messages == [],
         lambda messages: any(m.get("tool_calls") == [] for m in messages),
     ):
-        find(wild_conversations(), wanted)
+        find(wild_conversations(), wanted, settings=settings(max_examples=2_000, phases=[Phase.generate]))

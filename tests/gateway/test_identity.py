@@ -9,10 +9,11 @@ import pytest
 
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.examples import length
 from tests.gateway.running import run_gateway
 from tests.gateway.world import World, answer_to, problems_in, slowly
 
-CONVERSATIONS = 40
+CONVERSATIONS = length(40, 24)
 STEPS = 4
 
 

@@ -1,4 +1,4 @@
-"""A conversation that both frameworks are led through: a fact at the beginning, a hundred errands, a question."""
+"""A conversation that both frameworks are led through: a fact at the beginning, many errands, a question."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from everlong import ContextCompressor
 from everlong.testing import Answer, Ask, Call, ModelServer
+from tests.examples import length
 
-TURNS = 100
+TURNS = length(100, 50)
 WINDOW = 16_000
 FACT = "7319-KILO"
 FIRST = f"You keep the books of the harbour. The harbour's code is {FACT}; remember it."

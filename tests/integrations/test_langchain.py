@@ -42,7 +42,7 @@ def say(agent: Any, text: str, thread: str = "one") -> str:
     return str(done["messages"][-1].content)
 
 
-def test_a_hundred_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
+def test_many_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
     engines = Engines()
     clerk = agent(server, EverlongMiddleware(engines))
     say(clerk, FIRST)

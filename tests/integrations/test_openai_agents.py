@@ -49,7 +49,7 @@ def talk(
     return asyncio.run(all_of_it())
 
 
-def test_a_hundred_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
+def test_many_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
     engines = Engines()
     answers = talk(server, EverlongFilter(engines), [FIRST, *map(errand, range(TURNS)), QUESTION])
     assert answers[1:-1] == [f"The total: {number * 1000 + 17}." for number in range(TURNS)]

@@ -13,7 +13,7 @@ from everlong.model import text_of
 from everlong.store import Store
 from tests.local_model.conftest import WINDOW, Opened, entry
 
-TURNS = int(os.environ.get("EVERLONG_LOCAL_TURNS", "20"))
+TURNS = int(os.environ.get("EVERLONG_LOCAL_TURNS", "16"))
 IS_LONG = TURNS >= 60
 """True in the long run: there both APIs go through everything, and the model itself, which is slow, summarizes."""
 
