@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong.context.summary.facts import read_facts
-from everlong.context.summary.goal import central_goal
+from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.tasks import Task, cut_into_tasks
 from tests.context.builders import user
 
@@ -62,3 +62,22 @@ def test_what_someone_found_out_or_asks_is_no_goal() -> None:
     asked = "What berth planner should I build for the planner of berths?"
     wish = "I want to create a berth planner for small marinas."
     assert central_goal(tasks_of(told, asked, wish, *DETAILS), OPENING) == "create a berth planner for small marinas"
+
+
+@pytest.mark.parametrize(
+    ("said", "goal"),
+    [
+        (
+            "Hello! I've always been happy with you, but my train was cancelled. I'm looking to discuss a refund "
+            "for the hotel that I had to pay.",
+            "discuss a refund for the hotel that I had to pay",
+        ),
+        (
+            "I think I may have ordered the same lamp twice. Could you check my account for double orders?",
+            "check my account for double orders?",
+        ),
+        ("I have a report that is late. Can you help me with that?", "I have a report that is late"),
+    ],
+)
+def test_someone_who_tells_what_happened_and_then_asks_wants_what_they_ask_for(said: str, goal: str) -> None:
+    assert goal_in(said) == goal

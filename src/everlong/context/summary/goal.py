@@ -79,6 +79,8 @@ def goal_in(opening: str, *, brief: bool = False) -> str:
     wants = [clause for clause in said if not _PRESENTS.match(clause.text)] or said
     if wants and _PREPARES.match(wants[0].text):
         wants = [clause for clause in wants if _HAS_AIM.search(clause.text)] or wants
+    if wants and _TELLS.match(wants[0].text) and not _HAS_AIM.search(wants[0].text):
+        wants = [clause for clause in wants if clause.wished and len(_words(clause.text)) >= _LEAST_WORDS] or wants
     for clause in wants:
         if text and (clause.hangs or clause.text.casefold() in text.casefold()):
             break
