@@ -119,14 +119,14 @@ def _options() -> argparse.Namespace:
 
 def _rules(options: argparse.Namespace) -> int:
     """Measure standing rules: in chats with questions, in labelled sentences, in generated sessions."""
-    chats = load_chats(options.data) if options.data is not None else []
+    chats = load_chats(options.data)
     chosen = [chat for place, chat in enumerate(chats) if options.split in (split_of(place, len(chats)), "all")]
     is_good = True
     if chosen:
         print(f"{len(chosen)} of {len(chats)} chats, split {options.split}, a window of {WINDOW:,} tokens, no model")
         is_good = print_rules(measure(chosen), misses=options.misses)
     else:
-        print("retention: no chats with questions (--data FOLDER); only sentences and sessions", file=sys.stderr)
+        print(f"retention: no chats with questions in {options.data}; only sentences and sessions", file=sys.stderr)
     for name in ("tuning", "blind"):
         found = detect(name)
         print(f"sentences, {name}: recall {found.recall:.2f}, precision {found.precision:.2f}")

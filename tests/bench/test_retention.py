@@ -13,6 +13,7 @@ from bench.retention.measures import Share, files_written, held_facts, held_file
 from bench.retention.methods import METHODS, body_tokens
 from bench.retention.plots import picture
 from bench.retention.retrieval import found_facts, masked
+from bench.retention.rules import BARS, load_chats, measure
 from bench.retention.scripted import is_held, outcomes, try_scripted
 from bench.retention.scripts import INVENTED, SCRIPTS, Script
 from bench.retention.summary import interval, rows
@@ -393,3 +394,15 @@ def test_scripts_say_what_they_are_meant_to_say(kind: str) -> None:
     assert bool(text.strip()) == (kind != "empty")
     assert (INVENTED[0] in text) == (kind == "inventing")
     assert ("broken berth" in text) == (kind in ("good", "truncated", "inventing"))
+
+
+def test_a_chat_that_was_written_without_a_look_at_the_program_keeps_what_its_user_said() -> None:
+    found = measure(load_chats()[-1:])
+    kept = {
+        kind: [point.is_kept for point in found.points if (point.kind, point.method) == (kind, "everlong")]
+        for kind in BARS
+    }
+    assert {kind: sum(points) / len(points) >= BARS[kind] - 0.05 for kind, points in kept.items()} == dict.fromkeys(
+        BARS, True
+    )
+    assert found.over_budget == 0

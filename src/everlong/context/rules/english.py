@@ -263,7 +263,13 @@ _WISH = re.compile(
     r"|\bi (?:want|need|have|try|aim|plan) to (?:keep|stay|stick|avoid|limit|minimi[sz]e|maintain|prioriti[sz]e)\b"
     r"|\bi(?:['’]m| am)? (?:\w+ )?(?:drawn to|(?:lean(?:ing)? towards?|inclined to|want|use|using)\b[^,.;]{2,60}"
     r"(?:\bover (?!time\b|the\b|and\b|\d|\w+ing\b)|\brather than\b|\binstead of\b))"
-    r"|\bi (?:find|found)\b[^,.;]{2,50}\b(?:helpful|easier|clearer|better|more (?:useful|helpful))\b",
+    r"|\bi (?:find|found)\b[^,.;]{2,50}\b(?:helpful|easier|clearer|better|more (?:useful|helpful))\b"
+    r"|\bi(?:['’]d| would) sooner\b|\bi(?:['’]d| would)? lean towards?\b|\bi gravitate to(?:wards?)?\b"
+    r"|\bi tend to (?!forget|get|be|think|lose|miss|overthink|struggle|worry)\w+"
+    r"|\bi (?:usually|generally|mostly|normally|always) (?:choose|pick|go for|opt for)\b"
+    r"|\bi (?:learn|work|think|sleep|remember|focus|write|do) (?:best|better)\b"
+    r"|\bi(?:['’]m| am) (?:happiest|(?:more|most|much more|far more) (?:comfortable|confident|relaxed|at ease)) "
+    r"(?:with|when|in|if|on|using)\b",
     re.IGNORECASE,
 )
 _DRAFTS = re.compile(

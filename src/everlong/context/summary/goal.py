@@ -17,7 +17,7 @@ from everlong.context.summary.wording import Clause, clauses, prose
 
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _MAKES = re.compile(
-    r"\b(?:build|creat|develop|writ|design|launch|plan|prepar|mak|start|updat|improv|learn|stud|master|understand)"
+    r"\b(?:build|craft|creat|develop|writ|design|launch|plan|prepar|mak|start|updat|improv|learn|stud|master|understand)"
     r"\w{0,3}\b|\b(?:work(?:ing)? on|get(?:ting)? (?:an?|my|the|into)|find(?:ing)? (?:an?|my)|mov(?:e|ing) (?:to|into)|"
     r"apply(?:ing)? (?:to|for)|goal|dream|aim(?:ing)?)\b|做|写|开发|搭建|实现|计划|学习|准备",
     re.IGNORECASE,
@@ -43,8 +43,12 @@ _INTRODUCES = re.compile(
     r"|\b[Ii](?:'m| am) an? (?:\d+|[\w-]+)[ -](?:[\w-]+ ){0,4}(?:from|in|at|who|with|based|living|working)\b|我叫"
 )
 """People who say who they are say what they came for as well."""
-_PRESENTS = re.compile(r"[Ii](?:'m| am) (?:[A-Z]|an? )(?!.*\b\w+ing\b)")
+_PRESENTS = re.compile(
+    r"[Ii](?:'m| am) (?:[A-Z]|an? )(?!.*\b(?!living\b|working (?:as|at|for)\b|studying at\b)\w+ing\b)"
+)
 """Who someone is, without what they are out for."""
+_LAYS_DOWN = re.compile(r"(?:never|always|don't|do not|whenever|please|from now on)\b", re.IGNORECASE)
+"""How someone is to be helped is a rule and no goal."""
 _PREPARES = re.compile(r"(?:read|look at|look into|see|open|check out|study|review)\b", re.IGNORECASE)
 """What someone is told to look at before the work."""
 _QUESTION = re.compile(
@@ -67,6 +71,13 @@ _CLEARLY, _SURELY = 1.5, 4.0
 """A wish takes the place of what was said first, or of a goal that was found before, where it is so much closer."""
 _DETAIL = 6
 """Words beside those of the subject, by so many of which a clause says half as much about the whole."""
+_LEAST_PURPOSE = (1.0, 1.8)
+"""What people tell or ask on the way, however much it is about the subject, is not what they set out for.
+
+An earlier summary quotes what was told and what was wished for alike, so it takes more to find a goal there.
+"""
+_LEAST_SHARE = 0.12
+"""A word that fewer of the requests have does not tell what they are about."""
 _LONGEST, _BRIEF = 320, 140
 _MOST_TASKS = 400
 
@@ -106,10 +117,11 @@ def central_goal(tasks: Sequence[Task], opening: str, known: str = "") -> str:
         for clause in said:
             text = clause.text.rstrip("?？")
             is_question = _QUESTION.match(text) or (text != clause.text and not clause.wished)
-            if is_question or clause.hangs or len(text) > _LONGEST:
+            purpose = _purpose(clause)
+            if is_question or clause.hangs or len(text) > _LONGEST or purpose < _LEAST_PURPOSE[task.order < 0]:
                 continue
             aim = _aim(text)
-            score = _centrality(aim, spread) * _purpose(clause) * introduced * early
+            score = _centrality(aim, spread) * purpose * introduced * early
             if score > most:
                 best, most = aim, score
     text = goal_in(known or opening, brief=True)
@@ -128,7 +140,8 @@ def _subject(asked: Sequence[Task]) -> dict[str, float]:
         for clause in (*task.clauses, *task.stated):
             mine |= _words(clause.text.partition(" ")[2] if clause.wished else clause.text)
         words.update(mine)
-    recurring = ((word, count) for word, count in words.most_common(_SUBJECT_WORDS) if count >= _LEAST_SPREAD)
+    least = max(_LEAST_SPREAD, _LEAST_SHARE * len(asked))
+    recurring = ((word, count) for word, count in words.most_common(_SUBJECT_WORDS) if count >= least)
     return {word: count / len(asked) for word, count in recurring}
 
 
@@ -142,7 +155,7 @@ def _aim(text: str) -> str:
 def _purpose(clause: Clause) -> float:
     """How much a clause sounds like something that a person sets out to do."""
     text = clause.text.replace("’", "'")
-    if _ONE_THING.search(text) or _OF_THE_HELPER.match(text):
+    if _ONE_THING.search(text) or _OF_THE_HELPER.match(text) or _LAYS_DOWN.match(text):
         return 0.3
     makes = _MAKES.search(text) is not None
     if _TELLS.match(text) and not _OWN_MAKING.match(text):

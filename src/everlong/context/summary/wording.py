@@ -59,6 +59,11 @@ _CLAUSE_END = re.compile(
     rf"|\s+(?=and {_OWN_THING})|；\s*",
     re.IGNORECASE,
 )
+_SUBJECT_ONLY = re.compile(
+    r"(?:(?:my|our|his|her|their|the) )?(?:[a-z]+ )?[A-Z][\w'-]+(?: [A-Z][\w'-]+)?"
+    r"|(?:[Mm]y|[Oo]ur) \w+(?: [A-Z][\w'-]+)?"
+)
+"""Who does something together with the one who speaks, as in "Ida and I moved"."""
 _CONNECTIVE = (
     r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|alright|sure|great|hi|hello|hey|oh|right|actually|"
     r"also|thanks|"
@@ -447,7 +452,7 @@ def _pieces(sentence: str) -> Iterator[str]:
     """A sentence between the ends of its clauses; one that is still too long is given up to its last comma."""
     start = 0
     for end in _CLAUSE_END.finditer(sentence.replace("’", "'") if "’" in sentence else sentence):
-        if not _is_quoted(sentence, end.start()):
+        if not _is_quoted(sentence, end.start()) and not _SUBJECT_ONLY.fullmatch(sentence[start : end.start()].strip()):
             yield sentence[start : end.start()]
             start = end.end()
     last = sentence[start:]
