@@ -2,7 +2,7 @@
 
     python -m bench.gateway.fuzz [--count N] [--seed N] [--bombs N]
 
-The gateway runs as a program of its own. Meanwhile another client asks it for its health and talks to a model. It also
+The gateway runs as a program of its own, and so does whoever sends these requests. Meanwhile another client asks it for its health and talks to a model. It also
 asks a bare server in a program of its own, which tells how long the machine itself makes everyone wait. Exits with 1 if
 a request was answered with an error of ours (500) or hung, if the other client had to wait for longer than 250 ms, if
 the gateway took more than 400 MB, was logged with a word of content, or left its store in disorder.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import random
 import re
 import signal
@@ -22,14 +23,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.gateway.fuzzing import SECRET, Shot, bomb, outcome_of, shots, upstream_script
 from tests.gateway.served import Program, raw
 from tests.gateway.upstream import Exchange, Upstream
 
 from everlong.store import Store
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _MOST_SECONDS = 0.25
 _MOST_MEGABYTES = 400
@@ -49,6 +54,18 @@ class _Neighbour(threading.Thread):
         self._is_over = threading.Event()
         self.waits: list[float] = []
         self.problems: list[str] = []
+        self._seen = 0
+
+    def forget(self) -> None:
+        """Forget how long it waited so far."""
+        self.waits.clear()
+        self._seen = 0
+
+    def new_waits(self) -> list[float]:
+        """Return the waits since this was asked last."""
+        new = self.waits[self._seen :]
+        self._seen += len(new)
+        return new
 
     def run(self) -> None:
         number = 0
@@ -101,6 +118,35 @@ def _bare_server() -> Iterator[str]:
         process.communicate()
 
 
+class _Sent(NamedTuple):
+    """An odd request, and what came of it."""
+
+    number: int
+    outcome: str
+    told: str
+
+
+def _sent_by_another(address: str, seed: int, count: int, every: int) -> Iterator[_Sent]:
+    """Have another process send the odd requests: to make them takes so long that it would hold up the clients here."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_send_all, args=(there, address, seed, count, every), daemon=True)
+    process.start()
+    there.close()
+    with suppress(EOFError):
+        while True:
+            yield here.recv()
+    process.join()
+
+
+def _send_all(results: Connection, address: str, seed: int, count: int, every: int) -> None:
+    for number, odd in enumerate(shots(seed, count)):
+        shot = bomb(random.Random(f"{seed} {number}")) if number % every == every - 1 else odd
+        outcome = outcome_of(lambda: raw(address), shot, _PATIENCE)
+        results.send(_Sent(number, outcome, _told(shot)))
+    results.close()
+
+
 class _Run:
     """One gateway that is sent odd requests, and what was found."""
 
@@ -125,9 +171,9 @@ class _Run:
             time.sleep(_QUIET_SECONDS)
             self.quiet = max(max(other.waits, default=0.0) for other in self.others)
             for other in (*self.others, self.bare):
-                other.waits.clear()
-            for number, odd in enumerate(shots(seed, count)):
-                self._send(number, bomb(random.Random(f"{seed} {number}")) if number % every == every - 1 else odd)
+                other.forget()
+            for sent in _sent_by_another(self._program.address, seed, count, every):
+                self._note(sent)
             self.bare.end()
             for other in self.others:
                 other.end()
@@ -141,15 +187,14 @@ class _Run:
                 self._program.process.communicate()
         self._look_behind()
 
-    def _send(self, number: int, shot: Shot) -> None:
-        before = [len(other.waits) for other in self.others]
-        outcome = outcome_of(lambda: raw(self._program.address), shot, _PATIENCE)
-        self.outcomes[outcome] += 1
-        if outcome in {"500", "hang"}:
-            self.problems.append(f"request {number}: {outcome} for {b''.join(shot.pieces)[:300]!r}")
-        waits = [wait for other, first in zip(self.others, before, strict=True) for wait in other.waits[first:]]
+    def _note(self, sent: _Sent) -> None:
+        """Note what came of a request, and whether the others had to wait meanwhile."""
+        self.outcomes[sent.outcome] += 1
+        if sent.outcome in {"500", "hang"}:
+            self.problems.append(f"request {sent.number}: {sent.outcome} for {sent.told}")
+        waits = [wait for other in self.others for wait in other.new_waits()]
         if max(waits, default=0.0) > _MOST_SECONDS:
-            self.slow.append((max(waits), f"during request {number}: {outcome} for {_told(shot)}"))
+            self.slow.append((max(waits), f"during request {sent.number}: {sent.outcome} for {sent.told}"))
 
     def _look_behind(self) -> None:
         """Look for words in the log, and for disorder in the store."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Store
     from everlong.store.past_turns import End
 
-__all__ = ["Added", "Ended", "Keeper", "rest_of"]
+__all__ = ["Added", "Ended", "Keeper", "rest_of", "too_much_new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +195,10 @@ class Keeper:
             Refused: more than ``most_new`` of its blocks are not stored yet; others would have to wait for them.
         """
         if most_new is not None and len(read.entries) > most_new and not self._is_known(read):
-            raise _too_much_new(most_new)
+            raise too_much_new(most_new)
         line, new = self.glanced(read)
         if most_new is not None and self.store.stateless.count_unknown(new.trace) > most_new:
-            raise _too_much_new(most_new)
+            raise too_much_new(most_new)
         sender = self._described(read, line, new, sender or Sender())
         placed = self.store.stateless.place(Asked(new.messages, new.trace, sender, self._preamble(read, line)))
         self.put(line, new, placed)
@@ -429,7 +429,8 @@ class Keeper:
         return rows
 
 
-def _too_much_new(most: int) -> Refused:
+def too_much_new(most: int) -> Refused:
+    """Return the refusal of a request that brings more at once than others can wait for."""
     said = f"more than {most:,} blocks (messages, or parts of them) of this request are new, which is the most at once"
     return Refused(413, f"{said}; gateway.new_blocks says how many may come", close=True)
 

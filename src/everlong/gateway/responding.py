@@ -16,7 +16,7 @@ from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.dialects import OPENAI
 from everlong.gateway.hints import sender_of
 from everlong.gateway.items import RESPONSES
-from everlong.gateway.keeper import Ended
+from everlong.gateway.keeper import Ended, too_much_new
 from everlong.gateway.limits import Refused
 from everlong.gateway.passing import WARNING, header_text
 from everlong.gateway.raw import Broken, meant, read_fields
@@ -33,6 +33,7 @@ from everlong.gateway.relay import (
 from everlong.gateway.responses import Call, Responses, read_asked
 from everlong.gateway.structure import check_model, is_heavy
 from everlong.gateway.taps import tap_for
+from everlong.model import parts_of
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from everlong.gateway.account import Account
     from everlong.gateway.budget import Budget
     from everlong.gateway.finishing import Finishing
+    from everlong.gateway.items import Asked
     from everlong.gateway.routing import Route, Routes
     from everlong.gateway.taps import StreamTap, WholeTap
     from everlong.providers.base import Usage
@@ -82,6 +84,7 @@ class Responder:
         finishing: Finishing,
         cost: Callable[[str, str, Usage], float],
         budget: Budget,
+        most_new: int,
     ) -> None:
         self._relay = relay
         self._routes = routes
@@ -89,6 +92,7 @@ class Responder:
         self._finishing = finishing
         self._cost = cost
         self._budget = budget
+        self._most_new = most_new
         self._tenants: dict[str, Responses] = {}
 
     def _responses(self, tenant: str) -> Responses:
@@ -160,6 +164,7 @@ class Responder:
         try:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
+            await self._check_new(said, known)
             return known.enter(said, sender_of(request.headers))
         except Broken:
             return None  # the upstream says what is wrong with it
@@ -168,6 +173,12 @@ class Responder:
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             _log.error("a request could not be read: %s", type(error).__name__)
             return None
+
+    async def _check_new(self, said: Asked, known: Responses) -> None:
+        """Refuse a request with more new blocks than others can wait for."""
+        blocks = sum(max(1, len(parts_of(message))) for message in said.messages)
+        if blocks > self._most_new and await asyncio.to_thread(known.count_new, said) > self._most_new:
+            raise too_much_new(self._most_new)
 
     async def _answer(
         self, request: web.Request, upstream: ClientResponse, known: Responses, call: Call | None

@@ -61,6 +61,12 @@ class ResponseKeeper(Keeper):
                     return self._placed(said, sender, [reply, *said.messages], at)
         return self._placed(said, sender, list(said.messages))
 
+    def count_new(self, said: Said) -> int:
+        """Count the blocks of a request that are not stored yet, or are repeated after a reply that it follows."""
+        store = self.store
+        trace = store.chain.trace(map(store.cleaned, said.messages), None)
+        return len(trace.ids) if said.follows else store.stateless.count_unknown(trace)
+
     def _placed(self, said: Said, sender: Sender, messages: list[Message], at: Branch | None = None) -> Placed:
         store = self.store
         mark = b"" if at is None else store.stateless.mark_of(at)

@@ -97,6 +97,10 @@ class Responses(Storing[Call, Branch]):
         self._watch(call)
         return call
 
+    def count_new(self, said: Asked) -> int:
+        """Count the blocks of a request that would have to be stored. Blocks."""
+        return self._keeper.count_new(said)
+
     def owns(self, name: str) -> bool:
         """Return whether a response or a conversation of this name is one of this tenant's. Blocks."""
         return name in self._unstored or self._keeper.store.turns.named(name) is not None

@@ -165,7 +165,13 @@ class Gateway:
         self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(
-            self.relay, routes, self._responses_of, self._finishing, self._room.windows.cost, self.budget
+            self.relay,
+            routes,
+            self._responses_of,
+            self._finishing,
+            self._room.windows.cost,
+            self.budget,
+            settings.gateway.new_blocks,
         )
         self._marking = Marking(settings.prompt_caching)
         self._bypass = Bypass(
