@@ -2,10 +2,11 @@
 
     python -m bench.gateway.fuzz [--count N] [--seed N] [--bombs N]
 
-The gateway runs as a program of its own, and so does whoever sends these requests. Meanwhile another client asks it for its health and talks to a model. It also
-asks a bare server in a program of its own, which tells how long the machine itself makes everyone wait. Exits with 1 if
-a request was answered with an error of ours (500) or hung, if the other client had to wait for longer than 250 ms, if
-the gateway took more than 400 MB, was logged with a word of content, or left its store in disorder.
+The gateway runs as a program of its own, and so does whoever sends these requests. Meanwhile another client asks it for
+its health and talks to a model. It also asks a bare server in a program of its own, which tells how long the machine
+itself makes everyone wait. Exits with 1 if a request was answered with an error of ours (500) or hung, if the other
+client had to wait for longer than 250 ms, if the gateway took more than 400 MB, was logged with a word of content, or
+left its store in disorder.
 """
 
 from __future__ import annotations

@@ -417,3 +417,18 @@ def test_an_upstream_that_hangs_up_is_an_error_in_the_shape_of_the_api(
     answer = raw.ask(b'{"model":"m","input":"x"}', "/v1/responses")
     assert (answer.status, answer.json()["error"]["type"]) == (502, "api_error")
     assert relay.store().turns.get(1).status == "failed"
+
+
+def test_more_new_messages_than_others_can_wait_for_are_refused(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = script
+    said = [{"role": "user", "content": f"Entry {number}."} for number in range(9)]
+    settings = {"gateway": {"new_blocks": 8}}
+    with run_gateway(upstream.url, str(tmp_path / "store.db"), settings) as running, running.raw() as raw:
+        few = json.dumps({"model": "m", "input": said[:8], "store": True}).encode()
+        assert raw.ask(few, "/v1/responses").status == 200
+        running.store()
+        known = json.dumps({"model": "m", "input": said, "store": True}).encode()
+        assert raw.ask(known, "/v1/responses").status == 200  # all but one are stored
+        many = json.dumps({"model": "m", "input": said, "previous_response_id": "resp_1"}).encode()
+        refused = raw.ask(many, "/v1/responses")
+    assert (refused.status, b"gateway.new_blocks" in refused.body) == (413, True)
