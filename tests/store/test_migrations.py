@@ -7,6 +7,8 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +167,20 @@ def test_somebody_elses_tables_on_the_server_are_refused(schema_url: str) -> Non
         open_database(schema_url)
 
 
+def test_an_upgrade_of_another_process_is_waited_for_longer_than_a_write(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    older(path, REVISIONS[0])
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        letting_go = threading.Timer(3.0, lambda: other.execute("ROLLBACK"))
+        letting_go.start()
+        open_database(path, wait=1.0).close()
+        letting_go.join()
+
+
 OPENING = """
 import sys
+import threading
 from everlong.store import Store
 with Store.open(sys.argv[1]) as store:
     store.record([{"role": "user", "content": "hello"}])

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection, Engine, Select, text
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
-from everlong.errors import SchemaMismatch, StoreError
+from everlong.errors import SchemaMismatch, StoreBusy, StoreError
 from everlong.store.batches import Batch
 from everlong.store.schema import metadata
 from everlong.store.tally import Counts
@@ -30,6 +30,8 @@ _log = logging.getLogger("everlong.store")
 
 ATTEMPTS = 40
 """How often a transaction that lost against another is tried again before that counts as an error."""
+_OPENINGS = 12
+"""How often an opening waits for the lock: a process that upgrades a large store has it for minutes."""
 
 
 class Backend(Protocol):
@@ -226,10 +228,18 @@ class Database:
         return getattr(self._own, "batch", None)
 
     def _bring_up_to_date(self) -> None:
-        with self.read() as connection:
-            if version_of(connection) == HEAD:
+        """Create or upgrade the schema; while another process does that, wait longer than for any other write."""
+        for attempt in range(1, _OPENINGS + 1):
+            with self.read() as connection:
+                if version_of(connection) == HEAD:
+                    return
+            try:
+                self.write(self._make_or_upgrade)
+            except StoreBusy:
+                if attempt == _OPENINGS:
+                    raise
+            else:
                 return
-        self.write(self._make_or_upgrade)
 
     def _make_or_upgrade(self, connection: Connection) -> None:
         self.backend.prepare(connection)
