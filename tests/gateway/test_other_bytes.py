@@ -1,4 +1,4 @@
-"""A conversation is sent by the view in force, also where it comes in other bytes or has become a branch of its own."""
+"""A conversation goes on in other bytes after it was compacted and has become a branch of its own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask
@@ -42,31 +40,6 @@ def send(running: Running, messages: list[dict[str, Any]]) -> None:
     with running.raw() as raw:
         answer = raw.ask(words, headers=HEADERS)
     assert answer.status == 200, answer.body
-
-
-def grow_until_compacted(running: Running) -> int:
-    """Send one report after the other; how many it took until the conversation was compacted."""
-    for turns in range(200):
-        send(running, talk(turns))
-        until(lambda: not running.gateway._room._ahead)
-        if running.store().compactions():
-            return turns
-    raise AssertionError("it is never compacted")
-
-
-@pytest.mark.parametrize("back", [0, 1, 2, 3, 4, 5])
-def test_a_compacted_conversation_stays_so_when_its_client_writes_old_messages_in_another_form(
-    back: int, tmp_path: Path
-) -> None:
-    with (
-        ModelServer(noted, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS) as running,
-    ):
-        turns = grow_until_compacted(running)
-        whole = model.requests[-1].prompt_tokens
-        send(running, talk(turns + 1, listed_from=turns - back))
-        assert model.requests[-1].prompt_tokens < whole / 1.5
-        assert "CONTEXT COMPACTION" in json.dumps(model.requests[-1].body)
 
 
 def test_a_fork_that_is_compacted_at_once_goes_on(tmp_path: Path) -> None:
