@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from bench.measure import verdict
 from everlong import ContextCompressor, Message, PromptCache
-from everlong.caching import replay
-from everlong.caching.simulate import CacheSimulator
+from everlong.caching import simulation
+from everlong.caching.simulation import CacheSimulator
 from everlong.providers import AnthropicProvider, Done, Reply, Retrying, RetryPolicy, Usage
-from everlong.providers.anthropic_request import anthropic_usage
+from everlong.providers.anthropic_api import anthropic_usage
 from everlong.testing import Answer, Ask, Call, ManualClock, ModelServer, random_faults
 from everlong.testing.server.cache import anthropic_blocks_of
 from everlong.testing.server.record import Record
@@ -27,7 +27,7 @@ from everlong.testing.server.record import Record
 MODEL = "claude-sonnet-5"
 WINDOW = 40_000
 READ_SHARE = 0.9
-STRATEGIES = {name: values for name, values in replay.STRATEGIES.items() if not values.get("keep_alive")}
+STRATEGIES = {name: values for name, values in simulation.STRATEGIES.items() if not values.get("keep_alive")}
 """Those that need no pings, which nobody sends here."""
 _RULES = "Note in the log which berth a boat was given, at what hour, and who asked for it; never give one twice. "
 SYSTEM: Message = {"role": "system", "content": "You run the office of a small harbour. " + _RULES * 60}

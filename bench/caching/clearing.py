@@ -11,7 +11,7 @@ from bench.measure import verdict
 from everlong.caching import PromptCache
 from everlong.caching.editing import worth_editing
 from everlong.caching.sessions import PROFILES, Shape, cleared, compacted, filler, make_session, message_size, tokens_of
-from everlong.caching.simulate import CacheSimulator
+from everlong.caching.simulation import CacheSimulator
 from everlong.model import Message
 
 KEEP = 20_000

@@ -10,7 +10,7 @@ from bench.measure import verdict
 from everlong.caching import PromptCache
 from everlong.caching.keepalive import keep_alive, ping_request
 from everlong.caching.sessions import PROFILES, Call, Shape, make_session
-from everlong.caching.simulate import CacheSimulator, Totals
+from everlong.caching.simulation import CacheSimulator, Totals
 
 MODEL = "claude-sonnet-4-5"
 SEEDS = range(12)

@@ -12,7 +12,7 @@ from everlong import ContextCompressor, Message
 from everlong.caching import PromptCache
 from everlong.caching.rules import model_rules, prices_for
 from everlong.caching.sessions import PROFILES, Shape, compacted, filler, make_session, tokens_of
-from everlong.caching.simulate import CacheSimulator
+from everlong.caching.simulation import CacheSimulator
 
 WINDOW = 200_000
 FIXED = (0.30, 0.50, 0.70, 0.85)

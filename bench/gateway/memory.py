@@ -24,7 +24,7 @@ from aiohttp import ClientSession, TCPConnector
 from bench.gateway.serving import gateway, memory_of
 from bench.gateway.upstreams import PATH, upstream
 from bench.measure import verdict
-from everlong.gateway.passing import WARNING
+from everlong.gateway.requests import WARNING
 
 IDLE_MB = 120.0
 MOST_MB = 250.0

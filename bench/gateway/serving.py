@@ -42,9 +42,9 @@ def _run(upstream: str, database: str, values: Mapping[str, Any], spool: Path | 
 
     from everlong.config import Settings  # noqa: PLC0415 - as above
     from everlong.gateway.app import make_app  # noqa: PLC0415 - as above
-    from everlong.gateway.process import tune  # noqa: PLC0415 - as above
+    from everlong.gateway.gateway import Gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
-    from everlong.gateway.service import Gateway  # noqa: PLC0415 - as above
+    from everlong.gateway.server import tune  # noqa: PLC0415 - as above
     from everlong.store.database import open_database  # noqa: PLC0415 - as above
 
     async def serve() -> None:

@@ -18,7 +18,7 @@ from bench.retention.data import Conversation
 from everlong.context import ContextCompressor
 from everlong.context.frontier import Frontier, inherited_frontier
 from everlong.context.literals import is_summary, summary_body
-from everlong.context.summary.text import one_line
+from everlong.context.text import one_line
 from everlong.model import Message, text_of, typed_words
 
 LABELS = Path(__file__).parent / "labels" / "frontier.jsonl"

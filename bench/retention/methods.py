@@ -12,7 +12,7 @@ from bench.retention import hermes
 from bench.retention.entities import entities
 from bench.retention.texts import Text
 from everlong.context import ContextCompressor
-from everlong.context.assemble import with_note
+from everlong.context.compaction import with_note
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, calls_of, leading_system_count
 from everlong.tokens import MessageCounter

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from everlong.context import SummaryRequest
-from everlong.context.summary.text import clip, one_line
+from everlong.context.text import clip, one_line
 from everlong.model import Message, calls_of, text_of
 
 INVENTED = ("config/zeta_plan.yaml", "prod-cluster-1794", "48213", "ZetaPlannerFactory")

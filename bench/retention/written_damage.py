@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.retention.damage import Outcome, called, planned, report, spoken
-from bench.retention.damage import outcomes as made_up_outcomes
+from bench.retention.damage import Outcome, called, outcomes as made_up_outcomes, planned, report, spoken
 from everlong.context.frontier import place_frontier, read_frontier
 from everlong.context.verify import Yardstick
 from everlong.model import Message

@@ -22,7 +22,7 @@ from everlong.context import ContextCompressor
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.language import newest_label, said_in
-from everlong.context.summary.text import one_line
+from everlong.context.text import one_line
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, calls_of, leading_system_count, newest_request, read_message, typed_words
 

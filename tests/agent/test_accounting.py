@@ -11,17 +11,13 @@ from sqlalchemy import update
 
 from everlong import StoreFull
 from everlong.agent import AgentEvent, Notice
-from everlong.agent.accounting import Account, Tokens, account
-from everlong.agent.accounting.effects import Effects
-from everlong.agent.accounting.plot import draw
-from everlong.agent.accounting.sums import Entry, Estimate, dollars
+from everlong.agent.accounting import Account, Effects, Entry, Estimate, Tokens, account, dollars, draw
 from everlong.config import Settings
 from everlong.model import Message
-from everlong.providers.rates import Rates
+from everlong.providers.catalogue import Rates
 from everlong.store import Compaction, Session, Store, Turn
 from everlong.store.receipts import Receipt, Receipts
-from everlong.store.schema import session as sessions
-from everlong.store.schema import turn as turns
+from everlong.store.schema import session as sessions, turn as turns
 from everlong.testing import Ask
 from tests.agent.conftest import Opened
 from tests.testing_server.conftest import Serve

@@ -9,7 +9,7 @@ import pytest
 
 from everlong import ConfigError, ContextCompressor, NotStored
 from everlong.agent import AgentOptions, open_agent
-from everlong.agent.prompt import project_instructions, system_prompt
+from everlong.agent.opening import project_instructions, system_prompt
 from everlong.config import Settings
 from everlong.store import Store
 from tests.agent.conftest import Opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong.agent import AgentEvent, CompactionFinished, CompactionProgress
-from everlong.agent.summarizing import SummaryMeter
+from everlong.agent.compaction import SummaryMeter
 from everlong.context import SummaryProgress
 from everlong.testing import Answer, Ask, Fault
 from tests.agent.conftest import APIS, Opened

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from everlong.agent.tools.editing import edited_text
+from everlong.agent.tools.files import edited_text
 from everlong.errors import ToolError
 from tests.agent.desk import Desk
 

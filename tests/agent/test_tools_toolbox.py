@@ -8,12 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from everlong.agent.approval import Approvals, refuse_everything
 from everlong.agent.tools import Toolbox, ToolContext, ToolOutput, builtin_tools, tool
-from everlong.agent.tools.capping import STORED, capped
+from everlong.agent.tools.toolbox import STORED, capped
 from everlong.errors import ConfigError, ToolError, ToolInterrupted
 from everlong.model import ToolCall
 from everlong.store.opening import redacted_message

@@ -122,7 +122,7 @@ def test_a_folder_swapped_for_a_link_in_between_is_noticed(desk: Desk, outside: 
     (desk.root / "docs").symlink_to(outside)
     with pytest.raises(ToolError, match="now leads elsewhere"):
         workspace.open(resolved)
-    from everlong.agent.tools.saving import save  # noqa: PLC0415
+    from everlong.agent.tools.files import save  # noqa: PLC0415
 
     with pytest.raises(ToolError, match="now leads elsewhere"):
         save(workspace, resolved, b"x")

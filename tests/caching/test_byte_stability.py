@@ -15,7 +15,7 @@ import pytest
 
 from everlong.caching.blocks import layout_of, rough_count
 from everlong.caching.markers import strip_markers
-from everlong.caching.reader import PromptReader
+from everlong.caching.simulation import PromptReader
 from tests.caching.requests import markers_in
 from tests.caching.scripted import SESSIONS, digest, sent
 

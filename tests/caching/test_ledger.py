@@ -9,7 +9,7 @@ import pytest
 
 from everlong.caching import Ledger, PromptCache
 from everlong.caching.sessions import PROFILES, make_session
-from everlong.caching.simulate import CacheSimulator
+from everlong.caching.simulation import CacheSimulator
 from everlong.model import EPHEMERAL
 from tests.caching.requests import MODEL, Body, converse, long_text, markers_in, reply, step, system, tool_schemas, user
 

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from everlong.caching import PromptCache
 from everlong.caching.blocks import layout_of, rough_count
 from everlong.caching.markers import strip_markers
-from everlong.caching.reader import Prompt, PromptReader
+from everlong.caching.simulation import Prompt, PromptReader
 from tests.caching.requests import MODEL, Body, bodies, markers_in
 from tests.examples import examples
 

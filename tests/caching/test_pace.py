@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from everlong.caching import PromptCache
-from everlong.caching.pace import Pace, Pauses
 from everlong.caching.rules import model_rules
 from everlong.caching.sessions import Shape, make_session
-from everlong.caching.simulate import CacheSimulator
+from everlong.caching.simulation import CacheSimulator
+from everlong.caching.strategy import Pace, Pauses
 from everlong.config import PromptCachingSettings
-from everlong.gateway.marking import Marking
+from everlong.gateway.cache_markers import Marking
 from tests.gateway.bodies import draft, line
 
 MODEL = "claude-sonnet-4-5"

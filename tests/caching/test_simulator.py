@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everlong.caching.simulate import CacheSimulator, Outcome
+from everlong.caching.simulation import CacheSimulator, Outcome
 from tests.caching.requests import Body, long_text
 
 MINUTE = 60.0

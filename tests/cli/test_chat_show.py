@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import re
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from prompt_toolkit.utils import get_cwidth
 from rich.console import Console
 
-from everlong.agent import ApprovalRequest
-from everlong.agent import events as e
+from everlong.agent import ApprovalRequest, events as e
 from everlong.cli.chat.show import Show
 from everlong.cli.chat.state import ChatState
-from everlong.cli.chat.wrapping import last_rows
+from everlong.cli.chat.terminal import last_rows
 from everlong.model import ToolCall
 
 HOSTILE = "harmless\x1b[2K\x1b[1A\x1b]0;title\x07\r\u202egone\x9b31m"

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from everlong import Store
-from everlong.cli import doctor_model
-from everlong.cli.doctor_setup import EXTRAS
+from everlong.cli import doctor_checks
+from everlong.cli.doctor_checks import EXTRAS
 from everlong.store.versions import HEAD, REVISIONS, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
@@ -306,7 +306,7 @@ def test_a_clock_that_differs_from_the_servers_is_told(
     served(home, server)
     true = time.time
     monkeypatch.setattr(time, "time", lambda: true() + off)
-    monkeypatch.setattr(doctor_model, "_touched", _of_the_true_time(doctor_model._touched, true))
+    monkeypatch.setattr(doctor_checks, "_touched", _of_the_true_time(doctor_checks._touched, true))
     ran = run("doctor", "--call", "--json")
     assert states(ran, "clock") == [state]
     assert f"workshop at {server.openai_url} (" in checks(ran)["local servers"]["text"]

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from everlong.cli.clients.jsonc import parse_json, remove_json, set_json
+from everlong.cli.clients.formats import parse_json, remove_json, set_json
 from tests.examples import examples
 
 NAMES = st.text(alphabet='ab"\\/{}[],: é', min_size=1, max_size=4)

@@ -16,7 +16,7 @@ from everlong.cli.local import CommandWithLocal, LocalModel
 from everlong.cli.run import run_command
 from everlong.config import Settings
 from everlong.plugins.guard import compressors_in
-from everlong.providers.gguf import ModelFile
+from everlong.providers.local import ModelFile
 from everlong.store import Store
 from everlong.store.database import open_database
 from everlong.testing import ModelServer

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from everlong.cli.main import main
-from everlong.cli.wrap_report import Tally, tell
+from everlong.cli.wrap import Tally, tell
 from everlong.testing import ModelServer
 from tests.cli.client_files import FILES, scratch_home
 from tests.gateway.served import serving

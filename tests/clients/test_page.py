@@ -20,8 +20,7 @@ from bench.clients.script import Plan, expected_files, plan_of_one_prompt, short
 from bench.clients.session import open_desk, written
 
 from everlong.store import Store
-from tests.gateway.served import PROGRAM
-from tests.gateway.served import program as served_gateway
+from tests.gateway.served import PROGRAM, program as served_gateway
 
 pytestmark = pytest.mark.matrix
 

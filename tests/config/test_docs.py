@@ -7,10 +7,9 @@ import pytest
 
 from everlong.config import catalog
 from everlong.config.check import problems_in
-from everlong.config.document import parse_document
 from everlong.config.listing import NAMED, named_settings
 from everlong.config.load import RESERVED
-from everlong.config.splice import scalar_text
+from everlong.config.yaml_file import parse_document, scalar_text
 
 DOCS = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 

@@ -5,13 +5,12 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from everlong.config import set_value
-from everlong.config.document import read_document
+from everlong.config.yaml_file import read_document
 from everlong.errors import ConfigError
 from tests.examples import examples
 

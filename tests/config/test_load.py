@@ -6,8 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from everlong.config import LoadedSettings, Origin, Settings, catalog, load_settings
 from everlong.errors import ConfigError

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from everlong.config import CompressionSettings
 from everlong.context import ContextCompressor, Summarizer, SummaryRequest
 from everlong.context.invariants import LatestUserTurn, repair_all
-from everlong.context.recognise import parted
+from everlong.context.literals import parted
 from everlong.model import Message
 from tests.examples import examples
 

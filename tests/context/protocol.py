@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE
-from everlong.context.recognise import summary_indices
+from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, summary_indices
 from everlong.model import Message
 
 SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")

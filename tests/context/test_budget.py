@@ -6,7 +6,7 @@ import pytest
 
 from everlong import CompressionSettings, ConfigError, ContextCompressor
 from everlong.config import CompressionValues
-from everlong.context.budget import automatic_budgets
+from everlong.context.policy import automatic_budgets
 from everlong.tokens import Prices
 
 

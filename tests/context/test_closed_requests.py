@@ -6,9 +6,9 @@ import pytest
 
 from everlong import CompletionSummarizer, ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context import WarmPrefixSummarizer
+from everlong.context.summarize import completed
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import judged
-from everlong.context.summary.mend import completed
 from everlong.context.verify import Yardstick
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user

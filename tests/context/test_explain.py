@@ -7,14 +7,13 @@ import re
 from importlib.resources import files
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong import CompletionSummarizer, ContextCompressor, ExplainedLine, Explanation, Message, Verdict
+from everlong.context.explanation import units_of
 from everlong.context.literals import is_summary
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.entities import entities
-from everlong.context.units import units_of
 from everlong.errors import TargetUnreachable
 from everlong.model import calls_of, text_of
 from everlong.testing.strategies import wild_conversations

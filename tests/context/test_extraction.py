@@ -8,18 +8,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong import Message
 from everlong.context.summary.actions import Outcome, action_of, outcome_of
 from everlong.context.summary.entities import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
-from everlong.context.summary.gains import Gains
 from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.lines import Line, few_lines, many_lines
 from everlong.context.summary.outline import LineGroup
-from everlong.context.summary.text import beginning, clip, one_line
+from everlong.context.summary.selection import Gains
+from everlong.context.text import beginning, clip, one_line
 from everlong.model import ToolCall
 from tests.context.builders import user
 

@@ -9,8 +9,7 @@ import pytest
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.actions import outcome_of
 from everlong.context.summary.extractive import ExtractiveSummarizer
-from everlong.context.summary.lines import many_lines
-from everlong.context.summary.records import records
+from everlong.context.summary.lines import many_lines, records
 from everlong.model import Message
 from tests.context.builders import user
 from tests.context.scripted import COUNT

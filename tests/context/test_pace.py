@@ -8,8 +8,7 @@ import pytest
 
 from everlong.config import compression_values
 from everlong.context import ContextCompressor
-from everlong.context.budget import compute_budgets
-from everlong.context.pace import Pace, Waiting, pace_of, room_in
+from everlong.context.policy import Pace, Waiting, compute_budgets, pace_of, room_in
 from everlong.model import Message
 from everlong.tokens import Prices
 

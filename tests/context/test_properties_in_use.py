@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.context import ContextCompressor
 from everlong.context.invariants import check_all
-from everlong.context.recognise import summary_indices
+from everlong.context.literals import summary_indices
 from everlong.errors import TargetUnreachable
 from everlong.model import Message
 from everlong.testing.strategies import conversations, wild_conversations

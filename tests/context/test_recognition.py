@@ -9,8 +9,15 @@ import pytest
 
 from everlong import ContextCompressor, Message
 from everlong.context.invariants import check_all
-from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, SUMMARY_PREFIX
-from everlong.context.recognise import LONGEST_HEAD, digest_of, parted, summary_indices
+from everlong.context.literals import (
+    ACKNOWLEDGEMENT,
+    COMPACTION_NOTE,
+    LONGEST_HEAD,
+    SUMMARY_PREFIX,
+    digest_of,
+    parted,
+    summary_indices,
+)
 from everlong.context.summary.document import SummaryDocument
 from everlong.model import text_of
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai

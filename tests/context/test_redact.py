@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.context.summary.redact import redacted
+from everlong.context.summary.redaction import redacted
 
 
 @pytest.mark.parametrize(

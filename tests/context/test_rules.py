@@ -7,8 +7,7 @@ from bench.retention.rule_sessions import run_session
 from bench.retention.rules import detect
 
 from everlong import CompletionSummarizer, ContextCompressor, Message
-from everlong.context.literals import RULES_HEADING, is_summary
-from everlong.context.recognise import summary_indices
+from everlong.context.literals import RULES_HEADING, is_summary, summary_indices
 from everlong.context.rules import Rule, StandingRules, edit_message, found_rules, read_block, standing_rules
 from everlong.model import part_text, parts_of, text_of
 from everlong.tokens import MessageCounter, counter_for

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from everlong import CompressionSettings, ContextCompressor, TargetUnreachable
-from everlong.context.changes import changes
 from everlong.context.invariants import check_all
+from everlong.context.report import changes
 from tests.context.builders import assistant, long_session, output, summaries, system, tokens, user
 
 

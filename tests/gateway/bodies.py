@@ -11,9 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from everlong.config import PromptCachingSettings
-from everlong.gateway.drafts import Draft, draft_of
-from everlong.gateway.lines import Line
-from everlong.gateway.raw import read_body
+from everlong.gateway.body import Draft, draft_of, read_body
+from everlong.gateway.conversations import Line
 from everlong.store import Branch
 
 __all__ = ["REQUESTS", "Spelled", "draft", "line", "odd", "settings", "unmarked"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.gateway.spool import Spool, Spooled
+from everlong.gateway.journal import Spool, Spooled
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.upstream import Upstream

@@ -21,9 +21,9 @@ from aiohttp import web
 from everlong.config import Settings
 from everlong.context import Summarizer
 from everlong.gateway.app import SERVER_OPTIONS, make_app
-from everlong.gateway.counting import Counting
+from everlong.gateway.gateway import Gateway
 from everlong.gateway.routing import Routes
-from everlong.gateway.service import Gateway
+from everlong.gateway.window import Counting
 from everlong.store import Store
 from everlong.store.database import Database, open_database
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from everlong.config import Settings
-from everlong.gateway.hosting import HostedGateway
-from everlong.gateway.logs import Log
 from everlong.gateway.routing import Routes
+from everlong.gateway.server import HostedGateway
+from everlong.gateway.telemetry import Log
 from everlong.store.database import open_database
 from tests.gateway.running import Raw
 

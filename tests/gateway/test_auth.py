@@ -12,7 +12,7 @@ import pytest
 from multidict import CIMultiDict
 
 from everlong.config import Settings
-from everlong.config.gateway_settings import GatewaySettings
+from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
 from everlong.gateway.auth import Caller, Guard, check_bind, is_loopback
 from everlong.gateway.routing import Routes

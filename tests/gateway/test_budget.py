@@ -13,8 +13,8 @@ from typing import Any
 import openai
 import pytest
 
+from everlong.gateway.auth import Refused
 from everlong.gateway.budget import _check_priced, _passes
-from everlong.gateway.limits import Refused
 from everlong.store import Store
 from everlong.store.database import open_database
 from everlong.store.spending import Days, Spending

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.cache_watch import CacheWatch, Sent
-from everlong.gateway.raw import meant
+from everlong.gateway.body import meant
+from everlong.gateway.cache_markers import CacheWatch, Sent
 from everlong.providers.base import Reply, Usage
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.gateway.bodies import draft
 from tests.gateway.running import Raw
-from tests.gateway.served import raw as connected
-from tests.gateway.served import serving
+from tests.gateway.served import raw as connected, serving
 from tests.gateway.upstream import Upstream
 
 API = [("x-api-key", "own"), ("anthropic-version", "2023-06-01")]
@@ -211,7 +210,7 @@ def test_a_message_that_comes_again_in_the_same_bytes_is_not_read_again(monkeypa
         read.append(data)
         return meant(data)
 
-    monkeypatch.setattr("everlong.gateway.cache_watch.meant", noted)
+    monkeypatch.setattr("everlong.gateway.cache_markers.meant", noted)
     watch = CacheWatch()
     watch.compare("local", "s", sent(body_of(1_000)), reply(90_000, 0))
     read.clear()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from everlong.config import Settings
-from everlong.context.habits import Habits
-from everlong.gateway.dialects import ANTHROPIC
-from everlong.gateway.raw import read_body
-from everlong.gateway.windows import Windows
+from everlong.context.policy import Habits
+from everlong.gateway.body import read_body
+from everlong.gateway.formats import ANTHROPIC
+from everlong.gateway.window import Windows
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway

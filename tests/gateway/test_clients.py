@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from everlong.gateway.clients import client_of, folder_in, looks_aside
+from everlong.gateway.formats import client_of, folder_in, looks_aside
 from everlong.model import Message, text_of
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from everlong.gateway.counting import Counting
+from everlong.gateway.window import Counting
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from everlong.gateway.dialects import ANTHROPIC, OPENAI, Dialect
-from everlong.gateway.front import dialect_of
+from everlong.gateway.app import dialect_of
+from everlong.gateway.formats import ANTHROPIC, OPENAI, Dialect
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from everlong.gateway.spool import Spooled
+from everlong.gateway.journal import Spooled
 from everlong.testing import ModelServer
 from tests.gateway.running import TENANT, Running, run_gateway
 

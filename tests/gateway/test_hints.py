@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.hints import hint_in, hint_of
+from everlong.gateway.formats import hint_in, hint_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer
 from tests.gateway.running import TENANT, Running, run_gateway

@@ -20,11 +20,9 @@ from click.testing import CliRunner
 from everlong.cli.main import cli
 from everlong.config import set_value, user_config_path
 from everlong.errors import ConfigError
-from everlong.gateway.auth import Caller, Guesses
-from everlong.gateway.limits import Refused
-from everlong.gateway.probe import find_gateway, is_gateway
-from everlong.gateway.raw import MOST_IN_ONE
-from everlong.gateway.structure import MOST_DEPTH, check_structure
+from everlong.gateway.auth import Caller, Guesses, Refused
+from everlong.gateway.body import MOST_DEPTH, MOST_IN_ONE, check_structure
+from everlong.gateway.proof import find_gateway, is_gateway
 from tests.gateway.running import Running
 from tests.gateway.served import program, raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, guard

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway.keeper import Keeper
-from everlong.gateway.recalling import NAMES
-from everlong.gateway.spool import Spool, Spooled
+from everlong.gateway.journal import Spool, Spooled
+from everlong.gateway.recall import NAMES
+from everlong.gateway.recorder import Keeper
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault
@@ -77,7 +77,7 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
-    monkeypatch.setattr("everlong.gateway.storing._PATIENCE", 0.0)
+    monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 0.0)
     real, is_away = getattr(Keeper, failing), threading.Event()
     with (
         ModelServer(faults=lambda _: Fault("slow", seconds=0.1)) as model,

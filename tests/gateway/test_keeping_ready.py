@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from everlong.gateway.account import Account
-from everlong.gateway.limits import Refused
+from everlong.gateway.auth import Refused
 from tests.gateway.running import Running
 
 

@@ -12,9 +12,8 @@ import anthropic
 import openai
 import pytest
 
-from everlong.config.gateway_settings import KeySettings
-from everlong.gateway.auth import Caller
-from everlong.gateway.limits import Limits, Refused
+from everlong.config.settings import KeySettings
+from everlong.gateway.auth import Caller, Limits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
 from tests.gateway.upstream import Exchange, Upstream

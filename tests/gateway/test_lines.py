@@ -7,8 +7,8 @@ import pickle
 import random
 from array import array
 
-from everlong.gateway.lines import Line, Lines, Place, Shelf
-from everlong.gateway.raw import read_body
+from everlong.gateway.body import read_body
+from everlong.gateway.conversations import Line, Lines, Place, Shelf
 from everlong.store import Branch
 
 

@@ -7,17 +7,14 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.caching import PromptCache
-from everlong.gateway.dialects import ANTHROPIC, OPENAI
-from everlong.gateway.inserting import NotAdded, added
-from everlong.gateway.lines import Applied
-from everlong.gateway.marking import Marking
-from everlong.gateway.raw import read_body, spliced
-from everlong.gateway.recalling import NAMES, answered_lookups, can_offer, offered
-from everlong.gateway.views import with_view
+from everlong.gateway.body import read_body, spliced
+from everlong.gateway.cache_markers import Marking, NotAdded, added
+from everlong.gateway.conversations import Applied, with_view
+from everlong.gateway.formats import ANTHROPIC, OPENAI
+from everlong.gateway.recall import NAMES, answered_lookups, can_offer, offered
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
 from tests.gateway.running import Raw
 from tests.gateway.upstream import Upstream

@@ -17,9 +17,7 @@ import pytest
 from everlong.errors import ConfigError
 from everlong.gateway.account import Account, request_id
 from everlong.gateway.auth import Caller
-from everlong.gateway.logs import Log, captured, open_log
-from everlong.gateway.metrics import Metrics
-from everlong.gateway.tracing import Tracing, open_tracing
+from everlong.gateway.telemetry import Log, Metrics, Tracing, captured, open_log, open_tracing
 from everlong.providers.base import Usage
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw

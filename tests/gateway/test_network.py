@@ -10,7 +10,7 @@ import pytest
 from yarl import URL
 
 from everlong.errors import ConfigError
-from everlong.gateway.network import Network
+from everlong.gateway.upstream import Network
 from tests.gateway.proxies import Company, company
 from tests.gateway.running import run_gateway
 from tests.gateway.served import program

@@ -13,8 +13,7 @@ import pytest
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
-from tests.gateway.served import raw as connected
-from tests.gateway.served import serving
+from tests.gateway.served import raw as connected, serving
 from tests.gateway.test_auth import ADA, KEYS
 from tests.gateway.upstream import Exchange, Upstream
 

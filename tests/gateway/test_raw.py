@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from everlong.gateway.raw import Broken, dumped, read_body, read_more, spliced
+from everlong.gateway.body import Broken, dumped, read_body, read_more, spliced
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

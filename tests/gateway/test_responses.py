@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway.response_keeper import ResponseKeeper
-from everlong.gateway.spool import Spool, Spooled
+from everlong.gateway.journal import Spool, Spooled
+from everlong.gateway.response_recorder import ResponseKeeper
 from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
@@ -244,7 +244,7 @@ def test_nothing_of_a_response_stays_in_memory_once_it_is_stored(gpt: openai.Ope
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are stored before their answers are there, and what waits in the journal soon."""
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
-    monkeypatch.setattr("everlong.gateway.storing._PATIENCE", 0.0)
+    monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 0.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -289,7 +289,7 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
 
     upstream.script = slowly
     if failing == "whole":
-        monkeypatch.setattr("everlong.gateway.storing._PATIENCE", 20.0)
+        monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 20.0)
     monkeypatch.setattr(STEPS[failing], failing, away)
     asked = ["One?", "And two?", "And then three?", "Four in the end?"]
     with run_gateway(upstream.url, str(tmp_path / "store.db")) as running, running.raw() as raw:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from everlong.config import Settings
-from everlong.gateway.hosting import HostedRelay
 from everlong.gateway.routing import Routes
+from everlong.gateway.server import HostedRelay
 from tests.gateway.served import raw, serving
 from tests.gateway.upstream import Upstream
 

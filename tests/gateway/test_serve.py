@@ -15,8 +15,8 @@ import openai
 import pytest
 
 from everlong.cli import serve as serve_module
-from everlong.gateway.hosting import HostedGateway
-from everlong.gateway.probe import is_gateway
+from everlong.gateway.proof import is_gateway
+from everlong.gateway.server import HostedGateway
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run, run
 from tests.gateway.served import PROGRAM, program, raw, serving

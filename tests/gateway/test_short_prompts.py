@@ -8,8 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from everlong.gateway.marking import Marking
-from everlong.gateway.words import BYTES_PER_TOKEN, has_words
+from everlong.gateway.cache_markers import BYTES_PER_TOKEN, Marking, has_words
 from everlong.testing import ModelServer
 from tests.gateway.bodies import draft, line, settings, unmarked
 from tests.gateway.running import Raw, Running
@@ -137,7 +136,7 @@ def test_what_was_marked_is_not_looked_through_again(monkeypatch: pytest.MonkeyP
         looked.append(len(request["messages"]))
         return has_words(request, tokens)
 
-    monkeypatch.setattr("everlong.gateway.marking.has_words", counted)
+    monkeypatch.setattr("everlong.gateway.cache_markers.has_words", counted)
     at, marking = line(), Marking(settings("ledger"), most_bytes=0)
     messages: list[Any] = [user(PICTURE)]
     for text in ("q", LONG, "q", "q"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everlong.errors import NotStored, StoreUnavailable
-from everlong.gateway.spool import Spool, Spooled
+from everlong.gateway.journal import Spool, Spooled
 
 FOLDER = "spool"
 
@@ -49,7 +49,7 @@ def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> Non
 
 def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from everlong.gateway.spool import Spool, Spooled\n"
+        "import os, sys; from pathlib import Path; from everlong.gateway.journal import Spool, Spooled\n"
         f"spool = Spool(Path({str(tmp_path / FOLDER)!r}))\n"
         "for number in range(3):\n"
         "    one = Spooled('local', 'openai', f'body {number}', None, [], 'm', None, None, None, 'done', None,"
@@ -91,7 +91,7 @@ def test_a_file_is_taken_over_though_its_number_is_that_of_a_process_that_runs(t
 HOLDS = """
 import sys
 from pathlib import Path
-from everlong.gateway.spool import Spool, Spooled
+from everlong.gateway.journal import Spool, Spooled
 spool = Spool(Path(sys.argv[1]))
 spool.put(Spooled('local', 'openai', 'body', None, [], 'm', None, None, None, 'done', None, 1.0))
 print('written', flush=True)

@@ -19,8 +19,8 @@ LARGE = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"' + 
 @pytest.fixture(autouse=True)
 def soon_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection counts as idle as soon as nobody uses it, and a break counts as one at once whenever it comes."""
-    monkeypatch.setattr("everlong.gateway.connections._IDLE_SECONDS", 0.0)
-    monkeypatch.setattr("everlong.gateway.connections._AT_ONCE_SECONDS", 60.0)
+    monkeypatch.setattr("everlong.gateway.upstream._IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("everlong.gateway.upstream._AT_ONCE_SECONDS", 60.0)
 
 
 class Connections:
@@ -72,7 +72,7 @@ def test_a_connection_that_was_closed_while_it_was_idle_is_no_error(
 def test_a_connection_that_was_busy_or_breaks_later_may_have_been_acted_on(
     limit: str, value: float, raw: Raw, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"everlong.gateway.connections.{limit}", value)
+    monkeypatch.setattr(f"everlong.gateway.upstream.{limit}", value)
 
     def script(exchange: Exchange, _number: int, count: int) -> None:
         exchange.answer(b"{}") if count == 1 else exchange.cut()

@@ -11,14 +11,14 @@ from typing import Any
 import openai
 import pytest
 
-from everlong.gateway.client_compaction import unfolded
-from everlong.gateway.items import RESPONSES
-from everlong.gateway.keeper import Keeper
-from everlong.gateway.spool import Spooled
+from everlong.gateway.formats import RESPONSES
+from everlong.gateway.journal import Spooled
+from everlong.gateway.recorder import Keeper
+from everlong.gateway.responses_api import unfolded
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
-from everlong.testing.server.tokens import count_value
+from everlong.testing.server.window import count_value
 from everlong.wire import message_of_answer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
@@ -361,7 +361,7 @@ def test_an_upstream_that_answers_a_trigger_with_words_is_not_believed(tmp_path:
     with ModelServer("Sure, I compacted it.", dialect="vllm") as server:
         server.knows_compaction = True
         with pytest.MonkeyPatch.context() as patch, gateway(server, tmp_path) as (_, gpt):
-            patch.setattr("everlong.testing.server.reply._wants_compaction", lambda _: False)
+            patch.setattr("everlong.testing.server.http._wants_compaction", lambda _: False)
             client = Client(gpt)
             client.items.append(QUESTION)
             compaction_of(client)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway import room
+from everlong.gateway import compaction
 from everlong.model import text_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
@@ -191,7 +191,7 @@ def test_a_clients_cache_marker_is_where_the_summary_is_asked_for(tmp_path: Path
 
 
 def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_WAIT_SECONDS", 0.4)
+    monkeypatch.setattr(compaction, "_WAIT_SECONDS", 0.4)
     go_on = threading.Event()
 
     def slow(ask: Ask) -> Answer:

@@ -13,9 +13,9 @@ import pytest
 
 from everlong.cli.clients.client import around_proxies
 from everlong.config import Settings
-from everlong.gateway.hosting import HostedRelay
-from everlong.gateway.probe import is_gateway
+from everlong.gateway.proof import is_gateway
 from everlong.gateway.routing import Routes
+from everlong.gateway.server import HostedRelay
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.gateway.served import PROGRAM, program, raw, serving

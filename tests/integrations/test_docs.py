@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everlong import integrations
-from everlong.integrations import keeping
+from everlong.integrations import history
 from everlong.testing import ModelServer
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "integrations.md"
@@ -34,7 +34,7 @@ def test_an_example_of_the_documentation_answers(example: str) -> None:
 
 
 def test_importing_everlong_loads_neither_framework() -> None:
-    code = "import sys, everlong.integrations.keeping; print({'langchain', 'langgraph', 'agents'} & set(sys.modules))"
+    code = "import sys, everlong.integrations.history; print({'langchain', 'langgraph', 'agents'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -62,5 +62,5 @@ def test_a_name_that_is_not_there_is_an_error() -> None:
 
 @pytest.mark.parametrize("module", ["langchain", "openai_agents"])
 def test_an_adapter_is_a_short_file(module: str) -> None:
-    path = Path(keeping.__file__).parent / f"{module}.py"
+    path = Path(history.__file__).parent / f"{module}.py"
     assert len(path.read_text(encoding="utf-8").splitlines()) < 150

@@ -9,7 +9,7 @@ import pytest
 
 from everlong import ContextEngine, Message, Store
 from everlong.context.invariants import check_all
-from everlong.integrations.keeping import Keeper, refused_window
+from everlong.integrations.history import Keeper, refused_window
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.block import notes_block
-from everlong.memory.entries import entries_of, lines_of
+from everlong.memory.notes import entries_of, lines_of, notes_block
 from everlong.memory.text import cleaned, has_words, sameness, shown, storable
 from everlong.tokens import EstimatingCounter
 

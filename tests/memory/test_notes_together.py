@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 import everlong.memory.files
-from everlong.config.atomic import write_whole
+from everlong.config.files import write_whole
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.files import NotesFile
-from everlong.memory.lock import held
+from everlong.memory.files import NotesFile, held
 
 WRITER = """
 import sys
@@ -75,7 +74,7 @@ def test_a_process_that_dies_with_the_lock_leaves_it_free(notes: NotesMemory, fo
     code = """
 import os, sys
 from pathlib import Path
-from everlong.memory.lock import held
+from everlong.memory.files import held
 with held(Path(sys.argv[1]), 300):
     os._exit(9)
 """

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from everlong.config import MemorySettings, Settings
 from everlong.memory import MemoryManager, NotesMemory
-from everlong.memory.lock import held
+from everlong.memory.files import held
 
 
 def made(folder: Path | None, warnings: list[str], **memory: object) -> MemoryManager:

@@ -9,8 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.model import (
     EPHEMERAL,

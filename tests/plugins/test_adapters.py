@@ -17,8 +17,7 @@ from everlong.plugins.adapters.host.agent import auxiliary_client, context_compr
 from everlong.plugins.adapters.host.gateway import session_context
 from everlong.plugins.adapters.host.hermes_cli import config, plugins, runtime_provider
 from everlong.plugins.adapters.host.tools import registry
-from everlong.plugins.adapters.host_state import Host, running_in
-from everlong.plugins.adapters.names import adapter_of
+from everlong.plugins.adapters.host_state import Host, adapter_of, running_in
 from everlong.testing import Ask, ModelServer
 from tests.agent.conftest import connected
 from tests.testing_server.conftest import Serve

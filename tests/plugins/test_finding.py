@@ -11,9 +11,8 @@ import pytest
 
 from everlong.config import Settings
 from everlong.errors import PluginError
+from everlong.plugins.discovery import Found, check_name, read_manifest
 from everlong.plugins.manager import Plugins
-from everlong.plugins.manifest import check_name, read_manifest
-from everlong.plugins.places import Found
 from tests.plugins.making import engine_in, write
 
 

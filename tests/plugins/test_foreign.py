@@ -17,7 +17,7 @@ from everlong.agent import AgentEvent, CompactionFinished, ToolFinished
 from everlong.config.paths import data_home
 from everlong.context import ContextCompressor, ContextEngine
 from everlong.plugins.adapters.host.agent import context_engine
-from everlong.plugins.adapters.names import host_path
+from everlong.plugins.adapters.host_state import host_path
 from everlong.plugins.guard import GuardedEngine, compressor_of
 from everlong.store import Store
 from tests.agent.conftest import Opened

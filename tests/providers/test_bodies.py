@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from everlong import ContextCompressor, Message
 from everlong.context.invariants import repair_all
-from everlong.providers.anthropic_request import anthropic_body
-from everlong.providers.openai_request import openai_body
+from everlong.providers.anthropic_api import anthropic_body
+from everlong.providers.openai_api import openai_body
 from everlong.testing.server.anthropic_rules import check_anthropic
 from everlong.testing.server.cache import anthropic_blocks_of
 from everlong.testing.server.openai_rules import check_openai

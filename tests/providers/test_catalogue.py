@@ -11,9 +11,8 @@ import pytest
 from everlong import AuthenticationFailed, ConfigError, ContextOverflow, NetworkFailure
 from everlong.config import ModelSettings, ProviderSettings, Settings
 from everlong.providers import Catalogue, ModelName, Usage, connect, parse_model_name
-from everlong.providers.catalogue import DEFAULT_CONTEXT_LENGTH
+from everlong.providers.catalogue import DEFAULT_CONTEXT_LENGTH, Rates
 from everlong.providers.names import ENDPOINTS, Endpoint, endpoint_for
-from everlong.providers.rates import Rates
 from tests.testing_server.conftest import Serve
 
 OPUS = ModelName("anthropic", "claude-opus-5")

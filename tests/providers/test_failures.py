@@ -20,8 +20,7 @@ from everlong import (
     RequestRefused,
     RequestTooLarge,
 )
-from everlong.providers.failures import classify, retry_after_of
-from everlong.providers.overflow import overflow_numbers
+from everlong.providers.failures import classify, overflow_numbers, retry_after_of
 from everlong.testing import Fault
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve

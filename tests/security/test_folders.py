@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.agent.prompt import project_instructions
+from everlong.agent.opening import project_instructions
 from everlong.config import load_settings
 from everlong.config.listing import catalog
 from everlong.config.trust import folder_wishes, is_folder_trusted, may_set, remember_folder

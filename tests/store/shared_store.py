@@ -27,9 +27,8 @@ from everlong.store.content import Blob, blob, encoded
 from everlong.store.conversations import Mark
 from everlong.store.history import Occasion
 from everlong.store.past_turns import New, Past
-from everlong.store.schema import branch as branches
-from everlong.store.schema import session as sessions
-from everlong.store.stateless import Asked, Placed, Sender
+from everlong.store.schema import branch as branches, session as sessions
+from everlong.store.stateless import Placed, Sender, StatelessRequest
 from everlong.store.tree import Branch
 from tests.store.engines import ScriptedEngine, summarizing
 
@@ -297,7 +296,7 @@ class _Server:
             return
         store = self.store
         trace = store.chain.trace(map(store.cleaned, messages))
-        placed = store.stateless.place(Asked(messages, trace, client.sender, client.preamble(store)))
+        placed = store.stateless.place(StatelessRequest(messages, trace, client.sender, client.preamble(store)))
         self._put(client, messages, placed)
         if how == "begin":
             self.turn = store.turns.begin(placed.at, model="m", session=placed.session).id
@@ -344,7 +343,9 @@ class _Server:
         store, said = self.store, messages[known:]
         trace = store.chain.trace(map(store.cleaned, said), at.node)
         ids = trace.ids if mark == at.head else store.chain.rechain(said, trace, mark)
-        asked = Asked(said, Trace(ids, trace.blocks, trace.ends), client.sender, client.preamble(store), at, mark)
+        asked = StatelessRequest(
+            said, Trace(ids, trace.blocks, trace.ends), client.sender, client.preamble(store), at, mark
+        )
         self._put(client, messages, store.stateless.place(asked))
 
     def compact(self, first: int, count: int) -> None:

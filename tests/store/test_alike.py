@@ -7,8 +7,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import select
 
 from everlong.model import Message

@@ -10,8 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import event
 
 from everlong.errors import MessageError, NotStored, StoreError, StoreFull, StoreUnavailable

@@ -14,7 +14,7 @@ from everlong.store.forgotten import PLACEHOLDER
 from everlong.store.maintenance import vacuum
 from everlong.store.past_turns import Past
 from everlong.store.schema import addition, content, view
-from everlong.store.stateless import Asked, Sender
+from everlong.store.stateless import Sender, StatelessRequest
 from tests.store.engines import ScriptedEngine, summarizing
 
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
@@ -188,7 +188,7 @@ def talk_with_additions(store: Store, name: str, rounds: int = 4, added: str = A
     for number in range(rounds):
         question: Message = {"role": "user", "content": f"{name} asks {number}"}
         sent: list[Message] = [*said, {**question, "content": f"{question['content']}{added}"}]
-        placed = store.stateless.place(Asked(sent, store.chain.trace(sent), Sender(session=name)))
+        placed = store.stateless.place(StatelessRequest(sent, store.chain.trace(sent), Sender(session=name)))
         reply: Message = {"role": "assistant", "content": f"{name} is told {number}"}
         store.turns.whole(placed.at, Past(reply, session=placed.session))
         said += [question, reply]
@@ -230,7 +230,7 @@ def test_forgetting_a_conversation_leaves_others_what_their_clients_add(store: S
     assert learnt(store) == []
     assert "pelican" not in stored_text(store)
     # Its client is known all the same, and nothing of it is stored again.
-    placed = store.stateless.place(Asked(said, store.chain.trace(said), Sender(session="ben")))
+    placed = store.stateless.place(StatelessRequest(said, store.chain.trace(said), Sender(session="ben")))
     assert placed.session == bens.id
     assert "ben asks" not in stored_text(store)
     assert store.verify().problems == []
@@ -240,7 +240,7 @@ def test_a_conversation_with_a_root_of_its_own_is_forgotten_alone(store: Store) 
     question: list[Message] = [{"role": "user", "content": "the same question"}]
     idents = []
     for name in ("one", "two"):
-        placed = store.stateless.place(Asked(question, store.chain.trace(question), Sender(session=name)))
+        placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=name)))
         reply: Message = {"role": "assistant", "content": f"{SECRET}, {name}"}
         store.turns.whole(placed.at, Past(reply, session=placed.session))
         idents.append(placed.session)

@@ -14,7 +14,7 @@ from everlong.model import Message, title_from
 from everlong.store import Store
 from everlong.store.logs import write_session_log
 from everlong.store.schema import content
-from everlong.store.stateless import Asked, Sender
+from everlong.store.stateless import Sender, StatelessRequest
 from tests.store.engines import ScriptedEngine, summarizing
 
 pytestmark = pytest.mark.spec("12.8")
@@ -73,7 +73,7 @@ def test_a_title_and_a_log_lose_a_message_that_is_forgotten_and_keep_the_rest(st
 def test_words_that_come_again_make_no_title_again(store: Store) -> None:
     store.forget([first_of(store, begun(store))])
     assert store.title_for([ASKED]) is None
-    asked = Asked([ASKED], store.chain.trace([ASKED]), Sender("gateway", "another"))
+    asked = StatelessRequest([ASKED], store.chain.trace([ASKED]), Sender("gateway", "another"))
     assert store.sessions.get(store.stateless.place(asked).session).title is None
     assert store.title_for([{"role": "user", "content": "Something else"}]) == "Something else"
 

@@ -7,8 +7,7 @@ import json
 import uuid
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import select
 
 from everlong.model import HashChain, Message, blocks_of

@@ -12,7 +12,7 @@ import pytest
 from everlong.model import Message, Trace
 from everlong.store import Store
 from everlong.store.past_turns import Past
-from everlong.store.stateless import Asked, Placed, Sender
+from everlong.store.stateless import Placed, Sender, StatelessRequest
 
 ME = Sender("gateway", session="mine")
 REPLY: Message = {"role": "assistant", "content": "Hello."}
@@ -29,7 +29,7 @@ def replicas(postgres_url: str) -> Iterator[tuple[Store, Store]]:
 
 
 def placed(store: Store, messages: list[Message], sender: Sender = ME) -> Placed:
-    return store.stateless.place(Asked(messages, store.chain.trace(messages), sender))
+    return store.stateless.place(StatelessRequest(messages, store.chain.trace(messages), sender))
 
 
 def answered(store: Store, at: Placed) -> str | None:
@@ -81,7 +81,7 @@ def test_a_reply_that_is_stored_while_it_is_being_sent_back_is_one_message(
 def test_a_first_turn_that_is_stored_after_the_second_is_the_same_conversation(store: Store, sender: Sender) -> None:
     begun = placed(store, FIRST, sender)
     with_reply = placed(store, SECOND, sender)
-    late = store.stateless.place(Asked([], Trace([], [], []), sender, after=begun.at, mark=begun.mark))
+    late = store.stateless.place(StatelessRequest([], Trace([], [], []), sender, after=begun.at, mark=begun.mark))
     assert answered(store, late) == answered(store, with_reply)
     assert store.conversations.count() == 1
     assert store.verify().problems == []

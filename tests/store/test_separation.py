@@ -15,15 +15,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from everlong.agent.conversation import Conversation as Resumed
-from everlong.agent.conversation import Said
+from everlong.agent.conversation import Conversation as Resumed, Said
 from everlong.errors import StoreUnavailable
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.store.imports import Importer, Origin
 from everlong.store.maintenance import vacuum
 from everlong.store.schema import node, session, turn
-from everlong.store.stateless import Asked, Sender
+from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.transcripts.write import PART_KIND
 from everlong.store.versions import HEAD, VERSION_TABLE
 from everlong.wire import Conversation
@@ -522,7 +521,9 @@ def test_clients_of_the_gateway_go_on_where_they_were(place: str) -> None:
         for words in (("hi", "one", "more", "two"), ("hi", "other"), ("lonely", "so am I")):
             messages = [user(text) if number % 2 == 0 else assistant(text) for number, text in enumerate(words)]
             messages.append(user("and now?"))
-            placed = store.stateless.place(Asked(messages, store.chain.trace(messages), Sender(platform="gateway")))
+            placed = store.stateless.place(
+                StatelessRequest(messages, store.chain.trace(messages), Sender(platform="gateway"))
+            )
             assert store.sessions.get(placed.session).conversation == before[words]
             assert said(store, before[words]) == [*words, "and now?"]
         assert len(store.conversations.newest()) == 3

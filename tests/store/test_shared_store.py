@@ -12,7 +12,7 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.past_turns import Past
-from everlong.store.stateless import Asked, Placed, Sender
+from everlong.store.stateless import Placed, Sender, StatelessRequest
 from tests.examples import length
 from tests.store.shared_store import Step, World
 
@@ -225,7 +225,7 @@ def preamble_of(store: Store, prompt: str) -> Blob:
 
 def placed(store: Store, messages: list[Message], prompt: str = PROMPT) -> Placed:
     trace = store.chain.trace(messages)
-    return store.stateless.place(Asked(messages, trace, Sender("gateway"), preamble_of(store, prompt)))
+    return store.stateless.place(StatelessRequest(messages, trace, Sender("gateway"), preamble_of(store, prompt)))
 
 
 def answered(store: Store, at: Placed, words: str) -> str:

@@ -13,7 +13,7 @@ from everlong.store import Store
 from everlong.store.content import blob, encoded
 from everlong.store.past_turns import Past
 from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
-from everlong.store.stateless import Asked, Sender
+from everlong.store.stateless import Sender, StatelessRequest
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -34,7 +34,7 @@ def filled(store: Store) -> Store:
     store.turns.whole(at, Past({"role": "assistant", "content": "Done."}, session=part.id, names=("resp_1",)))
     question: list[Message] = [{"role": "user", "content": "the same question"}]
     for client in ("one", "two"):  # the second one gets a root of its own
-        placed = store.stateless.place(Asked(question, store.chain.trace(question), Sender(session=client)))
+        placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=client)))
     name = {"id": b"by another name.", "node": placed.at.head, "tenant": store.tenant}
     store.database.write(lambda connection: connection.execute(alias.insert().values(name)).rowcount)
     return store

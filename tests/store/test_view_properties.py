@@ -6,8 +6,7 @@ import copy
 import uuid
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from everlong.model import Message
 from everlong.store import Store

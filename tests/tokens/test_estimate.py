@@ -4,8 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.tokens import EstimatingCounter, ExactCounter
 

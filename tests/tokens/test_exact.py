@@ -4,11 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from everlong.errors import ConfigError
-from everlong.tokens import VOCABULARIES, EstimatingCounter, ExactCounter, choose, counter_for, vocabulary_for
+from everlong.tokens import VOCABULARIES, EstimatingCounter, ExactCounter, counter, counter_for, vocabulary_for
 from tests.examples import examples
 
 
@@ -102,7 +101,7 @@ def test_the_best_counter_is_exact_where_a_vocabulary_fits() -> None:
 
 
 def test_without_the_tokenizer_package_every_model_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "_vocabularies_installed", lambda: False)
+    monkeypatch.setattr(counter, "_vocabularies_installed", lambda: False)
     assert counter_for("gpt-4o").name == "estimate"
 
 

@@ -5,8 +5,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.tokens import MessageCounter
 from everlong.tokens.media import DEFAULT_FILE_TOKENS, image_size, media_tokens

@@ -6,8 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.errors import TranscriptError
 from everlong.model import find_groups

@@ -5,8 +5,7 @@ import time
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.errors import TranscriptError
 from everlong.wire import read_transcript

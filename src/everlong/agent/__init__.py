@@ -9,138 +9,67 @@
 Nothing is imported until it is used. Everything below is used here; nothing here knows a terminal.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
-    from everlong.agent.agent import Agent
+    from everlong.agent.agent import Agent as Agent
     from everlong.agent.approval import (
-        ApprovalRefused,
-        ApprovalRequest,
-        Approvals,
-        Decision,
-        approve_everything,
-        refuse_everything,
+        ApprovalRefused as ApprovalRefused,
+        ApprovalRequest as ApprovalRequest,
+        Approvals as Approvals,
+        Decision as Decision,
+        approve_everything as approve_everything,
+        refuse_everything as refuse_everything,
     )
-    from everlong.agent.asking import Asker
-    from everlong.agent.compaction import Compactor
-    from everlong.agent.conversation import Conversation, Said
-    from everlong.agent.engines import resolve_engine
+    from everlong.agent.compaction import Compactor as Compactor
+    from everlong.agent.conversation import Conversation as Conversation, Said as Said
+    from everlong.agent.engines import resolve_engine as resolve_engine
     from everlong.agent.events import (
-        AgentEvent,
-        Answered,
-        CompactionFinished,
-        CompactionProgress,
-        CompactionStarted,
-        Notice,
-        Restarted,
-        SessionStarted,
-        TextDelta,
-        ThinkingDelta,
-        ToolFinished,
-        ToolStarted,
-        TurnFinished,
-        as_dict,
+        AgentEvent as AgentEvent,
+        Answered as Answered,
+        CompactionFinished as CompactionFinished,
+        CompactionProgress as CompactionProgress,
+        CompactionStarted as CompactionStarted,
+        Notice as Notice,
+        Restarted as Restarted,
+        SessionStarted as SessionStarted,
+        TextDelta as TextDelta,
+        ThinkingDelta as ThinkingDelta,
+        ToolFinished as ToolFinished,
+        ToolStarted as ToolStarted,
+        TurnFinished as TurnFinished,
+        as_dict as as_dict,
     )
-    from everlong.agent.limits import Limits
-    from everlong.agent.loop import Loop
-    from everlong.agent.opening import AgentOptions, open_agent
-    from everlong.agent.tools.context import ToolContext
-    from everlong.agent.tools.signature import tool
-    from everlong.agent.tools.tool import Tool, ToolOutput
-    from everlong.agent.tools.toolbox import Toolbox
-    from everlong.agent.tools.toolset import ToolSet
-    from everlong.agent.tools.workspace import Workspace
+    from everlong.agent.loop import Limits as Limits, Loop as Loop
+    from everlong.agent.model_calls import Asker as Asker
+    from everlong.agent.opening import AgentOptions as AgentOptions, open_agent as open_agent
+    from everlong.agent.tools.context import ToolContext as ToolContext
+    from everlong.agent.tools.signature import tool as tool
+    from everlong.agent.tools.tool import Tool as Tool, ToolOutput as ToolOutput
+    from everlong.agent.tools.toolbox import Toolbox as Toolbox, ToolSet as ToolSet
+    from everlong.agent.tools.workspace import Workspace as Workspace
 
-_HOMES = {
-    "agent": ["Agent"],
-    "approval": [
-        "ApprovalRefused",
-        "ApprovalRequest",
-        "Approvals",
-        "Decision",
-        "approve_everything",
-        "refuse_everything",
-    ],
-    "asking": ["Asker"],
-    "compaction": ["Compactor"],
-    "conversation": ["Conversation", "Said"],
-    "engines": ["resolve_engine"],
-    "events": [
-        "AgentEvent",
-        "Answered",
-        "CompactionFinished",
-        "CompactionProgress",
-        "CompactionStarted",
-        "Notice",
-        "Restarted",
-        "SessionStarted",
-        "TextDelta",
-        "ThinkingDelta",
-        "ToolFinished",
-        "ToolStarted",
-        "TurnFinished",
-        "as_dict",
-    ],
-    "limits": ["Limits"],
-    "loop": ["Loop"],
-    "opening": ["AgentOptions", "open_agent"],
-    "tools.context": ["ToolContext"],
-    "tools.signature": ["tool"],
-    "tools.tool": ["Tool", "ToolOutput"],
-    "tools.toolbox": ["Toolbox"],
-    "tools.toolset": ["ToolSet"],
-    "tools.workspace": ["Workspace"],
-}
-_LATER = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "Agent",
-    "AgentEvent",
-    "AgentOptions",
-    "Answered",
-    "ApprovalRefused",
-    "ApprovalRequest",
-    "Approvals",
-    "Asker",
-    "CompactionFinished",
-    "CompactionProgress",
-    "CompactionStarted",
-    "Compactor",
-    "Conversation",
-    "Decision",
-    "Limits",
-    "Loop",
-    "Notice",
-    "Restarted",
-    "Said",
-    "SessionStarted",
-    "TextDelta",
-    "ThinkingDelta",
-    "Tool",
-    "ToolContext",
-    "ToolFinished",
-    "ToolOutput",
-    "ToolSet",
-    "ToolStarted",
-    "Toolbox",
-    "TurnFinished",
-    "Workspace",
-    "approve_everything",
-    "as_dict",
-    "open_agent",
-    "refuse_everything",
-    "resolve_engine",
-    "tool",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only needed here
-
-    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = value  # from now on found without this function
-    return value
+__all__, __getattr__ = export_lazily(
+    __name__,
+    {
+        "agent": "Agent",
+        "approval": "ApprovalRefused ApprovalRequest Approvals Decision approve_everything refuse_everything",
+        "compaction": "Compactor",
+        "conversation": "Conversation Said",
+        "engines": "resolve_engine",
+        "events": (
+            "AgentEvent Answered CompactionFinished CompactionProgress CompactionStarted Notice Restarted "
+            "SessionStarted TextDelta ThinkingDelta ToolFinished ToolStarted TurnFinished as_dict"
+        ),
+        "loop": "Limits Loop",
+        "model_calls": "Asker",
+        "opening": "AgentOptions open_agent",
+        "tools.context": "ToolContext",
+        "tools.signature": "tool",
+        "tools.tool": "Tool ToolOutput",
+        "tools.toolbox": "ToolSet Toolbox",
+        "tools.workspace": "Workspace",
+    },
+)

@@ -7,34 +7,165 @@ before, after and between prompts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.conversation import Said
 from everlong.agent.events import Notice, SessionStarted, Stop, TurnFinished
-from everlong.agent.pauses import Pauses
-from everlong.agent.plugged import PluggedLoop
-from everlong.agent.todos import TodoKeeper
+from everlong.agent.plugin_hooks import PluggedLoop
+from everlong.agent.tools.todo import NAME, TodoList
 from everlong.agent.watch import ctrl_c_sets
-from everlong.context.recognise import summary_indices
+from everlong.caching.keepalive import KeepAlive, keep_alive
+from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
-from everlong.model import ToolCall, text_of
+from everlong.model import Message, ToolCall, calls_of, text_of
 from everlong.plugins.adapters.host_state import home as plugin_home
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.providers.catalogue import relative_prices
 
 if TYPE_CHECKING:
-    from everlong.agent.asking import Asker
+    from everlong.agent.compaction import Compactor
     from everlong.agent.conversation import Conversation
-    from everlong.agent.sidecalls import SideCalls
+    from everlong.agent.model_calls import Asker, SideCalls
     from everlong.agent.tools.toolbox import ToolResult
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import MemoryManager
     from everlong.plugins.manager import Plugins
+    from everlong.providers.base import Usage
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
+    from everlong.store.paths import Entry
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "Pauses", "TodoKeeper"]
+
+_MARGIN = 30.0
+"""Seconds before the provider forgets the conversation in which it is compacted."""
+
+
+@dataclass
+class Pauses:
+    """The pauses of one conversation.
+
+    ``hold_seconds`` is how long the provider holds a prompt; ``compacts`` and ``keeps_alive`` are what the user wants.
+    """
+
+    hold_seconds: float = 300.0
+    compacts: bool = False
+    keeps_alive: bool = False
+    pings: int = 0
+    """So many were sent in this pause."""
+    last_ping: Usage | None = None
+
+    def over(self) -> None:
+        """The pause is over."""
+        self.pings = 0
+
+    def rest(self, idle: float, asker: Asker, compactor: Compactor) -> float | None:
+        """Use the pause so far; seconds after which to call again, None where it is of no more use.
+
+        Args:
+            idle: seconds since the last answer.
+            asker: who was asked.
+            compactor: keeps the conversation inside the window.
+        """
+        if compactor.conversation.branch is None:
+            return None
+        waits = [self._compacted(idle, compactor), self._kept_alive(idle, asker)]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _compacted(self, idle: float, compactor: Compactor) -> float | None:
+        if not self.compacts or idle >= self.hold_seconds:
+            return None
+        wait = self.hold_seconds - _MARGIN - idle
+        if wait <= 0:
+            compactor.in_a_pause()
+            return None
+        return wait
+
+    def _kept_alive(self, idle: float, asker: Asker) -> float | None:
+        plan = self._plan(asker) if self.keeps_alive else None
+        if plan is None or self.pings >= plan.pings:
+            return None
+        wait = plan.interval * (self.pings + 1) - idle
+        if wait > 0:
+            return wait
+        if idle >= plan.interval * self.pings + self.hold_seconds:
+            return None  # nobody called in time: it is forgotten already
+        try:
+            self.last_ping = asker.ping()
+        except ProviderError:  # a ping is an economy; the next prompt will tell what is wrong
+            return None
+        self.pings += 1
+        return plan.interval * (self.pings + 1) - idle if self.pings < plan.pings else None
+
+    def _plan(self, asker: Asker) -> KeepAlive | None:
+        cache = asker.cache
+        if cache is None or cache.choice.strategy != "ledger" or cache.last is None:
+            return None
+        ttl = "1h" if self.hold_seconds > 300 else "5m"
+        return keep_alive({}, cache.last.prompt_tokens, cache.choice.model_rules, ttl)
+
+
+_NEAR = 64
+"""A call stands at most so many blocks before its result."""
+
+
+class TodoKeeper:
+    """Keeps the todo list of one conversation."""
+
+    def __init__(self, conversation: Conversation, todo: TodoList, warn: Callable[[str], None]) -> None:
+        self._conversation = conversation
+        self._todo = todo
+        self._warn = warn
+        self._node: bytes | None = None
+        self._pinned: bytes | None = None
+
+    def noted(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
+        """A call was answered; if it was one that wrote the list, its result holds it now."""
+        if call.name == NAME and result.outcome == "done" and nodes:
+            self._node = nodes[-1]
+
+    def pin(self) -> None:
+        """Have the list told in its own words behind the summary that is about to be made.
+
+        To be called then and not earlier: a pin that moves changes what the provider has cached.
+        """
+        store = self._conversation.store
+        if self._node is None or self._node == self._pinned:
+            return
+        try:
+            if self._pinned is not None:
+                store.unpin(self._pinned)
+            store.pin(self._node)
+        except StoreError as error:
+            self._warn(f"the todo list could not be pinned: {error}")
+            return
+        self._pinned = self._node
+
+    def restore(self) -> None:
+        """Find the newest list of a stored conversation: in this session's messages, else among what is pinned."""
+        store, at = self._conversation.store, self._conversation.branch
+        if at is None:
+            return
+        for entry in store.pinned(at):
+            self._read(store.entries(at, max(-1, entry.depth - _NEAR), entry.depth), entry.id)
+        self._pinned = self._node
+        # What was said in this session is in the messages: only where a list is among them it is looked up.
+        if any(call.name == NAME for message in self._conversation.messages for call in calls_of(message)):
+            self._read(store.sessions.entries(self._conversation.session_id))
+
+    def _read(self, said: Sequence[Entry], only: bytes | None = None) -> None:
+        """Take over the lists that results confirm, the newest last; or the one of a single result."""
+        written: dict[object, Message] = {}
+        for entry in said:
+            message = entry.message
+            written |= {call.id: message for call in calls_of(message) if call.name == NAME}
+            confirms = message.get("role") == "tool" and not message.get("is_error") and only in {None, entry.id}
+            if confirms and (call_message := written.get(message.get("tool_call_id"))) is not None:
+                self._todo.replace(TodoList.from_messages([call_message]).items)
+                self._node = entry.id
+
 
 _INDEXED_AT_ONCE = 256
 """Messages that are put into the search index after a prompt, at most."""

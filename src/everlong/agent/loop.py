@@ -9,24 +9,66 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
 from everlong.agent.conversation import Conversation, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
-from everlong.agent.limits import Limits, Spent
 from everlong.agent.watch import Interrupted, OutOfTime, Watch, ctrl_c_raises, ctrl_c_sets
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
 from everlong.model import Message, ToolCall
+from everlong.providers.base import Usage
 
 if TYPE_CHECKING:
-    from everlong.agent.asking import Asker
-    from everlong.agent.tools.toolbox import ToolResult
-    from everlong.agent.tools.toolset import ToolSet
+    from everlong.agent.model_calls import Asker
+    from everlong.agent.tools.toolbox import ToolResult, ToolSet
+    from everlong.config import AgentSettings
     from everlong.providers.base import Reply
 
-__all__ = ["Loop"]
+__all__ = ["Limits", "Loop", "Spent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most of each; None where there is no limit."""
+
+    steps: int | None = 200
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> Limits:
+        """The limits of the ``agent`` section."""
+        return cls(settings.max_steps, settings.max_tokens, settings.max_cost, settings.max_seconds)
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a prompt has taken so far."""
+
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        """Count one answer."""
+        self.steps += 1
+        self.usage += usage
+        self.cost += cost or 0.0
+
+    def reached(self, limits: Limits) -> str | None:
+        """The limit that is reached, in words; None where there is room for another answer."""
+        if limits.steps is not None and self.steps >= limits.steps:
+            return f"{self.steps} of {limits.steps} answers (agent.max_steps)"
+        if limits.tokens is not None and self.usage.total_tokens >= limits.tokens:
+            return f"{self.usage.total_tokens:,} of {limits.tokens:,} tokens (agent.max_tokens)"
+        if limits.cost is not None and self.cost >= limits.cost:
+            return f"${self.cost:.4f} of ${limits.cost:.4f} (agent.max_cost)"
+        return None
+
 
 _STOPPED = "[Stopped by the user before it was done.]"
 _NOT_RUN = "[Not run: the user stopped the work first.]"

@@ -5,37 +5,35 @@ Puts the parts together and knows no more of them than how they are made.
 
 from __future__ import annotations
 
+import os
+import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.agent import Agent
+from everlong.agent.agent import Agent, Pauses
 from everlong.agent.approval import ApprovalRequest, Approvals, Approver, refuse_everything
-from everlong.agent.asking import Asker
-from everlong.agent.compaction import Compactor
+from everlong.agent.compaction import Compactor, SummaryMeter
 from everlong.agent.conversation import Conversation
 from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
-from everlong.agent.limits import Limits
-from everlong.agent.pauses import Pauses
-from everlong.agent.plugged import heard_by, plugin_tools, without_clashes
-from everlong.agent.prompt import system_prompt
-from everlong.agent.sidecalls import SideCalls
-from everlong.agent.summarizing import SummaryMeter
+from everlong.agent.loop import Limits
+from everlong.agent.model_calls import Asker, SideCalls
+from everlong.agent.plugin_hooks import heard_by, plugin_tools, without_clashes
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.tool import Tool
-from everlong.agent.tools.toolbox import Toolbox
-from everlong.agent.tools.toolset import ToolSet
+from everlong.agent.tools.toolbox import Toolbox, ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
 from everlong.config.paths import INSTRUCTION_FILES, data_home, workspace_folder
 from everlong.config.trust import is_folder_trusted
-from everlong.errors import ConfigError, StoreError
+from everlong.errors import ConfigError, StoreError, ToolError
 from everlong.memory import MemoryManager
 from everlong.plugins.guard import compressors_in
 from everlong.plugins.manager import Plugins
@@ -44,6 +42,7 @@ from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
 from everlong.store.naming import new_session_id
 from everlong.store.sqlite import SQLite
+from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -52,7 +51,90 @@ if TYPE_CHECKING:
     from everlong.providers.base import CallOptions, Provider, Reply
     from everlong.store import Store
 
-__all__ = ["AgentOptions", "open_agent"]
+__all__ = ["INSTRUCTION_FILES", "AgentOptions", "open_agent", "project_instructions", "system_prompt"]
+
+_READ_CHARS_PER_TOKEN = 16
+"""More characters than this per token of the budget are not even read."""
+
+_ROLE = """\
+You are an agent who works for the user with the tools you are given. Do what was asked, all of it and nothing else; \
+look before you change something, and check afterwards that it works. When something fails, say so plainly. Answer in \
+the user's language, shortly.
+
+Long conversations are compacted: earlier turns are then replaced by a summary, and nothing is lost. What you need in \
+its own words you get back with the tool `recall` (this conversation) or `search_sessions` (earlier ones). A summary \
+is background; only messages after it are requests. Keep a todo list with `update_todo` for work of several steps."""
+
+
+def system_prompt(
+    root: Path, *, instructions_tokens: int = 4_000, memory: str = "", role: str = _ROLE, today: date | None = None
+) -> str:
+    """The system prompt for work in a folder.
+
+    Args:
+        root: the working directory.
+        instructions_tokens: how much the project's own instructions may take.
+        memory: what is remembered from earlier conversations, ready to be read.
+        role: what the agent is told about itself.
+        today: the date that it is told.
+    """
+    parts = [
+        role,
+        f"Working directory: {root}\nSystem: {platform.system()} {platform.machine()}\n"
+        f"Today: {(today or date.today()).isoformat()}",
+        project_instructions(root, instructions_tokens),
+        memory,
+    ]
+    return "\n\n".join(part.strip() for part in parts if part.strip())
+
+
+def project_instructions(root: Path, budget_tokens: int) -> str:
+    """Return the text of AGENTS.md and CLAUDE.md within a budget, equal files once.
+
+    The caller checks that the folder is trusted. Files that are links out of the folder are ignored.
+    """
+    if budget_tokens <= 0:
+        return ""
+    told: list[str] = []
+    seen: set[str] = set()
+    left = budget_tokens
+    for name, text in _files(root, budget_tokens * _READ_CHARS_PER_TOKEN):
+        if not text or text in seen or left <= 0:
+            continue
+        seen.add(text)
+        shown, used = _within(text, left)
+        left -= used
+        rest = "" if shown == text else f"\n[The rest of {name} does not fit; read the file when you need it.]"
+        told.append(f"# Instructions of this project ({name})\n\n{shown}{rest}")
+    return "\n\n".join(told)
+
+
+def _files(root: Path, most: int) -> Iterator[tuple[str, str]]:
+    workspace = Workspace(root)
+    for name in INSTRUCTION_FILES:
+        try:
+            with os.fdopen(workspace.open(workspace.resolve(name)), encoding="utf-8", errors="replace") as file:
+                yield name, file.read(most).replace("\0", "").strip()
+        except (ToolError, OSError):  # not there, not ours to read, or not in the folder
+            continue
+
+
+def _within(text: str, budget: int) -> tuple[str, int]:
+    """As many whole lines from the beginning as the budget allows, and what they take."""
+    count = counter_for(None).count_text
+    whole = count(text)
+    if whole <= budget:
+        return text, whole
+    lines = text.splitlines(keepends=True)
+    low, high = 0, len(lines)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count("".join(lines[:middle])) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    shown = "".join(lines[:low]).rstrip()
+    return shown, count(shown)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ how requests are sent.
 from __future__ import annotations
 
 from everlong.caching.ledger import Ledger, Mark
-from everlong.caching.reference import apply_anthropic_cache_control, estimate_messages_tokens_rough
+from everlong.caching.markers import apply_anthropic_cache_control, estimate_messages_tokens_rough
 from everlong.caching.strategy import Choice, Placement, PromptCache, choose_strategy
 
 __all__ = [

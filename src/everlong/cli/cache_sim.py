@@ -14,7 +14,7 @@ import click
 from everlong.cli.files import read_input, write_output
 
 if TYPE_CHECKING:
-    from everlong.caching.replay import Replay
+    from everlong.caching.simulation import Replay
 
 
 @click.command("cache-sim")
@@ -47,9 +47,9 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     FILE is anything that `everlong compress` reads. Costs are in units of one fresh input token.
     """
     from everlong.caching.blocks import rough_count  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.caching.replay import replay, requests_of  # noqa: PLC0415 - as above
     from everlong.caching.sessions import PROFILES, make_session  # noqa: PLC0415 - as above
-    from everlong.cli.progress import tracked  # noqa: PLC0415 - as above
+    from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - as above
+    from everlong.cli.screen import tracked  # noqa: PLC0415 - as above
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     if (file is None) == (generate is None):
@@ -105,7 +105,7 @@ def _print(result: Replay) -> None:
 
 
 def _plot(path: str, results: list[Replay]) -> None:
-    from everlong.caching.plot import draw, to_png  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.caching.simulation import draw, to_png  # noqa: PLC0415 - keeps `everlong --help` quick
 
     picture = draw(results)
     if path.lower().endswith(".svg"):

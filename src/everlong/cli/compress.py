@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+from rich.text import Text
 
 from everlong.cli.files import read_input, write_output
+from everlong.cli.picture import fit
+from everlong.cli.screen import console
 from everlong.cli.trust import tell_notices
+from everlong.context.explanation import ExplainedLine, Explanation, Fate, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.console import Console
+
     from everlong.config import Settings
-    from everlong.context import CompactionReport, ContextCompressor, Explanation, Summarizer
+    from everlong.context import CompactionReport, ContextCompressor, Summarizer
     from everlong.model import Message
     from everlong.wire import Conversation, Transcript
 
@@ -93,7 +101,7 @@ def _compact(
     *,
     explain: bool,
 ) -> tuple[list[list[Message]], list[CompactionReport], list[Explanation]]:
-    from everlong.cli.progress import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.screen import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
 
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
@@ -186,7 +194,7 @@ def _json_report(
 
 
 def _listed_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
-    from everlong.context.changes import changes  # noqa: PLC0415 - only for those who ask
+    from everlong.context.report import changes  # noqa: PLC0415 - only for those who ask
 
     return [{"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in changes(before, after)]
 
@@ -199,7 +207,7 @@ def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> No
 
 
 def _print_explanations(transcript: Transcript, explanations: list[Explanation]) -> None:
-    from everlong.cli.explanation import print_explanation  # noqa: PLC0415 - rich is only needed here
+    from everlong.cli.compress import print_explanation  # noqa: PLC0415 - rich is only needed here
 
     for conversation, explanation in zip(transcript.conversations, explanations, strict=True):
         if explanation.lines:
@@ -241,3 +249,77 @@ def describe(report: CompactionReport) -> str:
     if report.rules_by_id:
         line += f"; {report.rules_by_id} older rules had no room and stand there by id"
     return line
+
+
+_STYLES: dict[Fate, str] = {
+    "kept": "default",
+    "quoted": "green",
+    "told": "green",
+    "partly": "cyan",
+    "unclear": "yellow",
+    "dropped": "red",
+}
+_UNBOUNDED = 1_000_000
+_MOST_LOST = 4
+_TELLING = 8
+"""Characters from which on it is worth a remark that the same words stand elsewhere."""
+
+_Told: TypeAlias = tuple[ExplainedLine, Verdict]
+
+
+def print_explanation(explanation: Explanation, name: str = "") -> None:
+    """Every line with its reason, then how many fared how."""
+    out = console(highlight=False)
+    if not out.is_terminal:  # whoever searches the output wants whole lines
+        out = console(highlight=False, width=_UNBOUNDED)
+    if name:
+        out.print(Text(f"== {name}", style="bold"))
+    for index, lines in explanation.by_message():
+        out.print(Text(f"message {index}, {lines[0].role}", style="bold"))
+        for run in _runs(lines):
+            _print_run(run, out)
+    total = len(explanation.lines)
+    figures = ", ".join(f"{number:,} {fate}" for fate, number in explanation.fates.items())
+    out.print(Text(f"{total:,} line{'' if total == 1 else 's'}: {figures}", style="bold"))
+
+
+def _runs(lines: Sequence[ExplainedLine]) -> Iterator[list[_Told]]:
+    """Verdicts that follow each other and say the same."""
+    told = ((line, part) for line in lines for part in line.parts)
+    for _, run in groupby(told, key=lambda pair: _heading(pair[1])):
+        yield list(run)
+
+
+def _heading(verdict: Verdict) -> tuple[Fate, str, str]:
+    """What a run of lines has in common: the fate, the reason, and the summary's words where they say more."""
+    where = f"{verdict.section}: " if verdict.section and verdict.fate in ("quoted", "told") else ""
+    item = verdict.item or ""
+    says_more = item.removeprefix("- ") != verdict.text
+    return verdict.fate, where + verdict.reason, item if says_more else ""
+
+
+def _print_run(run: list[_Told], out: Console) -> None:
+    fate, reason, item = _heading(run[0][1])
+    out.print(Text(f"  {fate:<8} {reason}", style=_STYLES[fate]))
+    for line, verdict in run:
+        call = f"{line.call}: " if line.call and not verdict.text.startswith(f"{line.call}(") else ""
+        row, remark = f"    {line.line:>5} │ {call}{_plain(verdict.text)}", _remark(verdict)
+        shown = fit(row, max(out.width // 2, out.width - len(remark)))
+        out.print(Text(fit(shown + remark, out.width), style="dim" if fate == "dropped" else ""))
+    if item:
+        out.print(Text(fit(f"          = {_plain(item)}", out.width), style=_STYLES[fate]))
+
+
+def _remark(verdict: Verdict) -> str:
+    """What a person would look for next: where the same words stand, or what is lost with them."""
+    if verdict.also is not None and len(verdict.text) >= _TELLING:
+        return f"  (also in message {verdict.also} of the result)"
+    lost = [name for name in verdict.lost if len(name) > 2 or not name.isdigit()]  # the number of a line is no loss
+    if not lost:
+        return ""
+    more = f" and {len(lost) - _MOST_LOST} more" if len(lost) > _MOST_LOST else ""
+    return f"  (lost: {', '.join(lost[:_MOST_LOST])}{more})"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

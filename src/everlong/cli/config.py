@@ -171,7 +171,7 @@ def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tup
 
 def _listing(loaded: LoadedSettings, with_origin: bool) -> list[str]:
     """The settings as YAML; with origins in an aligned column of comments."""
-    from everlong.config.splice import scalar_text  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.yaml_file import scalar_text  # noqa: PLC0415 - keeps `everlong --help` quick
 
     rows: list[tuple[str, str]] = []
     open_sections: tuple[str, ...] = ()

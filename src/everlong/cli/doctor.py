@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.doctor_common import Finding, Situation, fail
+from everlong.cli.doctor_checks import Finding, Situation, fail
 from everlong.cli.screen import styled
 
 if TYPE_CHECKING:
-    from everlong.cli.doctor_common import State
+    from everlong.cli.doctor_checks import State
 
 __all__ = ["doctor_command"]
 
@@ -55,21 +55,19 @@ def doctor_command(call: bool, as_json: bool) -> None:
 
 
 def _checks() -> Iterator[Check]:
-    from everlong.cli import doctor_model as model  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.cli import doctor_setup as setup  # noqa: PLC0415 - as above
-    from everlong.cli import doctor_store as store  # noqa: PLC0415 - as above
+    from everlong.cli import doctor_checks as checks  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    yield from (setup.check_python, setup.check_packages, setup.check_config, setup.check_folder)
-    yield from (setup.check_sandbox, setup.check_terminal)
-    yield from (model.check_keys, model.check_model, model.check_call, model.check_clock)
-    yield from (model.check_summaries, model.check_gateway, model.check_local)
-    yield from (store.check_store, store.check_disk, store.check_logs, store.check_memory, setup.check_engine)
-    yield setup.check_plugins
+    yield from (checks.check_python, checks.check_packages, checks.check_config, checks.check_folder)
+    yield from (checks.check_sandbox, checks.check_terminal)
+    yield from (checks.check_keys, checks.check_model, checks.check_call, checks.check_clock)
+    yield from (checks.check_summaries, checks.check_gateway, checks.check_local)
+    yield from (checks.check_store, checks.check_disk, checks.check_logs, checks.check_memory, checks.check_engine)
+    yield checks.check_plugins
 
 
 def _done(check: Check, situation: Situation) -> Iterator[Finding]:
     """What a check finds, without secrets; one that breaks has found something too."""
-    from everlong.context.summary.redact import redacted  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.context.summary.redaction import redacted  # noqa: PLC0415 - keeps `everlong --help` quick
 
     try:
         for one in check(situation):

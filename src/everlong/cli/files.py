@@ -32,7 +32,7 @@ def read_input(name: str) -> Transcript:
 
 def write_output(name: str, text: str) -> None:
     """Write a file as a whole or not at all."""
-    from everlong.config.atomic import write_whole  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.files import write_whole  # noqa: PLC0415 - keeps `everlong --help` quick
 
     write_whole(Path(name), text, new_mode=0o666 & ~_umask())
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from everlong.cli import screen
-from everlong.context.changes import Fate, changes
+from everlong.context.report import Fate, changes
 from everlong.model import Message, calls_of, is_image, parts_of, text_of
 
 if TYPE_CHECKING:

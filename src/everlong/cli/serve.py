@@ -45,11 +45,9 @@ def serve_command(until_eof: bool, **given: Any) -> None:
 
     import asyncio  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    from everlong.gateway.logs import open_log  # noqa: PLC0415 - as above
-    from everlong.gateway.process import tune  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
-    from everlong.gateway.server import GatewayServer, serve  # noqa: PLC0415 - as above
-    from everlong.gateway.tracing import open_tracing  # noqa: PLC0415 - as above
+    from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
+    from everlong.gateway.telemetry import open_log, open_tracing  # noqa: PLC0415 - as above
 
     own = settings.gateway
     routes = Routes(settings)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import click
 
-from everlong.cli.sessions_change import delete, forget
+from everlong.cli.sessions_change import backup, delete, forget, stats, vacuum, verify
 from everlong.cli.sessions_common import store_option, tenant_options
-from everlong.cli.sessions_export import export
-from everlong.cli.sessions_import import import_
-from everlong.cli.sessions_list import compactions, list_, rename, tail
-from everlong.cli.sessions_search import search
-from everlong.cli.sessions_show import show
-from everlong.cli.sessions_upkeep import backup, stats, vacuum, verify
+from everlong.cli.sessions_read import compactions, list_, rename, search, show, tail
+from everlong.cli.sessions_transfer import export, import_
 
 
 @click.group("sessions")

@@ -13,7 +13,7 @@ from everlong.cli.sessions_common import say
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client, Gateway, Setting
-    from everlong.cli.clients.configuration import ConfigurationFile
+    from everlong.cli.clients.client import ConfigurationFile
     from everlong.config import Settings
 
 __all__ = ["client_gateway", "own_address", "setup_command"]
@@ -100,7 +100,7 @@ def _tell_threshold(settings: Settings, client: str, wanted: str | None) -> None
 def client_gateway(settings: Settings, address: str, model: str | None = None) -> Gateway:
     """Return what a client must know of the gateway at an address; one that runs there is asked."""
     from everlong.cli.clients import Gateway  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.gateway.probe import find_gateway  # noqa: PLC0415 - as above
+    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
 
     running = find_gateway(address)
@@ -194,7 +194,7 @@ def _tell_old(settings: list[Setting], values: object, gateway: Gateway) -> None
 
 def _tell(client: Client, gateway: Gateway) -> None:
     """Say what is left to do."""
-    from everlong.gateway.probe import find_gateway  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - keeps `everlong --help` quick
 
     for note in client.notes(gateway, os.environ, Path.home()):
         say(note)

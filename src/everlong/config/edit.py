@@ -9,13 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from everlong.config.atomic import write_whole
 from everlong.config.check import problems_in, raise_problems, shown, unknown_setting
-from everlong.config.document import BYTE_ORDER_MARK, parse_document, parse_value, read_text
+from everlong.config.files import write_whole
 from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, named_settings, sections
 from everlong.config.load import without_empty_sections
 from everlong.config.settings import Settings
-from everlong.config.splice import rewritten, spliced
+from everlong.config.yaml_file import BYTE_ORDER_MARK, parse_document, parse_value, read_text, rewritten, spliced
 from everlong.errors import ConfigError
 
 __all__ = ["set_value"]

@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from everlong.config.gateway_settings import KeySettings, RouteSettings
-from everlong.config.settings import ModelSettings, ProviderSettings, Settings
+from everlong.config.settings import KeySettings, ModelSettings, ProviderSettings, RouteSettings, Settings
 
 __all__ = ["NAMED", "SettingInfo", "catalog", "named_section", "named_setting", "named_settings", "nearest", "sections"]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from everlong.config.check import Problem, problems_in, raise_problems, shown, unknown_setting
-from everlong.config.document import Document, parse_document, parse_value, read_document
 from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, nearest, sections
 from everlong.config.paths import project_config_path, user_config_path
 from everlong.config.settings import Settings
 from everlong.config.trust import folder_records, is_settings_text_trusted, may_set, read_folder_settings
+from everlong.config.yaml_file import Document, parse_document, parse_value, read_document
 from everlong.errors import ConfigError
 
 __all__ = ["LoadedSettings", "Origin", "load_settings"]

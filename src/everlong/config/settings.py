@@ -7,90 +7,390 @@ environment and flags are the business of `everlong.config.load`.
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
-from everlong.config.agent_settings import AgentSettings
-from everlong.config.fields import DatabaseUrl, Flag, Name, Names, Price, Ratio, Threshold, WebAddress, Whole
-from everlong.config.fields import Section as _Section
-from everlong.config.fields import setting as _setting
-from everlong.config.gateway_settings import GatewaySettings
-from everlong.config.plugin_settings import PluginsSettings
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
 from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
 
 __all__ = [
+    "AgentSettings",
+    "AgentToolsSettings",
     "AuxiliaryCompressionSettings",
     "AuxiliarySettings",
     "CompressionSettings",
     "ContextSettings",
+    "GatewaySettings",
+    "KeySettings",
     "MemorySettings",
     "ModelSettings",
+    "PluginsSettings",
     "PromptCachingSettings",
     "ProviderSettings",
+    "RouteSettings",
     "Settings",
     "StoreSettings",
 ]
 
 
-class CompressionSettings(_Section):
+def _not_bool(value: object) -> object:
+    # Python counts True as 1, so without this "protect_last_n: true" would protect one message.
+    if isinstance(value, bool):
+        raise ValueError("a number is wanted, not true or false")  # noqa: TRY004 - pydantic collects ValueError only
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number is wanted")
+    return value
+
+
+def _not_number(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError("true or false is wanted, not a number")  # noqa: TRY004 - as above
+    return value
+
+
+def _name(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a name is wanted, not an empty text")
+    return value.strip()
+
+
+def _web_address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in value):
+        raise ValueError("an http or https address is wanted")
+    _ = parts.port  # raises ValueError for a port that is none
+    return value
+
+
+def _database_url(value: str) -> str:
+    kind = value.partition("://")[0].partition("+")[0]
+    if "://" not in value or kind not in {"sqlite", "postgresql", "postgres"}:
+        raise ValueError("a sqlite:/// or postgresql:// address is wanted")
+    return value
+
+
+def _listed(value: object) -> object:
+    # One name needs no brackets, and an environment variable has no other form for several: "a, b".
+    if isinstance(value, str):
+        inner = value.strip().removeprefix("[").removesuffix("]")
+        return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]
+    return value
+
+
+Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
+Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000_000)]
+Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
+Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
+Name: TypeAlias = Annotated[str, AfterValidator(_name)]
+Names: TypeAlias = Annotated[list[Name], BeforeValidator(_listed)]
+WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
+DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
+Threshold: TypeAlias = Annotated[
+    Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | Literal["auto"], BeforeValidator(_not_bool)
+]
+
+
+def setting(default: Any, allowed: str, description: str, **limits: Any) -> Any:
+    """A field that can say in words what it allows, for error messages and for ``config show``."""
+    return Field(default, description=description, json_schema_extra={"allowed": allowed}, **limits)
+
+
+class Section(BaseModel):
+    """A section of ``config.yaml``: frozen, and closed to keys that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AgentToolsSettings(Section):
+    """What the agent's tools are given."""
+
+    pass_env: Names = setting(
+        [],
+        "a list of names, in which * stands for any letters",
+        "Further environment variables that commands see; keys, tokens and passwords do not pass otherwise.",
+    )
+
+
+class AgentSettings(Section):
+    """The agent of ``everlong run`` and ``everlong chat``; limits are for one prompt, from question to answer."""
+
+    model: Name | None = setting(
+        None, "provider:model, or null", "The model that the agent talks to where the command line names none."
+    )
+    max_output_tokens: Whole | None = setting(
+        None,
+        "a whole number from 1 to 1,000,000,000, or null",
+        "The most tokens of one answer; null for 16,384, and never more than a quarter of the window.",
+        ge=1,
+    )
+    max_steps: Whole | None = setting(
+        200, "a whole number from 1 to 1,000,000,000, or null", "The most answers of the model to one prompt.", ge=1
+    )
+    max_tokens: Whole | None = setting(
+        None,
+        "a whole number from 1 to 1,000,000,000, or null",
+        "The most tokens, read and written, that one prompt may use.",
+        ge=1,
+    )
+    max_cost: Price | None = setting(
+        None, "a number from 0, or null", "The most US dollars that one prompt may cost, where prices are known."
+    )
+    max_seconds: Whole | None = setting(
+        None, "a whole number from 1 to 1,000,000,000, or null", "The most seconds that one prompt may take.", ge=1
+    )
+    command_seconds: Whole = setting(
+        120, "a whole number from 1 to 1,000,000,000", "How long a tool may run if a call does not say.", ge=1
+    )
+    tool_output_chars: Whole = setting(
+        12_000,
+        "a whole number from 1,000 to 1,000,000,000",
+        "How much of a tool's output the model sees at once; the whole is kept, to be read in pages.",
+        ge=1_000,
+    )
+    instructions_tokens: Whole = setting(
+        4_000,
+        "a whole number from 0 to 1,000,000,000",
+        "How much of AGENTS.md or CLAUDE.md goes into the system prompt; 0 for nothing.",
+        ge=0,
+    )
+    idle_compaction: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether a conversation near its threshold is compacted in a pause, while the cache is warm.",
+    )
+    sandbox: Literal["auto", "on", "off"] = setting(
+        "auto",
+        "auto, on or off",
+        "Whether commands run in the system's sandbox: where there is one, always (else they are refused), or never.",
+    )
+    ask_in_sandbox: Flag = setting(
+        default=True,
+        allowed="true or false",
+        description="Whether commands in the sandbox are asked about too; those that want the network always are.",
+    )
+    tools: AgentToolsSettings = AgentToolsSettings()
+
+
+Digest: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+_COUNT = "a whole number from 1 to 1,000,000,000"
+
+
+class RouteSettings(Section):
+    """Where requests for some models go."""
+
+    base_url: WebAddress | None = setting(
+        None, "an http:// or https:// address, or null", "The upstream; null for the one that holds for all."
+    )
+    key_variable: Name | None = setting(
+        None,
+        "the name of an environment variable, or null",
+        "The environment variable with the key that takes the place of the client's own.",
+    )
+    recall: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether models get a tool to look up what was said before, which the client does not see.",
+    )
+
+
+class KeySettings(Section):
+    """One key of the gateway; its name is the tenant whose conversations it reaches."""
+
+    key_variable: Name | None = setting(
+        None, "the name of an environment variable, or null", "The environment variable that holds the key."
+    )
+    sha256: Digest | None = setting(
+        None, "64 hexadecimal digits, or null", "The key's SHA-256, where the key itself is not to be known here."
+    )
+    requests_per_minute: Whole | None = setting(
+        None, f"{_COUNT}, or null", "The most requests in a minute; null for no limit.", ge=1
+    )
+    concurrent_requests: Whole | None = setting(
+        None, f"{_COUNT}, or null", "The most requests at a time; null for no limit.", ge=1
+    )
+    body_megabytes: Whole | None = setting(
+        None, f"{_COUNT}, or null", "The largest request; null for that of gateway.body_megabytes.", ge=1
+    )
+    dollars_per_day: Price | None = setting(
+        None,
+        "a number from 0, or null",
+        "The most US dollars in a day (UTC), where prices are known; null for no limit.",
+    )
+    other_paths: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether paths that the gateway does not know go on with the gateway's own upstream key.",
+    )
+
+
+class GatewaySettings(Section):
+    """The gateway of ``everlong serve``."""
+
+    host: Name = setting("127.0.0.1", "a host name or an address", "Where the gateway listens.")
+    port: Whole = setting(8642, "a whole number from 0 to 65,535", "The port; 0 for any free one.", ge=0, le=65_535)
+    hosts: Name | None = setting(
+        None,
+        "host names with commas between them, or null",
+        "Names beside those of this machine by which clients may call a gateway that needs no key.",
+    )
+    mode: Literal["active", "audit"] = setting(
+        "active", "active or audit", "Whether requests may be changed; audit changes none, stores and measures."
+    )
+    upstream: WebAddress | None = setting(
+        None, "an http:// or https:// address, or null", "Where requests go; null for the API's own address."
+    )
+    ca_bundle: Name | None = setting(
+        None,
+        "the path of a file or folder, or null",
+        "Certificates (PEM) that upstreams and proxies may show beside those that the system trusts.",
+    )
+    routes: dict[Name, RouteSettings] = setting(
+        {}, "a mapping of patterns of model names to upstreams", "Upstreams for models by name (`claude-*`)."
+    )
+    summaries: Name = setting(
+        "own",
+        "own, extractive, or a model as provider:model",
+        "Who writes summaries: each conversation's own model with its client's key, nobody, or a model of yours.",
+    )
+    summaries_per_day: Whole = setting(
+        1_000,
+        "a whole number from 0 to 1,000,000,000",
+        "The most summaries in a day (UTC) that conversations' own models are asked for.",
+        ge=0,
+    )
+    idle_minutes: Whole = setting(
+        1_440,
+        _COUNT,
+        "After so long a silence a conversation has expired: its context engine is told that the session is over.",
+        ge=1,
+    )
+    keys: dict[Name, KeySettings] = setting(
+        {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
+    )
+    body_megabytes: Whole = setting(64, _COUNT, "The largest request; three million tokens fit the default.", ge=1)
+    body_values: Whole = setting(
+        300_000,
+        _COUNT,
+        "The most values (numbers, texts, lists, objects) in one request; long conversations have some ten thousand.",
+        ge=1,
+    )
+    new_blocks: Whole = setting(
+        3_000,
+        _COUNT,
+        "The most blocks (messages, or parts of them) in one request that the gateway has not stored yet.",
+        ge=1,
+    )
+    body_seconds: Whole = setting(120, _COUNT, "How long a client may take to send a request.", ge=1)
+    drain_seconds: Whole = setting(
+        30,
+        "a whole number from 0 to 1,000,000,000",
+        "How long requests under way may go on when the gateway is told to stop.",
+        ge=0,
+    )
+    when_full: Literal["refuse", "pass"] = setting(
+        "refuse",
+        "refuse or pass",
+        "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "debug, info, warning or error", "What is logged: info for a line for each request."
+    )
+    log_file: Name | None = setting(None, "the path of a file, or null", "Where log lines go; null for stderr.")
+    tracing: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether each request is told to OpenTelemetry as a span.",
+    )
+
+
+class PluginsSettings(BaseModel):
+    """Where plugins are, which are loaded, and a section for each that only the plugin itself understands."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    enabled: Names = setting(
+        [],
+        "a list of plugin names",
+        "General plugins to load: their commands, tools, hooks and memory providers; nothing is loaded unnamed.",
+    )
+    paths: Names = setting(
+        [], "a list of folders", "Further folders to look for plugins in, besides your own and the project's."
+    )
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """What stands below each other name, as it was written."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A plugin's own settings; empty where there are none, or no mapping."""
+        found = self.sections.get(name)
+        return dict(found) if isinstance(found, dict) else {}
+
+
+class CompressionSettings(Section):
     """The built-in compressor: when it compacts, what it protects, how long its summary may be."""
 
-    enabled: Flag = _setting(DEFAULTS.enabled, "true or false", "Whether conversations are compacted at all.")
-    threshold: Threshold = _setting(
+    enabled: Flag = setting(DEFAULTS.enabled, "true or false", "Whether conversations are compacted at all.")
+    threshold: Threshold = setting(
         DEFAULTS.threshold,
         "a number from 0.0 to 1.0, or auto",
         "Share of the context window at which compaction starts; auto lets the engine choose.",
     )
-    target_ratio: Ratio = _setting(
+    target_ratio: Ratio = setting(
         DEFAULTS.target_ratio,
         "a number from 0.10 to 0.80",
         "Share of the threshold that the newest messages may keep, unmodified, after a compaction.",
         ge=0.10,
         le=0.80,
     )
-    protect_last_n: Whole = _setting(
+    protect_last_n: Whole = setting(
         DEFAULTS.protect_last_n,
         "a whole number from 1 to 1,000,000,000",
         "How many of the newest messages are kept even if they exceed the tail's token budget.",
         ge=1,
     )
-    protect_first_n: Whole = _setting(
+    protect_first_n: Whole = setting(
         DEFAULTS.protect_first_n,
         "a whole number from 0 to 1,000,000,000",
         "How many of the oldest messages are always kept; 3 means system prompt and first exchange.",
         ge=0,
     )
-    summary_ratio: Ratio = _setting(
+    summary_ratio: Ratio = setting(
         DEFAULTS.summary_ratio,
         "a number from 0.0 to 1.0",
         "Share of the summarized tokens that the summary aims for.",
         ge=0.0,
         le=1.0,
     )
-    summary_min_tokens: Whole = _setting(
+    summary_min_tokens: Whole = setting(
         DEFAULTS.summary_min_tokens,
         "a whole number from 1 to 1,000,000,000",
         "The least number of tokens that a summary aims for.",
         ge=1,
     )
-    summary_max_tokens: Whole = _setting(
+    summary_max_tokens: Whole = setting(
         DEFAULTS.summary_max_tokens,
         "a whole number from 1 to 1,000,000,000",
         "The most tokens that a summary may take, however large the window.",
         ge=1,
     )
-    prune_min_chars: Whole = _setting(
+    prune_min_chars: Whole = setting(
         DEFAULTS.prune_min_chars,
         "a whole number from 0 to 1,000,000,000",
         "Old tool results longer than this many characters are cleared before summarizing.",
         ge=0,
     )
-    minimum_context_length: Whole = _setting(
+    minimum_context_length: Whole = setting(
         DEFAULTS.minimum_context_length,
         "a whole number from 0 to 1,000,000,000",
         "Floor in tokens below which the default threshold does not fall on small windows.",
         ge=0,
     )
-    failure_cooldown_seconds: Whole = _setting(
+    failure_cooldown_seconds: Whole = setting(
         DEFAULTS.failure_cooldown_seconds,
         "a whole number from 0 to 1,000,000,000",
         "How many seconds the summary model is left alone after it failed.",
@@ -102,28 +402,28 @@ class CompressionSettings(_Section):
         return CompressionValues(**self.model_dump(), threshold_is_explicit="threshold" in self.model_fields_set)
 
 
-class AuxiliaryCompressionSettings(_Section):
+class AuxiliaryCompressionSettings(Section):
     """The model that writes summaries."""
 
-    model: Name | None = _setting(
+    model: Name | None = setting(
         None, "a model name, or null for automatic", "Name of the model that writes summaries."
     )
-    provider: Name = _setting(
+    provider: Name = setting(
         "auto",
         "auto, main, openrouter, nous, anthropic, openai or another provider's name",
         "Who serves the summary model; auto picks one, main uses the conversation's own.",
     )
-    base_url: WebAddress | None = _setting(
+    base_url: WebAddress | None = setting(
         None,
         "an http:// or https:// address, or null",
         "Address of an OpenAI-compatible endpoint to use instead of a named provider.",
     )
-    models: Names = _setting(
+    models: Names = setting(
         [],
         "a list of model names",
         "Several models that may write summaries, in the order in which they are asked; model, if set, comes first.",
     )
-    choose: Literal["first_good", "best"] = _setting(
+    choose: Literal["first_good", "best"] = setting(
         "first_good",
         "first_good or best",
         "With several models: take the first summary with nothing wrong with it, or ask all and take the best.",
@@ -134,33 +434,38 @@ class AuxiliaryCompressionSettings(_Section):
         """The models that are named, in the order in which they are asked, each once."""
         return list(dict.fromkeys([*([self.model] if self.model else []), *self.models]))
 
+    @property
+    def names_model(self) -> bool:
+        """Whether these settings say which model writes summaries."""
+        return bool(self.names) or self.base_url is not None or self.provider not in {"auto", "main"}
 
-class AuxiliarySettings(_Section):
+
+class AuxiliarySettings(Section):
     """Models that help the main one."""
 
     compression: AuxiliaryCompressionSettings = AuxiliaryCompressionSettings()
 
 
-class PromptCachingSettings(_Section):
+class PromptCachingSettings(Section):
     """Where cache breakpoints go and how long a provider keeps what they mark."""
 
-    cache_ttl: Literal["5m", "1h"] = _setting(
+    cache_ttl: Literal["5m", "1h"] = setting(
         CACHING_DEFAULTS.cache_ttl, "5m or 1h", "How long the provider keeps a cached prompt."
     )
-    strategy: Literal["auto", "ledger", "system_and_3", "off"] = _setting(
+    strategy: Literal["auto", "ledger", "system_and_3", "off"] = setting(
         CACHING_DEFAULTS.strategy, "auto, ledger, system_and_3 or off", "How cache breakpoints are placed."
     )
-    prefix_ttl: Literal["5m", "1h", "auto"] | None = _setting(
+    prefix_ttl: Literal["5m", "1h", "auto"] | None = setting(
         CACHING_DEFAULTS.prefix_ttl,
         "5m, 1h, auto, or null for that of cache_ttl",
         "How long the provider keeps system prompt, tools and a summary, which change least; auto goes by pauses.",
     )
-    keep_alive: Flag = _setting(
+    keep_alive: Flag = setting(
         CACHING_DEFAULTS.keep_alive,
         "true or false",
         "Whether a pause is bridged with small requests that keep the cache, as long as that is cheaper.",
     )
-    edit_min_gain: Whole = _setting(
+    edit_min_gain: Whole = setting(
         CACHING_DEFAULTS.edit_min_gain,
         "a whole number from 0 to 1,000,000,000",
         "How many tokens an edit of history must free to be made while the provider still holds it.",
@@ -172,15 +477,15 @@ class PromptCachingSettings(_Section):
         return CachingValues(**self.model_dump())
 
 
-class ContextSettings(_Section):
+class ContextSettings(Section):
     """Which context engine is active."""
 
-    engine: Name = _setting(
+    engine: Name = setting(
         "compressor",
         "compressor, or the name of an installed engine",
         "Name of the context engine; an engine is active only if it is named here.",
     )
-    engine_seconds: Whole = _setting(
+    engine_seconds: Whole = setting(
         60,
         "a whole number from 1 to 1,000,000,000",
         "How many seconds one call of an engine that is not built in may take; then the built-in one takes over.",
@@ -188,40 +493,40 @@ class ContextSettings(_Section):
     )
 
 
-class MemorySettings(_Section):
+class MemorySettings(Section):
     """What is remembered beyond one session, and by whom."""
 
-    enabled: Flag = _setting(
+    enabled: Flag = setting(
         default=True,
         allowed="true or false",
         description="Whether anything is remembered beyond a session at all.",
     )
-    provider: Name | None = _setting(
+    provider: Name | None = setting(
         None, "the name of a memory provider, or null for none", "The one external memory provider to use."
     )
-    scope: Literal["project", "everywhere"] = _setting(
+    scope: Literal["project", "everywhere"] = setting(
         "project",
         "project or everywhere",
         "Where notes that an agent takes are shown: in the folder that it worked in, or in every one.",
     )
-    budget_tokens: Whole = _setting(
+    budget_tokens: Whole = setting(
         1_200,
         "a whole number from 0 to 1,000,000,000",
         "How many tokens of the system prompt each provider's memories may take.",
         ge=0,
     )
-    timeout_seconds: Whole = _setting(
+    timeout_seconds: Whole = setting(
         10,
         "a whole number from 1 to 1,000,000,000",
         "How many seconds a provider may take for one answer before it is left alone.",
         ge=1,
     )
-    flush: Flag = _setting(
+    flush: Flag = setting(
         default=True,
         allowed="true or false",
         description="Whether a model is asked what to remember before a compaction and at a session's end.",
     )
-    flush_min_turns: Whole = _setting(
+    flush_min_turns: Whole = setting(
         6,
         "a whole number from 0 to 1,000,000,000",
         "How many messages of the user a session must have to be asked about at its end.",
@@ -229,32 +534,32 @@ class MemorySettings(_Section):
     )
 
 
-class StoreSettings(_Section):
+class StoreSettings(Section):
     """Where conversations are kept, and for how long."""
 
-    url: DatabaseUrl | None = _setting(
+    url: DatabaseUrl | None = setting(
         None,
         "sqlite:///path/to/file, postgresql://user@host/database, or null",
         "The database that holds all conversations; null for a file of your own.",
     )
-    path: Name | None = _setting(
+    path: Name | None = setting(
         None, "the path of a file, or null", "The SQLite file to use where no url is set; null for the usual place."
     )
-    wait_seconds: Whole = _setting(
+    wait_seconds: Whole = setting(
         10, "a whole number from 0 to 1,000,000,000", "How many seconds to wait for others who write.", ge=0
     )
-    redact: Flag = _setting(
+    redact: Flag = setting(
         default=False,
         allowed="true or false",
         description="Whether keys, tokens and passwords are taken out of messages before they are stored.",
     )
-    retention_days: Whole | None = _setting(
+    retention_days: Whole | None = setting(
         None,
         "a whole number from 1 to 1,000,000,000, or null",
         "Ended sessions older than this many days are deleted; null keeps everything.",
         ge=1,
     )
-    retention_megabytes: Whole | None = _setting(
+    retention_megabytes: Whole | None = setting(
         None,
         "a whole number from 1 to 1,000,000,000, or null",
         "The oldest ended sessions are deleted when the store is larger; null keeps everything.",
@@ -262,41 +567,39 @@ class StoreSettings(_Section):
     )
 
 
-class ModelSettings(_Section):
+class ModelSettings(Section):
     """What is known of one model, where the catalogue is wrong or knows nothing."""
 
-    context_length: Whole | None = _setting(
+    context_length: Whole | None = setting(
         None, "a whole number from 1 to 1,000,000,000, or null", "The model's window in tokens.", ge=1
     )
-    input_price: Price | None = _setting(
+    input_price: Price | None = setting(
         None, "a number from 0, or null", "US dollars for a million tokens of plain input."
     )
-    output_price: Price | None = _setting(
-        None, "a number from 0, or null", "US dollars for a million tokens of output."
-    )
-    cache_read_price: Price | None = _setting(
+    output_price: Price | None = setting(None, "a number from 0, or null", "US dollars for a million tokens of output.")
+    cache_read_price: Price | None = setting(
         None, "a number from 0, or null", "US dollars for a million tokens read from the provider's cache."
     )
-    cache_write_price: Price | None = _setting(
+    cache_write_price: Price | None = setting(
         None, "a number from 0, or null", "US dollars for a million tokens written to the provider's cache."
     )
 
 
-class ProviderSettings(_Section):
+class ProviderSettings(Section):
     """An endpoint that serves models: one of your own, or another address of a known one."""
 
-    api: Literal["openai", "anthropic"] | None = _setting(
+    api: Literal["openai", "anthropic"] | None = setting(
         None, "openai, anthropic or null", "The format it speaks; null means that of the known provider, else openai."
     )
-    base_url: WebAddress | None = _setting(
+    base_url: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where it is; null means the known provider's address."
     )
-    key_variable: Name | None = _setting(
+    key_variable: Name | None = setting(
         None, "the name of an environment variable, or null", "The environment variable that holds its key."
     )
 
 
-class Settings(_Section):
+class Settings(Section):
     """The whole of ``config.yaml``."""
 
     compression: CompressionSettings = CompressionSettings()
@@ -307,10 +610,10 @@ class Settings(_Section):
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
     gateway: GatewaySettings = GatewaySettings()
-    models: dict[Name, ModelSettings] = _setting(
+    models: dict[Name, ModelSettings] = setting(
         {}, "a mapping of model names to their settings", "What is known of single models."
     )
-    providers: dict[Name, ProviderSettings] = _setting(
+    providers: dict[Name, ProviderSettings] = setting(
         {}, "a mapping of provider names to their settings", "Endpoints that serve models."
     )
     plugins: PluginsSettings = PluginsSettings()

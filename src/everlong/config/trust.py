@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everlong.config.atomic import write_whole
-from everlong.config.document import parse_document, read_text
+from everlong.config.files import write_whole
 from everlong.config.paths import (
     FILE_NAME,
     INSTRUCTION_FILES,
@@ -27,6 +26,7 @@ from everlong.config.paths import (
     user_config_path,
     workspace_folder,
 )
+from everlong.config.yaml_file import parse_document, read_text
 from everlong.errors import ConfigError
 
 __all__ = [

@@ -1,18 +1,13 @@
-"""Settings of the compressor and of prompt caching as plain values, and their defaults.
+"""The settings of the compressor and of prompt caching as plain values, with their defaults.
 
-This is what the planning layers work with and where the defaults are written down. It is the standard library only, so
-that using Everlong as a library costs little; `everlong.config.settings` wraps the same values in models that check
-what users write.
+The planning layers work with these values. The module needs the standard library only, so that importing Everlong as a
+library costs little; `everlong.config.settings` wraps the same values in models that check what users write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from everlong.config.settings import CompressionSettings, PromptCachingSettings
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +42,3 @@ class CachingValues:
 
 DEFAULTS = CompressionValues()
 CACHING_DEFAULTS = CachingValues()
-
-
-def compression_values(given: CompressionSettings | Mapping[str, Any] | None) -> CompressionValues:
-    """The values of settings in any form; a mapping is checked, and a bad entry raises `ConfigError`."""
-    if given is None:
-        return DEFAULTS
-    if isinstance(given, Mapping):
-        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
-        from everlong.config.settings import CompressionSettings  # noqa: PLC0415 - as above
-
-        raise_problems(problems_in({"compression": dict(given)}, lambda _: "settings", "give another value"))
-        given = CompressionSettings(**given)
-    return given.values()
-
-
-def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, Any] | None) -> CachingValues:
-    """The values of caching settings in any form; a mapping is checked, and a bad entry raises `ConfigError`."""
-    if given is None:
-        return CACHING_DEFAULTS
-    if isinstance(given, CachingValues):
-        return given
-    if isinstance(given, Mapping):
-        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
-        from everlong.config.settings import PromptCachingSettings  # noqa: PLC0415 - as above
-
-        raise_problems(problems_in({"prompt_caching": dict(given)}, lambda _: "settings", "give another value"))
-        given = PromptCachingSettings(**given)
-    return given.values()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from everlong.context.invariants import allows_cut, latest_user_index
 from everlong.context.literals import is_acknowledgement, is_summary
-from everlong.context.prune import least_tail_tokens
+from everlong.context.pruning import least_tail_tokens
 from everlong.model import Message, calls_of, leading_system_count
 
 LEAST_SUMMARY = 40

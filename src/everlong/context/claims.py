@@ -19,7 +19,7 @@ from math import ceil
 from typing import NamedTuple
 
 from everlong.context.summary.language import sentences
-from everlong.context.summary.text import one_line
+from everlong.context.text import one_line
 
 __all__ = ["Clause", "Told", "clauses_of", "read_clause", "stem", "telling_words"]
 

@@ -14,18 +14,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from everlong.config import compression_values
-from everlong.context.assemble import summary_message
-from everlong.context.budget import Budgets, adapted_budgets, compute_budgets
-from everlong.context.compaction import Compaction
+from everlong.context.compaction import Compaction, Request, summary_message
 from everlong.context.engine import ContextEngine
-from everlong.context.explain import Explanation
-from everlong.context.grounds import HeldBack, LeftAlone
-from everlong.context.habits import Habits
-from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, is_summary
-from everlong.context.pace import NEAR, Pace, Waiting, pace_of
-from everlong.context.recognise import digest_of
+from everlong.context.explanation import Explanation
+from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, digest_of, is_summary
+from everlong.context.policy import (
+    NEAR,
+    Budgets,
+    Habits,
+    HeldBack,
+    LeftAlone,
+    Pace,
+    Waiting,
+    adapted_budgets,
+    compute_budgets,
+    pace_of,
+)
 from everlong.context.report import CompactionReport
-from everlong.context.situation import Request
 from everlong.context.summarize import Summarizer, SummaryWriter, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.model import Message, checked_messages, leading_system_count
@@ -322,8 +327,8 @@ class ContextCompressor(ContextEngine):
 
         Takes what `compress` takes and raises what it raises; the compacted list is the explanation's ``messages``.
         """
-        from everlong.context.recorder import Recorder  # noqa: PLC0415 - for those who ask
-        from everlong.context.verdicts import explained_lines  # noqa: PLC0415 - as above
+        from everlong.context.compaction import Recorder  # noqa: PLC0415 - for those who ask
+        from everlong.context.explanation import explained_lines  # noqa: PLC0415 - as above
 
         recorder, checked = Recorder(), checked_messages(messages)
         request = self.request_for(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.steps import Step
-from everlong.context.summary.text import one_line
+from everlong.context.text import one_line
 from everlong.model import Message, text_of
 
 __all__ = ["PlanItem", "State", "checklist", "read_plan", "render_item"]

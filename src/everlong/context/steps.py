@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.literals import CLEARED_RESULT
-from everlong.context.summary.text import beginning, one_line
+from everlong.context.text import beginning, one_line
 from everlong.model import Message, ToolCall, calls_of, text_of
 
 __all__ = [

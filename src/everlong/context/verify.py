@@ -23,9 +23,9 @@ from everlong.context.summary.actions import action_of
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import quotes_wrapper, said_in
-from everlong.context.summary.newest import is_restated
-from everlong.context.summary.redact import REDACTED
-from everlong.context.summary.text import one_line
+from everlong.context.summary.redaction import REDACTED
+from everlong.context.summary.retractions import is_restated
+from everlong.context.text import one_line
 from everlong.model import Message, Reading, calls_of, is_system, read_message, readable_text, text_of, typed_words
 
 _LATELY, _MOST_SAID = 120, 4_000

@@ -1,38 +1,349 @@
-"""The gateway's endpoints: the two that carry conversations, those around them, and all others, which are passed on."""
+"""The routes of the gateway, and what is checked before any of them: host, key, limits, room to keep the request."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote
 
-from aiohttp import web
+from aiohttp import ClientError, web
 from sqlalchemy import text
 
 from everlong.errors import StoreError
-from everlong.gateway.auth import Guard
+from everlong.gateway.account import ACCOUNT, REQUEST_ID, Account, request_id
+from everlong.gateway.auth import Guard, Guesses, Limits, Refused
+from everlong.gateway.body import Broken, check_model, checked_structure, is_heavy, read_body
+from everlong.gateway.budget import Charge
 from everlong.gateway.bypass import opted_out
-from everlong.gateway.client_compaction import COMPACT_PATH
-from everlong.gateway.counting import Counting, has_no_count
-from everlong.gateway.dialects import ANTHROPIC, OPENAI
-from everlong.gateway.front import Front, dialect_of
-from everlong.gateway.limits import Limits, Refused
-from everlong.gateway.metrics import CONTENT_TYPE
-from everlong.gateway.probe import SERVICE
-from everlong.gateway.proof import QUESTION, prove, secret
-from everlong.gateway.quiet import server_logger
-from everlong.gateway.raw import Broken, read_body
-from everlong.gateway.relay import MAX_HEADER_BYTES, answered, forwarded_headers
-from everlong.gateway.structure import check_model, checked_structure, is_heavy
-from everlong.gateway.through import passed_through, safe_target, whole_answer
+from everlong.gateway.formats import ANTHROPIC, OPENAI
+from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
+from everlong.gateway.responses_api import COMPACT_PATH
+from everlong.gateway.telemetry import CONTENT_TYPE, Log, Metrics
+from everlong.gateway.upstream import (
+    MAX_HEADER_BYTES,
+    ClientGone,
+    Relay,
+    answered,
+    comes_whole,
+    failure,
+    forwarded_headers,
+    misnamed_header,
+    streamed,
+)
+from everlong.gateway.window import Counting, has_no_count
 
 if TYPE_CHECKING:
-    from everlong.gateway.account import Account
-    from everlong.gateway.dialects import Dialect
-    from everlong.gateway.service import Gateway
+    from aiohttp import ClientResponse
 
-__all__ = ["SERVER_OPTIONS", "make_app", "make_front"]
+    from everlong.gateway.formats import Dialect
+    from everlong.gateway.gateway import Gateway
+    from everlong.gateway.routing import Route
+    from everlong.gateway.telemetry import Tracing
+
+__all__ = [
+    "SERVER_OPTIONS",
+    "Front",
+    "Handler",
+    "dialect_of",
+    "make_app",
+    "make_front",
+    "passed_through",
+    "refusal",
+    "safe_target",
+    "server_logger",
+    "whole_answer",
+]
+
+Handler: TypeAlias = Callable[[web.Request, Account], Awaitable[web.StreamResponse]]
+
+_HUNG_UP = 499
+"""The status in the books of a request whose client has gone; nobody is sent it."""
+
+
+class Front:
+    """Takes requests in, and keeps account of them."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        limits: Limits,
+        metrics: Metrics | None = None,
+        log: Log | None = None,
+        tracing: Tracing | None = None,
+        *,
+        body_seconds: float = 120.0,
+    ) -> None:
+        self.guard = guard
+        self.limits = limits
+        self.metrics = metrics or Metrics()
+        self.log = log or Log(None)
+        self._tracing = tracing
+        self._body_seconds = body_seconds
+        self._guesses = Guesses()
+        self.is_draining = False
+        self._idle: asyncio.Event | None = None
+
+    def endpoint(
+        self, name: str, handler: Handler, *, is_open: bool = False
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """A handler for the web application; an open one needs no key, and counts towards no limit."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            account = request[ACCOUNT] = _account(request, name)
+            self.metrics.in_flight += 1
+            try:
+                response = await self._handled(request, account, handler, is_open=is_open)
+                account.status = response.status
+                account.sent = _length(response)
+                if not response.prepared:
+                    response.headers[REQUEST_ID] = account.id
+            except asyncio.CancelledError:
+                account.status = _HUNG_UP
+                raise
+            except ConnectionError as error:  # the answer had begun; the connection ends
+                account.status, account.problem = account.status or 502, type(error).__name__
+                raise
+            else:
+                return response
+            finally:
+                self._over(account)
+
+        return handle
+
+    async def drained(self, seconds: float) -> int:
+        """Take nothing more in, and wait until all is done; how many requests are not, when the time is over."""
+        self.is_draining = True
+        self._idle = asyncio.Event()
+        if self.metrics.in_flight:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+            except TimeoutError:
+                pass
+        return self.metrics.in_flight
+
+    async def _handled(
+        self, request: web.Request, account: Account, handler: Handler, *, is_open: bool
+    ) -> web.StreamResponse:
+        try:
+            self._check_headers(request)
+            if is_open:
+                return await handler(request, account)
+            return await self._let_in(request, account, handler)
+        except Refused as refused:
+            return refusal(request, refused)
+        except web.HTTPRequestEntityTooLarge:
+            return refusal(request, self._too_large(self.limits.most_bytes))
+        except (web.HTTPException, ConnectionError, asyncio.CancelledError):
+            raise
+        except web.RequestPayloadError:
+            return refusal(request, Refused(400, "the request's body broke off or cannot be read", close=True))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer that it can read
+            account.problem = _place(error)
+            return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
+
+    def _check_headers(self, request: web.Request) -> None:
+        """Refuse a request that was sent to another host, or would have headers left out that decide about it."""
+        self.guard.check_host(request.headers.get("Host"))
+        if (name := misnamed_header(request.headers.items())) is not None:
+            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
+
+    async def _let_in(self, request: web.Request, account: Account, handler: Handler) -> web.StreamResponse:
+        if self.is_draining:
+            raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
+        caller = self.guard.admit(request.headers)
+        if not self.guard.is_open:
+            self._guesses.check(request.remote or "", caller, self.guard.tried(request.headers))
+        if caller is None:
+            raise Refused(401, "the gateway wants a key of its own: x-everlong-key, or as the API's key")
+        account.caller = caller
+        if caller.has_key_in(account.id):
+            account.id = request_id(None)
+        if caller.has_key_in(request.raw_path):  # which logs and upstreams would see
+            account.path = "/"
+            raise Refused(400, "a key of the gateway stands in the address; send it in a header only", close=True)
+        self.limits.enter(caller)
+        if caller.limits is not None and caller.limits.dollars_per_day is not None:
+            account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)
+        try:
+            if request.body_exists:
+                account.received = len(await self._body(request, self.limits.body_limit(caller)))
+            return await handler(request, account)
+        finally:
+            self.limits.leave(caller)
+            if account.charge is not None:
+                # A client that hangs up must not keep what it has used from being counted.
+                account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
+
+    async def _body(self, request: web.Request, most: int) -> bytes:
+        """The whole body; it stays with the request."""
+        if (request.content_length or 0) > most:
+            raise self._too_large(most)
+        if request.content.is_eof():
+            body = await request.read()
+        else:
+            try:
+                async with asyncio.timeout(self._body_seconds):
+                    body = await request.read()
+            except TimeoutError as error:
+                raise Refused(
+                    408, f"the request took longer than {self._body_seconds:g} seconds to come", close=True
+                ) from error
+        if len(body) > most:
+            raise self._too_large(most)
+        return body
+
+    @staticmethod
+    def _too_large(most: int) -> Refused:
+        return Refused(413, f"the request is larger than {most:,} bytes, which is the most here", close=True)
+
+    def _over(self, account: Account) -> None:
+        self.metrics.in_flight -= 1
+        self.metrics.finished(account)
+        self.log.request(account)
+        if self._tracing is not None:
+            self._tracing.told(account)
+        if self._idle is not None and self.metrics.in_flight <= 0:
+            self._idle.set()
+
+
+_ANTHROPIC_PATHS = ("/v1/messages",)
+_OPENAI_PATHS = ("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings")
+
+
+def dialect_of(request: web.BaseRequest) -> Dialect:
+    """Return the API that a client speaks: the one whose path it is, else the one whose headers it sends."""
+    if request.path.startswith(_ANTHROPIC_PATHS):
+        return ANTHROPIC
+    if request.path.startswith(_OPENAI_PATHS):
+        return OPENAI
+    headers = request.headers
+    is_anthropic = "anthropic-version" in headers or "anthropic-beta" in headers
+    return ANTHROPIC if is_anthropic or ("x-api-key" in headers and "Authorization" not in headers) else OPENAI
+
+
+def _account(request: web.Request, name: str) -> Account:
+    headers = request.headers
+    return Account(
+        request_id(headers.get("x-request-id")),
+        request.method,
+        request.path,
+        name,
+        traceparent=headers.get("traceparent", ""),
+    )
+
+
+def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
+    """What a client is told whose request is not served."""
+    response = web.json_response(dialect_of(request).error(refused.status, refused.message), status=refused.status)
+    if refused.retry_after is not None:
+        response.headers["Retry-After"] = str(max(1, int(-(-refused.retry_after // 1))))
+    if refused.close:
+        response.force_close()
+    return response
+
+
+def _length(response: web.StreamResponse) -> int:
+    if isinstance(response, web.Response) and isinstance(response.body, bytes | bytearray):
+        return len(response.body)
+    return response.body_length
+
+
+def _place(error: BaseException) -> str:
+    """What broke and where, without its message, which may quote a request."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    code = trace.tb_frame.f_code
+    return f"{type(error).__name__} in {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+
+
+class _WithoutWords(logging.Filter):
+    """Takes what was sent out of a record; the kind of an error is enough to look for it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        kind = type(error).__name__ if error is not None else "no error"
+        record.msg, record.args = f"a request could not be served ({kind})", None
+        record.exc_info = record.exc_text = None
+        return True
+
+
+def server_logger() -> logging.Logger:
+    """A logger for the HTTP server, whose own would write down pieces of requests."""
+    logger = logging.getLogger("everlong.gateway.http")
+    if not any(isinstance(one, _WithoutWords) for one in logger.filters):
+        logger.addFilter(_WithoutWords())
+    return logger
+
+
+_DOTS = re.compile(r"(^|[/\\])\.\.?([/\\]|$)")
+
+
+def safe_target(request: web.BaseRequest) -> str:
+    """The path and the query that a client asks for; `Refused` where they would lead elsewhere."""
+    target = request.raw_path
+    if not target.startswith("/"):
+        target = request.path_qs
+    path = target.partition("?")[0]
+    once = unquote(path)
+    if not target.startswith("/") or _DOTS.search(once) or _DOTS.search(unquote(once)) or not once.isprintable():
+        raise Refused(400, "this path is none that the gateway passes on")
+    return target
+
+
+async def whole_answer(
+    relay: Relay, request: web.Request, account: Account, route: Route, body: bytes, seconds: float
+) -> tuple[ClientResponse, bytes]:
+    """The upstream's answer to a request, which has to come within some seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            upstream = await _sent(relay, request, account, route, body)
+            return upstream, await upstream.read()
+    except TimeoutError as error:
+        raise Refused(504, f"the upstream {route.shown} did not answer within {seconds:g} seconds") from error
+    except (ClientError, OSError) as error:
+        raise _unreachable(route, error) from error
+
+
+async def passed_through(
+    relay: Relay, request: web.Request, account: Account, route: Route, body: bytes
+) -> web.StreamResponse:
+    """Pass a request on, and its answer back chunk by chunk."""
+    try:
+        upstream = await _sent(relay, request, account, route, body)
+    except (ClientError, TimeoutError, OSError) as error:
+        raise _unreachable(route, error) from error
+    extra = {REQUEST_ID: account.id}
+    if request.method == "HEAD" or await comes_whole(upstream):
+        return answered(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
+    try:
+        return await streamed(request, upstream, lambda _: False, _nothing, extra)
+    except ClientGone as gone:
+        raise ConnectionResetError("the client has hung up") from gone
+    finally:
+        upstream.release()
+
+
+async def _sent(relay: Relay, request: web.Request, account: Account, route: Route, body: bytes) -> ClientResponse:
+    headers = forwarded_headers(request.headers.items(), is_read=False)
+    route.authorize(headers, account.spoken)
+    return await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
+
+
+async def _nothing() -> None:
+    return
+
+
+def _unreachable(route: Route, error: BaseException) -> Refused:
+    return Refused(502, failure(route.shown, error))
+
 
 _MODELS_SECONDS = 2.5
 """Some clients wait three seconds for the list of models."""

@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import select
 
-from everlong.agent.accounting.books import UNNAMED, Prices, first_sessions
-from everlong.agent.accounting.sums import Tokens, dollars
+from everlong.agent.accounting import UNNAMED, Prices, Tokens, dollars, first_sessions
 from everlong.caching import PromptCache
 from everlong.caching.rules import cache_rules, is_claude, provider_of
-from everlong.caching.simulate import CacheSimulator
+from everlong.caching.simulation import CacheSimulator
 from everlong.context import ContextCompressor
-from everlong.context.pace import Waiting
+from everlong.context.policy import Waiting
 from everlong.errors import ConfigError, EverlongError
-from everlong.gateway.windows import Size, Windows
+from everlong.gateway.window import Size, Windows
 from everlong.model import Message
 from everlong.providers.names import parse_model_name
 from everlong.store.schema import branch as branches
@@ -35,7 +34,7 @@ from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.providers.rates import Rates
+    from everlong.providers.catalogue import Rates
     from everlong.store import Store, Turn
 
 __all__ = ["Audit", "Audited", "audit"]

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
-from everlong.gateway.counting import read_request
-from everlong.gateway.limits import Refused
-from everlong.gateway.raw import Broken, dumped, meant, read_fields
+from everlong.gateway.auth import Refused
+from everlong.gateway.body import Broken, dumped, meant, read_fields
+from everlong.gateway.window import read_request
 from everlong.providers.base import Usage
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
 from everlong.store.spending import Days, Reservation, Spending
@@ -27,8 +27,8 @@ from everlong.tokens import MessageCounter, counter_for
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-    from everlong.gateway.dialects import Dialect
-    from everlong.gateway.windows import Windows
+    from everlong.gateway.formats import Dialect
+    from everlong.gateway.window import Windows
     from everlong.model import Message
     from everlong.store.database import Database
 

@@ -13,12 +13,23 @@ from typing import TYPE_CHECKING, Literal
 from aiohttp import ClientError, web
 
 from everlong.gateway.account import REQUEST_ID, account_of
-from everlong.gateway.dialects import OPENAI, Dialect
-from everlong.gateway.drafts import draft_of
-from everlong.gateway.encodings import Unreadable, is_compressed
-from everlong.gateway.limits import Refused
-from everlong.gateway.raw import Broken, meant, read_body
-from everlong.gateway.relay import (
+from everlong.gateway.auth import Refused
+from everlong.gateway.body import (
+    Broken,
+    Unreadable,
+    check_model,
+    checked_structure,
+    draft_of,
+    encoding_of,
+    is_compressed,
+    is_heavy,
+    meant,
+    read_body,
+    unpacked,
+)
+from everlong.gateway.formats import OPENAI, Dialect
+from everlong.gateway.stream import Tapped, tap_for
+from everlong.gateway.upstream import (
     ClientGone,
     Relay,
     answered,
@@ -28,17 +39,15 @@ from everlong.gateway.relay import (
     streamed,
     target_of,
 )
-from everlong.gateway.structure import check_model, checked_structure, encoding_of, is_heavy, unpacked
-from everlong.gateway.taps import Tapped, tap_for
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from everlong.gateway.account import Account
     from everlong.gateway.budget import Budget
-    from everlong.gateway.marking import Marking
+    from everlong.gateway.cache_markers import Marking
     from everlong.gateway.routing import Route, Routes
-    from everlong.gateway.taps import StreamTap, WholeTap
+    from everlong.gateway.stream import StreamTap, WholeTap
     from everlong.providers.base import Usage
 
 __all__ = ["HEADER", "Bypass", "OptOut", "Shape", "opted_out"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from everlong.errors import AuthenticationFailed, ConfigError
-from everlong.gateway.limits import Refused
-from everlong.gateway.raw import model_in
+from everlong.gateway.auth import Refused
+from everlong.gateway.body import model_in
 from everlong.providers.keys import NO_KEY, find_key
 from everlong.providers.names import ENDPOINTS, endpoint_for
 

@@ -1,9 +1,11 @@
-"""The gateway as a server: it binds, serves, and comes to an end without cutting off what is under way."""
+"""The gateway as a server: it listens, reloads its keys, drains and stops; as a program, or inside of another one."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
+import gc
 import signal
 import socket
 import sys
@@ -11,30 +13,32 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from everlong.config.paths import user_config_path
+from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
-from everlong.gateway.app import SERVER_OPTIONS, make_app
-from everlong.gateway.auth import Guard, check_bind, is_loopback
-from everlong.gateway.dialects import OPENAI
-from everlong.gateway.front import Front, refusal
-from everlong.gateway.limits import Limits, Refused
-from everlong.gateway.logs import Log, captured, server_logger
-from everlong.gateway.service import Gateway
+from everlong.gateway.account import Account, request_id
+from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, passed_through, refusal
+from everlong.gateway.auth import Guard, Limits, Refused, check_bind, is_loopback
+from everlong.gateway.formats import OPENAI
+from everlong.gateway.gateway import Gateway
+from everlong.gateway.telemetry import Log, captured, server_logger
+from everlong.gateway.upstream import Network, Relay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from everlong.config import Settings
     from everlong.gateway.routing import Routes
-    from everlong.gateway.tracing import Tracing
+    from everlong.gateway.telemetry import Tracing
     from everlong.store.database import Database
 
-__all__ = ["GatewayServer", "bound_socket", "serve"]
+__all__ = ["GatewayServer", "HostedGateway", "HostedRelay", "bound_socket", "serve", "tune"]
 
 _IDLE_SECONDS = 75.0
 """How long a connection may stay without a whole request head."""
@@ -310,3 +314,174 @@ class _Connection(web.RequestHandler):
         response = web.json_response(OPENAI.error(status, said), status=status)
         response.force_close()
         return response
+
+
+_SPOKEN_PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
+"""Paths of conversations, which go where their model's go."""
+
+
+class _Hosted:
+    """Runs an event loop in a thread, from ``start`` to ``close``."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self._ready = threading.Event()
+        self._problem: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="everlong-gateway", daemon=True)
+
+    def start(self) -> Self:
+        """Listen; raises what stands in the way."""
+        self._thread.start()
+        self._ready.wait()
+        if self._problem is not None:
+            self._thread.join()
+            raise self._problem
+        return self
+
+    def close(self) -> None:
+        """Finish what is under way, and stop."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - told to whoever starts it
+            self._problem = error
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        await self._begin()
+        self._ready.set()
+        await self._stop.wait()
+        await self._end()
+
+    async def _begin(self) -> None:
+        raise NotImplementedError
+
+    async def _end(self) -> None:
+        raise NotImplementedError
+
+
+class HostedGateway(_Hosted):
+    """A gateway in a thread.
+
+    Args:
+        settings: all of them.
+        routes: where requests go.
+        open_database: opens the store's database; it is closed with the gateway.
+        log: where lines go.
+    """
+
+    def __init__(
+        self, settings: Settings, routes: Routes, open_database: Callable[[], Database], log: Log | None = None
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._routes = routes
+        self._open = open_database
+        self._log = log
+        self._database: Database | None = None
+        self._server: GatewayServer | None = None
+
+    async def _begin(self) -> None:
+        self._database = self._open()
+        try:
+            self._server = GatewayServer(self._settings, self._routes, self._database, log=self._log)
+            await self._server.start()
+        except BaseException:
+            self._database.close()
+            raise
+        self.address = self._server.address
+
+    async def _end(self) -> None:
+        assert self._server is not None  # noqa: S101 - it has begun
+        assert self._database is not None  # noqa: S101 - as above
+        try:
+            await self._server.stop(self._settings.gateway.drain_seconds)
+        finally:
+            self._database.close()
+
+
+class HostedRelay(_Hosted):
+    """Passes everything on as it is, where there was a gateway and none can be had any more."""
+
+    def __init__(self, routes: Routes, host: str, port: int) -> None:
+        super().__init__()
+        self._routes = routes
+        self._host, self._port = host, port
+        self._relay = Relay(Network(routes.ca_bundle))
+        self._guard = Guard(GatewaySettings())
+        self._runner: web.AppRunner | None = None
+
+    async def _begin(self) -> None:
+        bound = bound_socket(self._host, self._port)
+        app = web.Application(client_max_size=1 << 40)
+        app.router.add_route("*", "/{path:.*}", self._passed)
+        await self._relay.start()
+        self._runner = web.AppRunner(app, **SERVER_OPTIONS, access_log=None)
+        await self._runner.setup()
+        await web.SockSite(self._runner, bound).start()
+        self.address = f"http://{self._host}:{bound.getsockname()[1]}"
+
+    async def _end(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self._relay.close()
+
+    async def _passed(self, request: web.Request) -> web.StreamResponse:
+        api = dialect_of(request).name
+        try:
+            self._guard.check_host(request.headers.get("Host"))
+            route, body = self._routes.default(api), await request.read()
+            if body and request.path.startswith(_SPOKEN_PATHS):
+                _, route = await self._routes.find_for(api, body)
+            return await passed_through(self._relay, request, Account(request_id(None)), route, body)
+        except Refused as refused:
+            return refusal(request, refused)
+
+
+_SWITCH_SECONDS = 0.0005
+"""So long a thread that stores something may keep the interpreter from whoever serves clients."""
+_GARBAGE = (20_000, 20, 20)
+"""How seldom garbage is looked for: requests leave hardly any, and each look costs all of them time."""
+
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""The names by which `mallopt` of the GNU C library knows its options."""
+_LARGE_BYTES = 1_000_000
+_ARENAS = 2
+
+
+def tune() -> None:
+    """Make this process one that serves; what is loaded by now stays in memory."""
+    _give_memory_back()
+    sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE)
+
+
+def _give_memory_back() -> None:
+    """Have the C library return large blocks to the system as soon as they are freed.
+
+    By itself it learns from every large body that such blocks are usual, and keeps them.
+    """
+    if sys.platform != "linux":
+        return
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    if set_option is not None:
+        set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
+        set_option(_ARENA_MAX, _ARENAS)

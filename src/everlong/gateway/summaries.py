@@ -20,10 +20,10 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import ClientError
 
-from everlong.context.summary.prompt import warm_ask
+from everlong.context.summary.completion import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
-from everlong.gateway.raw import dumped, meant, read_body, spliced
-from everlong.gateway.taps import tap_for
+from everlong.gateway.body import dumped, meant, read_body, spliced
+from everlong.gateway.stream import tap_for
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
 from everlong.providers.connection import connect
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import Summarizer, SummaryRequest
-    from everlong.gateway.dialects import Dialect
-    from everlong.gateway.drafts import Draft
-    from everlong.gateway.passing import Passing
-    from everlong.gateway.windows import Windows
+    from everlong.gateway.body import Draft
+    from everlong.gateway.formats import Dialect
+    from everlong.gateway.requests import Passing
+    from everlong.gateway.window import Windows
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply, Usage
 
@@ -46,7 +46,6 @@ __all__ = [
     "OwnSummarizer",
     "Summaries",
     "earlier_request",
-    "names_model",
     "spent_by",
     "told_writer",
 ]
@@ -54,8 +53,6 @@ __all__ = [
 _SECONDS = 180.0
 """So long a model may take for a summary."""
 _DAY = 86_400.0
-_NOT_CHOSEN = frozenset({"auto", "main"})
-"""Providers of ``auxiliary.compression`` by which nobody in particular is named."""
 
 _MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
 
@@ -203,7 +200,9 @@ class Summaries:
         self._clock = clock
         self._day, self._count = 0, 0
         self._lock = threading.Lock()
-        self.is_own = given is None and settings.gateway.summaries == "own" and not names_model(settings)
+        self.is_own = (
+            given is None and settings.gateway.summaries == "own" and not settings.auxiliary.compression.names_model
+        )
         self._configured = given or (lambda: None if self.is_own else _configured(settings, windows.cost))
         self._settings = settings
         self.asks_model = self.is_own or self._configured() is not None
@@ -263,21 +262,15 @@ def _is_small(passing: Passing) -> bool:
     return parameters is not None and parameters < SMALL
 
 
-def names_model(settings: Settings) -> bool:
-    """Return whether the settings say which model writes summaries."""
-    chosen = settings.auxiliary.compression
-    return bool(chosen.names) or chosen.base_url is not None or chosen.provider not in _NOT_CHOSEN
-
-
 def told_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
     """Return in words who writes the summaries of a gateway with these settings, and where that is."""
     own = settings.gateway
-    if is_own if is_own is not None else own.summaries == "own" and not names_model(settings):
+    if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:
         most = f"{own.summaries_per_day:,}"
         return f"each conversation's own model, with its client's credentials, at most {most} a day"
-    if not asks_model or (own.summaries == "extractive" and not names_model(settings)):
+    if not asks_model or (own.summaries == "extractive" and not settings.auxiliary.compression.names_model):
         return "no model: they are made of the conversation's own lines"
-    if not names_model(settings):
+    if not settings.auxiliary.compression.names_model:
         return f"{own.summaries}, as gateway.summaries says"
     chosen = settings.auxiliary.compression
     where = "" if chosen.base_url is None else f" at {urlsplit(chosen.base_url).hostname}"
@@ -307,7 +300,7 @@ def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) ->
     tally = _Tally(cost)
     made: Summarizer | None = None
     try:
-        if names_model(settings):
+        if settings.auxiliary.compression.names_model:
             made = summarizer_for(settings, ask=tally.ask)
         elif settings.gateway.summaries not in ("own", "extractive"):
             made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=tally.ask)

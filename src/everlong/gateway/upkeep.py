@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 
 from everlong.config.paths import data_home
-from everlong.gateway.dialects import ANTHROPIC, OPENAI
-from everlong.gateway.items import RESPONSES, Asked
-from everlong.gateway.keeper import Keeper
-from everlong.gateway.raw import Broken, read_body
-from everlong.gateway.response_keeper import RESPONSES_API, ResponseKeeper
-from everlong.gateway.spool import AWAY, Spool, Spooled
+from everlong.gateway.body import Broken, read_body
+from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequest
+from everlong.gateway.journal import AWAY, Spool, Spooled
+from everlong.gateway.recorder import Keeper
+from everlong.gateway.response_recorder import RESPONSES_API, ResponseKeeper
 from everlong.store.forgotten import forgotten_among
 from everlong.store.schema import tombstone
 
@@ -152,7 +151,7 @@ def _said_in(store: Store, entry: Spooled) -> list[Message]:
         return said
     try:
         if entry.api == RESPONSES_API:
-            return [*said, *Asked.read(entry.body).messages]
+            return [*said, *ResponsesRequest.read(entry.body).messages]
         keeper = keeper_of(store, entry.api)
         return [*said, *keeper.glanced(read_body(entry.body.encode(), keeper.dialect.list_name))[1].messages]
     except (Broken, ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
 """Adapters that keep the agents of other frameworks inside their window; each is loaded only by those who import it.
 
 `EverlongMiddleware` for LangChain and `EverlongFilter` for the OpenAI Agents SDK, over what they share in
-`everlong.integrations.keeping`.
+`everlong.integrations.history`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from everlong.integrations.keeping import Fitted, Keeper, MakeEngine, Originals, refused_window
+from everlong.integrations.history import Fitted, Keeper, MakeEngine, Originals, refused_window
 from everlong.model import Message, calls_of
 from everlong.tokens import MessageCounter
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agents import FunctionTool
 from agents.run import CallModelData, ModelInputData
 
-from everlong.integrations.keeping import Keeper, MakeEngine, Originals
+from everlong.integrations.history import Keeper, MakeEngine, Originals
 from everlong.model import Message, calls_of, text_of
 from everlong.tokens import MessageCounter
 

@@ -4,47 +4,27 @@ Nothing is imported until it is used. This package knows neither stores nor mode
 worth keeping is handed in as a function.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
-    from everlong.memory.external import external_provider, installed_providers
-    from everlong.memory.flush import Ask, Flushed
-    from everlong.memory.manager import MemoryManager
-    from everlong.memory.notes import Found, NotesMemory, Target
-    from everlong.memory.provider import MemoryProvider
+    from everlong.memory.external import (
+        external_provider as external_provider,
+        installed_providers as installed_providers,
+    )
+    from everlong.memory.flush import Ask as Ask, Flushed as Flushed
+    from everlong.memory.manager import MemoryManager as MemoryManager
+    from everlong.memory.notes import Found as Found, NotesMemory as NotesMemory, Target as Target
+    from everlong.memory.provider import MemoryProvider as MemoryProvider
 
-__all__ = [
-    "Ask",
-    "Flushed",
-    "Found",
-    "MemoryManager",
-    "MemoryProvider",
-    "NotesMemory",
-    "Target",
-    "external_provider",
-    "installed_providers",
-]
-
-_LATER = {
-    "Ask": "flush",
-    "Flushed": "flush",
-    "Found": "notes",
-    "MemoryManager": "manager",
-    "MemoryProvider": "provider",
-    "NotesMemory": "notes",
-    "Target": "notes",
-    "external_provider": "external",
-    "installed_providers": "external",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only needed here
-
-    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = value  # from now on found without this function
-    return value
+__all__, __getattr__ = export_lazily(
+    __name__,
+    {
+        "external": "external_provider installed_providers",
+        "flush": "Ask Flushed",
+        "manager": "MemoryManager",
+        "notes": "Found NotesMemory Target",
+        "provider": "MemoryProvider",
+    },
+)

@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from everlong.context.summary.redact import redacted
-from everlong.context.summary.text import clip, one_line
+from everlong.context.summary.redaction import redacted
+from everlong.context.text import clip, one_line
 from everlong.memory.provider import MemoryProvider
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from everlong.context.recognise import summary_indices
-from everlong.context.shorten import shorten_message
+from everlong.context.literals import summary_indices
 from everlong.context.summary.digest import Piece, boundary, enclosed, turn_pieces
-from everlong.context.summary.redact import redacted
+from everlong.context.summary.redaction import redacted
+from everlong.context.text import shorten_message
 from everlong.memory.contain import described
 from everlong.model import Message, calls_of, find_groups, is_system, text_of
 from everlong.tokens import EstimatingCounter

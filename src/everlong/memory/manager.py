@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.context.shorten import shorten_text
 from everlong.context.summary.digest import escaped, without_control_words
-from everlong.context.summary.text import clip
+from everlong.context.text import clip, shorten_text
 from everlong.errors import ConfigError, NotesError
 from everlong.memory.contain import Contained, TookTooLong, Warn, Worker, described
 from everlong.memory.external import external_provider

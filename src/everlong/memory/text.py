@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from everlong.context.summary.digest import escaped
-from everlong.context.summary.redact import REDACTED, redacted
-from everlong.context.summary.text import one_line
+from everlong.context.summary.redaction import REDACTED, redacted
+from everlong.context.text import one_line
 
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
 # Controls, zero-width characters, direction marks, fillers, tags, variation selectors that no emoji needs, half

@@ -13,7 +13,9 @@ from everlong.model.content import (
 from everlong.model.groups import Answer, Group, Grouping, find_groups
 from everlong.model.identity import Block, HashChain, Node, Trace, blocks_of
 from everlong.model.message import (
+    CLEARED_RESULT,
     EPHEMERAL,
+    SUMMARY_STARTS,
     SYSTEM_ROLES,
     Message,
     ToolCall,
@@ -22,7 +24,6 @@ from everlong.model.message import (
     is_system,
     leading_system_count,
 )
-from everlong.model.traces import CLEARED_RESULT, SUMMARY_STARTS
 from everlong.model.typed import (
     Reading,
     begins_with_wrapper,

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from everlong.errors import MessageError
 
+__all__ = ["CLEARED_RESULT", "SUMMARY_STARTS"]
+
 Message: TypeAlias = dict[str, Any]
 """One chat message: ``role``, ``content`` and, by role, ``tool_calls``, ``tool_call_id``, ``name`` and others."""
 
@@ -81,3 +83,10 @@ def checked_messages(value: Iterable[Any]) -> list[Message]:
                 f"'content' must be a string, a list of parts or null, got {type(content).__name__}", index
             )
     return messages
+
+
+SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")
+"""How a compaction's summary begins, of this version and of older ones."""
+
+CLEARED_RESULT = "[Old tool output cleared to save context space]"
+"""What an old tool result becomes."""

@@ -23,8 +23,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from everlong.model.content import part_text, parts_of, text_of
-from everlong.model.message import EPHEMERAL, Message
-from everlong.model.traces import SUMMARY_STARTS
+from everlong.model.message import EPHEMERAL, SUMMARY_STARTS, Message
 
 __all__ = [
     "Reading",

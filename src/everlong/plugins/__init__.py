@@ -4,24 +4,18 @@ Knows folders, packages and what they register; knows nothing of the agent, the 
 imported until it is used.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
-    from everlong.plugins.context import PluginContext
-    from everlong.plugins.manager import Plugins
+    from everlong.plugins.context import PluginContext as PluginContext
+    from everlong.plugins.manager import Plugins as Plugins
 
-__all__ = ["PluginContext", "Plugins"]
-
-_LATER = {"PluginContext": "context", "Plugins": "manager"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only needed here
-
-    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = value  # from now on found without this function
-    return value
+__all__, __getattr__ = export_lazily(
+    __name__,
+    {
+        "context": "PluginContext",
+        "manager": "Plugins",
+    },
+)

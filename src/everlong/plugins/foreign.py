@@ -15,7 +15,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from everlong.plugins.adapters.names import HOST, adapted_modules, adapter_of, host_path
+from everlong.plugins.adapters.host_state import HOST, adapted_modules, adapter_of, host_path
 
 __all__ = ["host_path"]
 

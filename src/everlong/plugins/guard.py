@@ -23,15 +23,20 @@ from everlong.context import CompactionReport, ContextCompressor, ContextEngine
 from everlong.errors import TargetUnreachable
 from everlong.model import Message
 from everlong.plugins.adapters.host_state import Host, running_in
-from everlong.plugins.checking import Unusable, as_kept, checked_output, given_list
-from everlong.plugins.faults import CONSEQUENCES, Fault, FaultKind
-from everlong.plugins.figures import (
+from everlong.plugins.checking import (
+    CONSEQUENCES,
     FIGURES,
+    Fault,
+    FaultKind,
+    Unusable,
     as_flag,
+    as_kept,
     as_schemas,
     as_status,
     as_text,
+    checked_output,
     figures_of,
+    given_list,
     name_of,
     wanted_arguments,
 )

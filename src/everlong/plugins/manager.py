@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any
 from everlong.errors import PluginError
 from everlong.memory.contain import described
 from everlong.plugins.adapters.host_state import Host, running_in
-from everlong.plugins.context import PluginContext
+from everlong.plugins.context import EngineOffer, PluginContext, Registered
+from everlong.plugins.discovery import ENGINE_GROUP, Found, Places
 from everlong.plugins.engines import engine_class, made_engine
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
-from everlong.plugins.loading import load_folder, unload
-from everlong.plugins.packages import take_in
-from everlong.plugins.places import ENGINE_GROUP, Found, Places
-from everlong.plugins.registered import EngineOffer, Registered
+from everlong.plugins.loading import load_folder, take_in, unload
 from everlong.plugins.trust import is_trusted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from everlong.config.atomic import write_whole
+from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import PluginError
 

@@ -4,75 +4,45 @@ Nothing is imported until it is used. This package knows neither stores nor agen
 `everlong.errors`.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
-    from everlong.providers.anthropic_api import AnthropicProvider
-    from everlong.providers.auxiliary import ProviderSummarizer, completer, summarizer_for
-    from everlong.providers.base import (
-        CallOptions,
-        Done,
-        Event,
-        Provider,
-        Reply,
-        TextDelta,
-        ThinkingDelta,
-        ToolCallMade,
-        Usage,
-        UsageReported,
+    from everlong.providers.anthropic_api import AnthropicProvider as AnthropicProvider
+    from everlong.providers.auxiliary import (
+        ProviderSummarizer as ProviderSummarizer,
+        completer as completer,
+        summarizer_for as summarizer_for,
     )
-    from everlong.providers.catalogue import Catalogue, ModelInfo, ModelPrices
-    from everlong.providers.connection import Connection, connect
-    from everlong.providers.names import ModelName, parse_model_name
-    from everlong.providers.openai_api import OpenAIProvider
-    from everlong.providers.retry import Retrying, RetryPolicy
+    from everlong.providers.base import (
+        CallOptions as CallOptions,
+        Done as Done,
+        Event as Event,
+        Provider as Provider,
+        Reply as Reply,
+        TextDelta as TextDelta,
+        ThinkingDelta as ThinkingDelta,
+        ToolCallMade as ToolCallMade,
+        Usage as Usage,
+        UsageReported as UsageReported,
+    )
+    from everlong.providers.catalogue import Catalogue as Catalogue, ModelInfo as ModelInfo, ModelPrices as ModelPrices
+    from everlong.providers.connection import Connection as Connection, connect as connect
+    from everlong.providers.names import ModelName as ModelName, parse_model_name as parse_model_name
+    from everlong.providers.openai_api import OpenAIProvider as OpenAIProvider
+    from everlong.providers.retry import Retrying as Retrying, RetryPolicy as RetryPolicy
 
-__all__ = [
-    "AnthropicProvider",
-    "CallOptions",
-    "Catalogue",
-    "Connection",
-    "Done",
-    "Event",
-    "ModelInfo",
-    "ModelName",
-    "ModelPrices",
-    "OpenAIProvider",
-    "Provider",
-    "ProviderSummarizer",
-    "Reply",
-    "RetryPolicy",
-    "Retrying",
-    "TextDelta",
-    "ThinkingDelta",
-    "ToolCallMade",
-    "Usage",
-    "UsageReported",
-    "completer",
-    "connect",
-    "parse_model_name",
-    "summarizer_for",
-]
-
-_HOMES = {
-    "anthropic_api": ["AnthropicProvider"],
-    "openai_api": ["OpenAIProvider"],
-    "auxiliary": ["ProviderSummarizer", "completer", "summarizer_for"],
-    "catalogue": ["Catalogue", "ModelInfo", "ModelPrices"],
-    "connection": ["Connection", "connect"],
-    "names": ["ModelName", "parse_model_name"],
-    "retry": ["RetryPolicy", "Retrying"],
-}
-_LATER = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only needed here
-
-    value = getattr(import_module(f"{__name__}.{_LATER.get(name, 'base')}"), name)
-    globals()[name] = value  # from now on found without this function
-    return value
+__all__, __getattr__ = export_lazily(
+    __name__,
+    {
+        "anthropic_api": "AnthropicProvider",
+        "auxiliary": "ProviderSummarizer completer summarizer_for",
+        "base": "CallOptions Done Event Provider Reply TextDelta ThinkingDelta ToolCallMade Usage UsageReported",
+        "catalogue": "Catalogue ModelInfo ModelPrices",
+        "connection": "Connection connect",
+        "names": "ModelName parse_model_name",
+        "openai_api": "OpenAIProvider",
+        "retry": "RetryPolicy Retrying",
+    },
+)

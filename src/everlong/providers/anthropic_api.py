@@ -7,22 +7,227 @@ business of `anthropic_request`; how a call goes is the same for all and stands 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import RequestRefused
-from everlong.model import Message
+from everlong.model import EPHEMERAL, Message, parts_of
 from everlong.model.message import ToolCall
-from everlong.providers.anthropic_request import anthropic_body, anthropic_reply
-from everlong.providers.base import CallOptions, Event, Reply, TextDelta, ThinkingDelta, ToolCallMade
-from everlong.providers.client import ClientProvider, Gathering, need
-from everlong.providers.served import listed_window
+from everlong.providers.base import (
+    CallOptions,
+    Event,
+    Reply,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallMade,
+    Usage,
+    tokens_in,
+)
+from everlong.providers.client import ClientProvider, Gathering, listed_window, need
+from everlong.wire import sendable, to_anthropic, to_openai
 from everlong.wire.blocks import INVALID
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
 
-__all__ = ["AnthropicProvider"]
+__all__ = ["AnthropicProvider", "anthropic_body", "anthropic_reply", "anthropic_usage"]
+
+_EMPTY = "(empty)"
+"""Stands where a message would have no words at all, which the API refuses."""
+_FOREIGN = frozenset({"image_url", "input_audio", "audio", "file", "input_image", "input_file", "video_url"})
+"""Parts of other APIs that did not turn into a block of this one."""
+_NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_STOPS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "window",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+
+
+def anthropic_body(
+    messages: Sequence[Message],
+    model: str,
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
+    max_tokens: int,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The request body; ``options`` stand above what is made here."""
+    system, turns = to_anthropic([_told_by_parts(message) for message in messages])
+    body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+    prompt = sendable(system) if isinstance(system, list) else system
+    if isinstance(prompt, list):
+        prompt = [block for block in prompt if _has_words(block)]
+    if prompt:
+        body["system"] = prompt
+    body["messages"] = _with_unique_ids(_alternating([_mended(turn) for turn in sendable(turns)]))
+    if not body["messages"] or body["messages"][0]["role"] != "user":
+        body["messages"].insert(0, {"role": "user", "content": _EMPTY})
+    if tools:
+        body["tools"] = [_tool(tool) for tool in tools]
+    return {**body, **(options or {})}
+
+
+def _told_by_parts(message: Any) -> Any:
+    """A message for this one request says so on its parts, because it may be united with others."""
+    if not (isinstance(message, dict) and message.get(EPHEMERAL)) or message.get("role") == "tool":
+        return message
+    return {**message, "content": [{**part, EPHEMERAL: True} for part in parts_of(message)]}
+
+
+def _mended(turn: dict[str, Any]) -> dict[str, Any]:
+    role = turn["role"] if turn["role"] in {"user", "assistant", "system"} else "user"
+    content = turn.get("content")
+    if not isinstance(content, list):
+        return {"role": role, "content": content if isinstance(content, str) and content.strip() else _EMPTY}
+    blocks = [part for part in map(_known, content) if _has_words(part)]
+    if not any(block.get("type") not in {"thinking", "redacted_thinking"} for block in blocks):
+        blocks.append({"type": "text", "text": _EMPTY})
+    return {"role": role, "content": blocks}
+
+
+def _alternating(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The turns with neighbours of one role united, as the API itself does it and some of its hosts do not.
+
+    Thinking must stay first in its message, so a turn that begins with it is left apart.
+    """
+    result: list[dict[str, Any]] = []
+    for turn in turns:
+        blocks = _blocks_of(turn)
+        apart = turn["role"] == "system" or str(blocks[0].get("type")) in {"thinking", "redacted_thinking"}
+        if result and result[-1]["role"] == turn["role"] and not apart:
+            result[-1] = {**turn, "content": [*_blocks_of(result[-1]), *blocks]}
+        else:
+            result.append(turn)
+    return result
+
+
+def _blocks_of(turn: dict[str, Any]) -> list[dict[str, Any]]:
+    content = turn["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _known(part: Any) -> dict[str, Any]:
+    """A block that the API takes; one of another API becomes a word that says so, since it would refuse it."""
+    if not isinstance(part, dict):
+        return {"type": "text", "text": str(part)}
+    if part.get("type") == "tool_result" and isinstance(part.get("content"), list):
+        return _result(part)
+    if part.get("type") in _FOREIGN:
+        return {"type": "text", "text": f"[{part['type']} left out: this model does not take it]"}
+    return part
+
+
+def _result(block: dict[str, Any]) -> dict[str, Any]:
+    """A result whose parts the API takes; a marker inside of it, which the API does not take, moves to the result."""
+    parts = [part for part in map(_known, block["content"]) if _has_words(part)]
+    markers = [part["cache_control"] for part in parts if "cache_control" in part]
+    inside = [{name: value for name, value in part.items() if name != "cache_control"} for part in parts]
+    marker = {"cache_control": markers[-1]} if markers and "cache_control" not in block else {}
+    return {**block, "content": inside, **marker}
+
+
+def _has_words(block: Any) -> bool:
+    """Whether a block may be sent: no empty text, and no thinking without the seal of this API."""
+    kind = block.get("type")
+    if kind == "text":
+        return isinstance(block.get("text"), str) and bool(block["text"].strip())
+    if kind == "thinking":
+        return bool(block.get("signature"))
+    return isinstance(kind, str) and kind != "reasoning"
+
+
+def _with_unique_ids(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The turns with ids that the API takes: its characters only, and none twice, as some models number their calls.
+
+    A new id depends on what stands before it alone, so that a conversation that grows keeps the bytes it had.
+    """
+    seen: dict[str, int] = {}
+    given: dict[str, list[str]] = {}
+    result = []
+    for turn in turns:
+        content = turn["content"]
+        if isinstance(content, list):
+            if turn["role"] == "assistant":
+                given = {}
+            content = [_with_id(block, seen, given) for block in content]
+        result.append({**turn, "content": content})
+    return result
+
+
+def _with_id(block: dict[str, Any], seen: dict[str, int], given: dict[str, list[str]]) -> dict[str, Any]:
+    if block.get("type") == "tool_use":
+        old = str(block.get("id"))
+        plain = _NOT_ID.sub("_", old) or "call"
+        new = plain
+        while new in seen:
+            seen[plain] += 1
+            new = f"{plain}_{seen[plain]}"
+        seen[new] = seen.get(new, 1)
+        given.setdefault(old, []).append(new)
+        name = _NOT_ID.sub("_", str(block.get("name")))[:128] or "unknown"  # models do make up names
+        return {**block, "id": new, "name": name}
+    if block.get("type") == "tool_result":
+        old = str(block.get("tool_use_id"))
+        waiting = given.get(old)
+        new = waiting.pop(0) if waiting else _NOT_ID.sub("_", old) or "call"
+        return block if new == old else {**block, "tool_use_id": new}
+    return block
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        return dict(tool)  # already of this API, or one of the server's own
+    made = {"name": function["name"], "description": function.get("description") or ""}
+    made["input_schema"] = function.get("parameters") or {"type": "object", "properties": {}}
+    if "cache_control" in tool:
+        made["cache_control"] = tool["cache_control"]
+    return made
+
+
+def anthropic_reply(answer: Mapping[str, Any], provider: str) -> Reply:
+    """The reply that an answer of the API stands for."""
+    (message,) = to_openai([{"role": "assistant", "content": list(answer.get("content") or [])}])
+    content = message.get("content")
+    if isinstance(content, list) and all(_is_plain(part) for part in content):
+        message["content"] = "".join(str(part.get("text")) for part in content)
+    return Reply(
+        message=message,
+        usage=anthropic_usage(answer.get("usage")),
+        stop=_STOPS.get(str(answer.get("stop_reason")), "end"),
+        model=str(answer.get("model") or ""),
+        provider=provider,
+        id=answer.get("id"),
+        raw=answer,
+    )
+
+
+def _is_plain(part: Mapping[str, Any]) -> bool:
+    return part.get("type") == "text" and part.keys() <= {"type", "text", "citations"} and not part.get("citations")
+
+
+def anthropic_usage(usage: Any) -> Usage:
+    """Usage in one vocabulary; where the server worked in several steps, those of all."""
+    steps = usage.get("iterations") if isinstance(usage, Mapping) else None
+    if isinstance(steps, list) and steps:
+        told = (step for step in steps if isinstance(step, Mapping))
+        return sum((anthropic_usage({**step, "iterations": None}) for step in told), Usage())
+    return Usage(
+        input_tokens=tokens_in(usage, "input_tokens"),
+        output_tokens=tokens_in(usage, "output_tokens"),
+        cache_read_tokens=tokens_in(usage, "cache_read_input_tokens"),
+        cache_write_tokens=tokens_in(usage, "cache_creation_input_tokens"),
+        cache_write_1h_tokens=tokens_in(usage, "cache_creation", "ephemeral_1h_input_tokens"),
+        reasoning_tokens=tokens_in(usage, "output_tokens_details", "thinking_tokens"),
+    )
+
 
 DEFAULT_MAX_TOKENS = 8_192
 """The most that an answer may have where the caller does not say; the API wants a number."""

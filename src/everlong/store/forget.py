@@ -26,8 +26,18 @@ from everlong.store.maintenance import drop_additions, out_of_search
 from everlong.store.naming import clean_title, title_base
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to
-from everlong.store.schema import annex, branch, compaction, content, node, pin, turn, view, view_item
-from everlong.store.schema import session as sessions
+from everlong.store.schema import (
+    annex,
+    branch,
+    compaction,
+    content,
+    node,
+    pin,
+    session as sessions,
+    turn,
+    view,
+    view_item,
+)
 from everlong.store.shown_path import shown_paths
 from everlong.store.tree import inherited_view
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from everlong.config.atomic import write_whole
+from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import StoreError
 from everlong.store.forgotten import forgotten_among

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.config.paths import data_home
-from everlong.context.summary.redact import redacted
+from everlong.context.summary.redaction import redacted
 from everlong.model import Message
 from everlong.store.database import open_database
 from everlong.store.maintenance import retain

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
 from everlong.store.past_turns import storable
-from everlong.store.schema import receipt
-from everlong.store.schema import session as sessions
+from everlong.store.schema import receipt, session as sessions
 
 if TYPE_CHECKING:
     from everlong.store.store import Store

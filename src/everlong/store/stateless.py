@@ -72,7 +72,7 @@ class Sender:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StatelessRequest:
     """A stateless request: its messages without the system prompt, and what it is sent with."""
 
     messages: list[Message]
@@ -194,7 +194,7 @@ class Stateless:
 
     # -- placing a request ---------------------------------------------------------------------------------------------
 
-    def place(self, asked: Asked) -> Placed:
+    def place(self, asked: StatelessRequest) -> Placed:
         """Store what a request says where it belongs, and see that it is in a session; durable when this returns.
 
         Raises:
@@ -213,7 +213,7 @@ class Stateless:
         where = self._store.database.backend.where
         raise StoreBusy(f"{where}: gave way to other writers {ATTEMPTS} times; try again")
 
-    def _place(self, asked: Asked, attempt: int, connection: Connection) -> Placed:
+    def _place(self, asked: StatelessRequest, attempt: int, connection: Connection) -> Placed:
         request = self._request(connection, asked)
         self._store.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
         chosen = self._found(connection, request, asked)
@@ -233,7 +233,7 @@ class Stateless:
             placed = self._continued(connection, request, asked, chosen)
         return _for_all(placed, kept, len(asked.messages), 0 if asked.after is None else asked.after.depth)
 
-    def _continued(self, connection: Connection, request: Request, asked: Asked, chosen: _Chosen) -> Placed:
+    def _continued(self, connection: Connection, request: Request, asked: StatelessRequest, chosen: _Chosen) -> Placed:
         """Go on from a stored message: with its conversation, or with a fork of it."""
         found, part = chosen.found, chosen.part
         locked = self._store.recorder.locked(connection, found.match)
@@ -260,7 +260,7 @@ class Stateless:
             self._share_turns(connection, part.conversation, path, found.depth, ident)
         return self._placed(connection, rest, at, ident, low)
 
-    def _place_whole(self, connection: Connection, asked: Asked, attempt: int) -> Placed:
+    def _place_whole(self, connection: Connection, asked: StatelessRequest, attempt: int) -> Placed:
         """Place a request that is known by what it adds as if its client had sent all of it."""
         store, after = self._store, asked.after
         assert after is not None  # noqa: S101 - else it is whole already
@@ -282,7 +282,7 @@ class Stateless:
         row = connection.execute(query.where(branch.c.id == number)).first()
         return None if row is None or row.bytes is None else Blob(bytes(row.digest), bytes(row.bytes), row.codec)
 
-    def _request(self, connection: Connection, asked: Asked) -> Request:
+    def _request(self, connection: Connection, asked: StatelessRequest) -> Request:
         store, now, count = self._store, time.time(), len(asked.messages)
         start = store.chain.root() if asked.after is None else Node(asked.mark, asked.after.depth)
         request = Request(
@@ -342,7 +342,7 @@ class Stateless:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def _found(self, connection: Connection, request: Request, asked: Asked) -> _Chosen | None:
+    def _found(self, connection: Connection, request: Request, asked: StatelessRequest) -> _Chosen | None:
         """Return the stored message that a request goes on from, and the newest session there."""
         recognizer = self._store.recognizer
         candidates = self._candidates(connection, request, asked)
@@ -363,7 +363,7 @@ class Stateless:
             chosen = self._chosen(connection, request, asked, [more])
         return chosen
 
-    def _candidates(self, connection: Connection, request: Request, asked: Asked) -> list[Found]:
+    def _candidates(self, connection: Connection, request: Request, asked: StatelessRequest) -> list[Found]:
         """Return the stored messages that a request may go on from: the deepest, and where others spoke on before it.
 
         Words that follow the last repeated reply say nothing about who says them.
@@ -396,7 +396,7 @@ class Stateless:
         return int(row[0])
 
     def _chosen(
-        self, connection: Connection, request: Request, asked: Asked, candidates: Sequence[Found]
+        self, connection: Connection, request: Request, asked: StatelessRequest, candidates: Sequence[Found]
     ) -> _Chosen | None:
         """Return the candidate that a request goes on with; None where it is in none of their conversations."""
         ranked: list[_Chosen] = []
@@ -415,7 +415,7 @@ class Stateless:
             ranked.append(_Chosen(rank, one, part))
         return max(ranked, key=lambda one: one.rank, default=None)
 
-    def _awaits_reply(self, connection: Connection, request: Request, asked: Asked, chosen: _Chosen) -> bool:
+    def _awaits_reply(self, connection: Connection, request: Request, asked: StatelessRequest, chosen: _Chosen) -> bool:
         """Return whether a request repeats a reply where the stored conversation has none yet, which is under way.
 
         Several clients without names may have begun alike, and only their replies tell them apart.
@@ -429,7 +429,7 @@ class Stateless:
         row = self._run(connection, self._asked, (found.branch, found.id)).fetchone()
         return chosen.is_end and (row is None or row[0] == "open")
 
-    def _is_same(self, request: Request, asked: Asked, found: Found, part: _Part, is_end: bool) -> bool:
+    def _is_same(self, request: Request, asked: StatelessRequest, found: Found, part: _Part, is_end: bool) -> bool:
         """Return whether a request belongs to a conversation with which it shares its first words."""
         if part.opened is None:
             return False
@@ -490,7 +490,7 @@ class Stateless:
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _begun(self, connection: Connection, request: Request, asked: Asked, *, is_known: bool) -> Placed:
+    def _begun(self, connection: Connection, request: Request, asked: StatelessRequest, *, is_known: bool) -> Placed:
         """Begin a conversation; with a root of its own where others begin with the same words."""
         ident = self._store.sessions.free_id(connection)
         if is_known:
@@ -560,7 +560,7 @@ class Stateless:
         first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
         return said[:first]
 
-    def _adopted(self, connection: Connection, found: Found, asked: Asked) -> _Part:
+    def _adopted(self, connection: Connection, found: Found, asked: StatelessRequest) -> _Part:
         """Give a stored list that is in no session one, as when somebody recorded it by hand."""
         at = Branch(found.branch, found.id, found.depth)
         ident = self._open(connection, at, asked.sender)

@@ -38,10 +38,7 @@ from everlong.store.receipts import Receipts
 from everlong.store.recognition import Recognizer
 from everlong.store.recording import Recording
 from everlong.store.replies import Replies
-from everlong.store.schema import branch as branches
-from everlong.store.schema import content as contents
-from everlong.store.schema import node as nodes
-from everlong.store.schema import pin as pins
+from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.stateless import Stateless
 from everlong.store.tree import Branch, Recorder

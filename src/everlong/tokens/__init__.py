@@ -6,8 +6,7 @@ Knows messages and text. Knows no network and no provider's client; importing it
 from __future__ import annotations
 
 from everlong.tokens.calibration import Calibration
-from everlong.tokens.choose import counter_for
-from everlong.tokens.counter import TokenCounter
+from everlong.tokens.counter import TokenCounter, counter_for
 from everlong.tokens.estimate import EstimatingCounter
 from everlong.tokens.exact import VOCABULARIES, ExactCounter, vocabulary_for
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter

@@ -9,7 +9,7 @@ writing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -17,10 +17,60 @@ from everlong.errors import MessageError, TranscriptError
 from everlong.model.message import Message, checked_messages
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from everlong.wire.claude_code import is_log, read_log
-from everlong.wire.detect import Format, format_of
 from everlong.wire.text import Layout, decoded, layout_of, parse_json, rendered
 
-__all__ = ["Conversation", "Transcript", "TranscriptKind", "read_transcript"]
+__all__ = ["Conversation", "Format", "Transcript", "TranscriptKind", "format_of", "read_transcript"]
+
+Format: TypeAlias = Literal["openai", "anthropic"]
+
+_CALL_BLOCKS = frozenset({"tool_use", "tool_result"})
+_CARRIED_BLOCKS = frozenset({"thinking", "redacted_thinking", "document", "server_tool_use"})
+_OPENAI_ROLES = frozenset({"tool", "function", "developer"})
+
+
+def format_of(messages: Sequence[Message], body: Mapping[str, Any], where: str) -> Format:
+    """The format of checked messages and the object around them, which ``where`` names in the error for a mixture."""
+    anthropic = _body_sign(body)
+    openai = carried = ""
+    is_prompted = False
+    for message in messages:
+        role = message["role"]
+        is_prompted = is_prompted or role == "system"
+        if role in _OPENAI_ROLES:
+            openai = openai or f"a message of the role '{role}'"
+        elif message.get("tool_calls"):
+            openai = openai or "'tool_calls'"
+        for kind, part in _typed_parts(message):
+            if kind in _CALL_BLOCKS:
+                anthropic = anthropic or f"a block of the type '{kind}'"
+            elif kind == "image_url":
+                openai = openai or "a part of the type 'image_url'"
+            elif kind in _CARRIED_BLOCKS or (kind == "image" and isinstance(part.get("source"), dict)):
+                carried = kind
+    if anthropic and openai:
+        raise TranscriptError(
+            f"{where} mixes two formats: {anthropic} is Anthropic's, {openai} is OpenAI's; write all of it in one"
+        )
+    return "anthropic" if anthropic or (carried and not openai and not is_prompted) else "openai"
+
+
+def _body_sign(body: Mapping[str, Any]) -> str:
+    if isinstance(body.get("system"), str | list):
+        return "a top-level 'system'"
+    if "anthropic_version" in body:
+        return "'anthropic_version'"
+    tools = body.get("tools")
+    if isinstance(tools, list) and any(isinstance(tool, dict) and "input_schema" in tool for tool in tools):
+        return "a tool with 'input_schema'"
+    return ""
+
+
+def _typed_parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("type"), str):
+            yield part["type"], part
+
 
 TranscriptKind: TypeAlias = Literal[
     "messages",

@@ -32,12 +32,12 @@ __all__ = [
 
 def builtin_tools() -> list[Tool]:
     """The tools that come with the agent: files, commands, the to-do list, and what was said before."""
-    from everlong.agent.tools import editing, files, finding, history, planning, shell, todo  # noqa: PLC0415 - as needed
+    from everlong.agent.tools import files, finding, history, planning, shell, todo  # noqa: PLC0415 - as needed
 
     return [
         tool(files.read_file, describe=_named("read_file", "path")),
         _writing(files.write_file, files.preview_write),
-        _writing(editing.edit_file, editing.preview_edit),
+        _writing(files.edit_file, files.preview_edit),
         tool(finding.list_files, describe=_named("list_files", "path", "pattern")),
         tool(finding.search_files, describe=_named("search_files", "pattern", "path", "glob")),
         replace(

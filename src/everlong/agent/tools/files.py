@@ -2,15 +2,144 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+import secrets
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from pydantic import Field
 
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.diffs import diff_of
-from everlong.agent.tools.saving import check_writable, encoded, load, looks_binary, save
+from everlong.agent.tools.workspace import OpenFolder, Workspace
 from everlong.errors import ToolError
+
+MOST_LINES = 4_000
+"""Texts of more lines are not compared line by line, which would take long; both numbers are told instead."""
+
+
+def diff_of(name: str, before: str, after: str) -> str:
+    """The lines that go and come, with three around them."""
+    old, new = before.splitlines(), after.splitlines()
+    if len(old) + len(new) > MOST_LINES:
+        old, new, around = _without_common_ends(old, new)
+        if len(old) + len(new) > MOST_LINES:
+            lines = [
+                f"{name}: {len(old):,} lines become {len(new):,}; the new ones are:",
+                *(f"+{line}" for line in new),
+            ]
+            return "\n".join(lines)
+        name = f"{name} (after the first {around:,} lines)"
+    made = list(difflib.unified_diff(old, new, f"{name} now", f"{name} then", lineterm=""))
+    if not made and before != after:
+        return f"{name}: only line ends or the last line's end change"
+    return "\n".join(made)
+
+
+def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str], int]:
+    """Both without the lines at the beginning and end that are the same, but for three; and how many went first."""
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    stop = 0
+    while stop < min(len(old), len(new)) - start and old[-1 - stop] == new[-1 - stop]:
+        stop += 1
+    start, stop = max(0, start - 3), max(0, stop - 3)
+    return old[start : len(old) - stop], new[start : len(new) - stop], start
+
+
+LARGEST = 20_000_000
+"""Bytes of the largest file that is changed or compared."""
+
+
+def load(workspace: Workspace, resolved: Path) -> bytes:
+    """All bytes of a regular file that is not too large to be changed."""
+    with os.fdopen(workspace.open(resolved), "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ToolError(
+            f"{workspace.shown(resolved)} is larger than {LARGEST // 1_000_000} MB, too large to be changed here; "
+            "use run_command with sed, awk or a script"
+        )
+    return data
+
+
+def check_writable(workspace: Workspace, resolved: Path) -> bool:
+    """Whether a file is there already; a `ToolError` where something else is, or it may not be written."""
+    try:
+        with workspace.place(resolved) as (folder, name):
+            return _mode(folder, name, workspace.shown(resolved)) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ToolError(f"{workspace.shown(resolved)} cannot be written: {error.strerror or error}") from error
+
+
+def _mode(folder: OpenFolder, name: str, shown: str) -> int | None:
+    """The mode of a file that may be replaced; None where there is none."""
+    try:
+        mode = folder.lstat(name).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise ToolError(f"{shown} is a folder; give the path of a file")
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{shown} is not a regular file; it is left alone")
+    if not folder.is_writable(name):
+        raise ToolError(f"{shown} is read-only; it is left alone")
+    return stat.S_IMODE(mode)
+
+
+def save(workspace: Workspace, resolved: Path, data: bytes) -> bool:
+    """Write a file as a whole; False where it replaced one, which keeps its mode. Missing folders are made."""
+    shown = workspace.shown(resolved)
+    check_writable(workspace, resolved)  # before folders are made for it
+    try:
+        with workspace.place(resolved, make=True) as (folder, name):
+            mode = _mode(folder, name, shown)
+            _replace(folder, name, data, mode)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ToolError(f"{shown} cannot be written: a part of its path is a file, not a folder") from error
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror or error}") from error
+    return mode is None
+
+
+def _replace(folder: OpenFolder, name: str, data: bytes, mode: int | None) -> None:
+    temporary = f".{name[:100]}.{secrets.token_hex(6)}.tmp"
+    handle = folder.new_file(temporary)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            if mode is not None and sys.platform != "win32":
+                os.fchmod(file.fileno(), mode)
+        folder.replace(temporary, name)
+    except BaseException:  # also an interrupt must not leave the half-written file behind; it goes on its way
+        with suppress(OSError):
+            folder.remove(temporary)
+        raise
+
+
+def encoded(text: str, what: str) -> bytes:
+    """A text that a model gave, as bytes of a file."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{what!r} has half of a surrogate pair at character {error.start}, which no file can hold; leave it out"
+        ) from error
+
+
+def looks_binary(data: bytes) -> bool:
+    """Whether the beginning of a file is not that of a text."""
+    return b"\0" in data[:8_192]
+
 
 LINE_CHARS = 2_000
 """The longest line that is shown whole."""
@@ -176,3 +305,138 @@ def preview_write(args: dict[str, Any], context: ToolContext) -> str:
     if check_writable(context.workspace, resolved):
         before = load(context.workspace, resolved).decode("utf-8", "replace")
     return diff_of(context.workspace.shown(resolved), before, args["content"])
+
+
+_LINE_END = r"(?:\r\n|(?<!\r)\n)"
+_COMPARED_LINES = 5_000
+_COMPARED_CHARS = 300
+
+
+class Edited(NamedTuple):
+    """A text after an edit, and the lines at which it was changed."""
+
+    text: str
+    at: list[int]
+
+
+def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> str:
+    """Replace a text in a file by another one. The old text must stand in the file exactly once, to the letter.
+
+    Quote enough lines around the change to make it unique, with their indentation and without line numbers.
+
+    Args:
+        path: The file, relative to the root folder.
+        old: The text that is replaced.
+        new: What takes its place; empty to remove it.
+        replace_all: Replace it everywhere rather than once.
+    """
+    resolved, _, edited = _planned(path, old, new, context, replace_all=replace_all)
+    save(context.workspace, resolved, edited.text.encode("utf-8", "surrogateescape"))
+    places = ", ".join(map(str, edited.at[:10])) + (" …" if len(edited.at) > 10 else "")
+    where = f"at line {places}" if len(edited.at) == 1 else f"in {len(edited.at)} places, at lines {places}"
+    return f"Edited {context.workspace.shown(resolved)} {where}."
+
+
+def preview_edit(args: dict[str, Any], context: ToolContext) -> str:
+    """The file's lines that go and come."""
+    resolved, before, edited = _planned(
+        args["path"], args["old"], args["new"], context, replace_all=args.get("replace_all", False)
+    )
+    return diff_of(context.workspace.shown(resolved), before, edited.text)
+
+
+def _planned(path: str, old: str, new: str, context: ToolContext, *, replace_all: bool) -> tuple[Path, str, Edited]:
+    workspace = context.workspace
+    resolved = workspace.resolve(path)
+    encoded(old, "old")
+    encoded(new, "new")
+    data = load(workspace, resolved)
+    check_writable(workspace, resolved)
+    name = workspace.shown(resolved)
+    if looks_binary(data):
+        raise ToolError(f"{name} is a binary file; edit_file changes text only")
+    before = data.decode("utf-8", "surrogateescape")
+    return resolved, before, edited_text(before, old, new, name, replace_all=replace_all)
+
+
+def edited_text(text: str, old: str, new: str, name: str, *, replace_all: bool = False) -> Edited:
+    """A text with the old words replaced by the new ones; a `ToolError` where they are not there just once."""
+    if not old:
+        raise ToolError(f"'old' is empty; quote the text of {name} that is to be replaced, or use write_file")
+    if _with_lf(old) == _with_lf(new):
+        raise ToolError("'old' and 'new' are the same, so there is nothing to change")
+    spans = _found(text, old)
+    if not spans:
+        raise ToolError(f"'old' is not in {name}. {_near_misses(text, old)}")
+    at = [text.count("\n", 0, start) + 1 for start, _ in spans]
+    if len(spans) > 1 and not replace_all:
+        raise ToolError(
+            f"'old' is in {name} {len(spans)} times, at lines {', '.join(map(str, at[:20]))}; quote more around the "
+            "one that is meant, or say replace_all=true"
+        )
+    pieces, end, done = [], 0, []
+    is_crlf = text.count("\r\n") * 2 > text.count("\n")
+    for (start, stop), line in zip(spans, at, strict=True):
+        if start < end:  # overlaps the one before, which is already replaced
+            continue
+        pieces += [text[end:start], _in_style(new, text[start:stop], is_crlf=is_crlf)]
+        end = stop
+        done.append(line)
+    return Edited("".join([*pieces, text[end:]]), done)
+
+
+def _with_lf(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _found(text: str, old: str) -> list[tuple[int, int]]:
+    """Every place where a text stands, also places that overlap; a line break matches either kind."""
+    wanted = _with_lf(old)
+    if "\r\n" not in text or "\n" not in wanted:
+        spans, at = [], text.find(wanted)
+        while at >= 0:
+            spans.append((at, at + len(wanted)))
+            at = text.find(wanted, at + 1)
+        return spans
+    pattern = re.compile(_LINE_END.join(map(re.escape, wanted.split("\n"))))
+    spans, start = [], 0
+    while found := pattern.search(text, start):
+        spans.append(found.span())
+        start = found.start() + 1
+    return spans
+
+
+def _in_style(new: str, replaced: str, *, is_crlf: bool) -> str:
+    """The new text with the line ends of what it replaces, or of the file where that has none."""
+    breaks = replaced.count("\n")
+    crlf = replaced.count("\r\n") * 2 > breaks if breaks else is_crlf
+    return _with_lf(new).replace("\n", "\r\n") if crlf else new if "\r\n" not in replaced else _with_lf(new)
+
+
+# -- what the model may have meant ------------------------------------------------------------------------------------
+
+
+def _near_misses(text: str, old: str) -> str:
+    lines = text.splitlines()
+    wanted = [line.strip() for line in old.strip("\r\n").splitlines()]
+    if spaced := _same_but_space(lines, wanted):
+        shown = "\n".join(lines[spaced - 1 : spaced - 1 + min(len(wanted), 8)])
+        return f"Lines {spaced} to {spaced + len(wanted) - 1} differ from it in white space only. They are:\n{shown}"
+    first = max(wanted, key=len, default="")[:_COMPARED_CHARS]
+    compared = [line[:_COMPARED_CHARS] for line in lines[:_COMPARED_LINES]]
+    close = difflib.get_close_matches(first, list(dict.fromkeys(compared)), n=3, cutoff=0.6) if first else []
+    if close:
+        found = "\n".join(f"{compared.index(line) + 1:>6}\t{line}" for line in close)
+        return f"Read the file again; lines like it are:\n{found}"
+    return "Nothing in it is much like it; read the file again."
+
+
+def _same_but_space(lines: list[str], wanted: list[str]) -> int:
+    """The first line (from 1) of a stretch that is the same but for the space around lines; 0 without one."""
+    if not wanted or not any(wanted):
+        return 0
+    bare = [line.strip() for line in lines]
+    for start in range(len(bare) - len(wanted) + 1):
+        if bare[start] == wanted[0] and bare[start : start + len(wanted)] == wanted:
+            return start + 1
+    return 0

@@ -3,17 +3,118 @@
 from __future__ import annotations
 
 import os
+import re
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from everlong.agent.text import visible
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.globs import glob_pattern
-from everlong.agent.tools.saving import looks_binary
-from everlong.agent.tools.walking import Walk
-from everlong.agent.tools.workspace import OpenFolder
+from everlong.agent.tools.files import looks_binary
+from everlong.agent.tools.workspace import OpenFolder, Workspace
 from everlong.errors import ToolError, ToolInterrupted
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_MOST = 64
+
+
+@lru_cache(maxsize=64)
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """What matches paths with slashes; a pattern without one matches the name of a file in any folder."""
+    wanted = glob.strip().replace("\\", "/").removeprefix("./")
+    if not wanted:
+        raise ToolError("the pattern of file names is empty; give one such as *.py or src/**/*.md")
+    if "/" not in wanted:
+        wanted = f"**/{wanted}"
+    return re.compile("|".join(f"(?:{_translated(one)})" for one in _expanded(wanted.lstrip("/"))))
+
+
+def _expanded(glob: str) -> list[str]:
+    found = [glob]
+    while any(_BRACES.search(one) for one in found):
+        found = [
+            one[: inner.start()] + choice + one[inner.end() :] if inner else one
+            for one in found
+            for inner in [_BRACES.search(one)]
+            for choice in (inner[1].split(",") if inner else [""])
+        ]
+        if len(found) > _MOST:
+            raise ToolError(f"the pattern {glob!r} stands for more than {_MOST} others; use a simpler one")
+    return found
+
+
+def _translated(glob: str) -> str:
+    pieces, at = [], 0
+    while at < len(glob):
+        if glob.startswith("**/", at):
+            pieces.append("(?:.*/)?")
+            at += 3
+        elif glob.startswith("**", at):
+            pieces.append(".*")
+            at += 2
+        elif glob[at] == "[" and (end := glob.find("]", at + 2)) > 0:
+            inside = glob[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
+            pieces.append(f"[{'^' + inside[1:] if inside.startswith('!') else inside}]")
+            at = end + 1
+        else:
+            pieces.append({"*": "[^/]*", "?": "[^/]"}.get(glob[at], re.escape(glob[at])))
+            at += 1
+    return "".join(pieces)
+
+
+SKIPPED = frozenset(
+    (
+        *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".nox"),
+        *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".gradle", ".idea"),
+    )
+)
+"""Names of folders that a walk does not go into."""
+
+MOST_ENTRIES = 200_000
+
+
+@dataclass
+class Walk:
+    """A walk below a folder of a workspace; says afterwards whether it came to its end."""
+
+    workspace: Workspace
+    top: Path
+    interrupted: threading.Event
+    is_partial: bool = False
+
+    def files(self) -> Iterator[tuple[str, os.DirEntry[str], OpenFolder]]:
+        """Each file (also a link) with its path relative to the top, and the folder that it is in, held open.
+
+        Names come in order, files before folders.
+        """
+        waiting: list[tuple[str, Path]] = [("", self.top)]
+        seen = 0
+        while waiting:
+            prefix, folder = waiting.pop()
+            below: list[tuple[str, Path]] = []
+            with ExitStack() as stack:
+                try:
+                    held = stack.enter_context(self.workspace.folder(folder))
+                    entries = sorted(held.entries(), key=lambda entry: entry.name)
+                except (ToolError, OSError):  # no permission, gone meanwhile, or swapped for a link
+                    continue
+                for entry in entries:
+                    seen += 1
+                    if seen > MOST_ENTRIES or self.interrupted.is_set():
+                        self.is_partial = True
+                        return
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in SKIPPED:
+                            below.append((f"{prefix}{entry.name}/", folder / entry.name))
+                    else:
+                        yield prefix + entry.name, entry, held
+            waiting += reversed(below)
+
 
 MOST_LISTED = 500
 MOST_MATCHES = 200

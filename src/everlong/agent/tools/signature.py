@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
@@ -16,9 +17,58 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from everlong.agent.text import one_line
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.docstring import read_docstring
 from everlong.agent.tools.tool import Arguments, Effect, Tool
 from everlong.errors import ConfigError, ToolError
+
+_SECTION = re.compile(
+    r"(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Examples?|Notes?|See Also|Warnings?):\s*$"
+)
+_PARAMETER = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+
+
+def read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The text before the first section, and the parameters of the section ``Args``, each in flowing text."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    starts = [place for place, line in enumerate(lines) if _SECTION.match(line)]
+    about = lines[: starts[0]] if starts else lines
+    parameters: dict[str, str] = {}
+    for start in starts:
+        if lines[start].startswith(("Args", "Arguments", "Parameters")):
+            parameters |= _parameters(lines[start + 1 :])
+    return _flowing(about), parameters
+
+
+def _parameters(lines: list[str]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    indent: int | None = None
+    current: list[str] = []
+    for line in lines:
+        if not line.strip():
+            continue
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            break
+        indent = depth if indent is None else indent
+        named = _PARAMETER.match(line.strip()) if depth <= indent else None
+        if named:
+            current = found.setdefault(named[1], [named[2]])
+        else:
+            current.append(line.strip())
+    return {name: " ".join(text).strip() for name, text in found.items()}
+
+
+def _flowing(lines: list[str]) -> str:
+    """Paragraphs on a line each; items of a list keep theirs."""
+    paragraphs: list[list[str]] = [[]]
+    for line in lines:
+        if not line.strip():
+            paragraphs.append([])
+        elif line.lstrip().startswith(("- ", "* ")):
+            paragraphs.append([line.strip()])
+        else:
+            paragraphs[-1].append(line.strip())
+    return "\n".join(" ".join(paragraph) for paragraph in paragraphs if paragraph)
+
 
 _UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
 
@@ -73,7 +123,7 @@ def tool(
         return Tool(
             name=called,
             description=about,
-            parameters=_parameters(model),
+            parameters=_signature_parameters(model),
             effect=effect,
             handler=_handler(function, context_name),
             checker=_checker(model, called),
@@ -163,7 +213,7 @@ def _problem(error: dict[str, Any], known: Sequence[str]) -> str:
 # -- the schema -------------------------------------------------------------------------------------------------------
 
 
-def _parameters(model: type[BaseModel]) -> dict[str, Any]:
+def _signature_parameters(model: type[BaseModel]) -> dict[str, Any]:
     """The model's schema without pydantic's titles, nested models in place where they do not contain themselves."""
     whole = model.model_json_schema()
     named = whole.pop("$defs", {})

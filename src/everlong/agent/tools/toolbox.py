@@ -7,6 +7,7 @@ was wrong and what it can do. The result is fit to be sent. This module does not
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,12 +16,50 @@ from typing import Any, Literal
 
 from everlong.agent.approval import Approvals
 from everlong.agent.text import one_line, sendable
-from everlong.agent.tools.capping import bounded, capped
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.tool import Arguments, Tool, ToolOutput, as_output
 from everlong.errors import ConfigError, EverlongError, ToolError, ToolInterrupted
 from everlong.model import Message, ToolCall
+from everlong.store.pages import page_ends
 from everlong.wire.blocks import INVALID
+
+__all__ = ["ToolSet"]
+
+STORED = 5_000_000
+"""The longest text that is kept whole, in characters."""
+
+
+def bounded(text: str) -> str:
+    """A text that may be kept: of one that is longer than anybody will read, beginning and end."""
+    if len(text) <= STORED:
+        return text
+    first = STORED * 4 // 5
+    last = len(text) - STORED // 5 + 200
+    return f"{text[:first]}\n[… {last - first:,} characters were not kept …]\n{text[last:]}"
+
+
+def capped(text: str, limit: int, page_chars: int, ident: str) -> str:
+    """At most ``limit`` characters of a longer text; the beginning that is shown is its first page."""
+    ends = page_ends(text, page_chars)
+    head = text[: ends[0]]
+    longest = _between(text, len(head), len(text), ident, len(ends))
+    room = max(0, limit - len(head) - len(longest))
+    start = len(text) - room
+    middle = start + room // 2  # as for the pages: rather a torn line than half of the room unused
+    start = text.find("\n", start, middle) + 1 or text.find(" ", start, middle) + 1 or start
+    return head + _between(text, len(head), start, ident, len(ends)) + text[start:]
+
+
+def _between(text: str, start: int, stop: int, ident: str, pages: int) -> str:
+    first = text.count("\n", 0, start) + 1
+    last = text.count("\n", start, stop) + first
+    # The text may end in the middle of a line on either side, so the mark brings its own line ends.
+    before = "" if text[:start].endswith("\n") else "\n"
+    return (
+        f"{before}[… {stop - start:,} of {len(text):,} characters are left out here, lines {first:,} to {last:,}; "
+        f'read_output(id="{ident}", page=2) goes on where the text above ends, and there are {pages} pages …]\n'
+    )
+
 
 Outcome = Literal["done", "failed", "refused", "unknown", "interrupted"]
 
@@ -182,3 +221,25 @@ def _fit(output: ToolOutput, name: str, context: ToolContext) -> tuple[str, str 
     if len(whole) <= context.output_chars:
         return whole, None
     return capped(whole, context.output_chars, context.page_chars, outputs.ident(whole)), whole
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """The tools of one conversation."""
+
+    toolbox: Toolbox
+    context: ToolContext
+    approvals: Approvals
+
+    @property
+    def interrupted(self) -> threading.Event:
+        """Set while the user wants whatever runs to stop."""
+        return self.context.interrupted
+
+    def describe(self, call: ToolCall) -> str:
+        """A call in one line, for people."""
+        return self.toolbox.describe(call)
+
+    def ready(self, call: ToolCall) -> Callable[[], ToolResult]:
+        """Check and approve a call here and now; what it returns runs it, in any thread."""
+        return self.toolbox.ready(call, self.context, self.approvals)

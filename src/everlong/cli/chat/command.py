@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.chat.state import STARTING
 from everlong.cli.local import CommandWithLocal, local_option
 from everlong.cli.screen import console, unguarded
 from everlong.cli.sessions_common import store_option
 from everlong.cli.trust import settle_trust, trust_option
 
 if TYPE_CHECKING:
+    from everlong.agent import Decision
     from everlong.cli.chat.commands import Registry
     from everlong.cli.chat.show import Show
-    from everlong.cli.chat.state import ChatState
+    from everlong.cli.chat.state import ChatState, Question
+    from everlong.cli.chat.worker import Worker
 
-__all__ = ["chat_command"]
+__all__ = ["chat_command", "talk_plainly"]
 
 
 @click.command("chat", cls=CommandWithLocal)
@@ -81,7 +86,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
             talk(state, worker, registry)
             worker.end()
     else:
-        from everlong.cli.chat.plain import talk_plainly  # noqa: PLC0415 - as above
+        from everlong.cli.chat.command import talk_plainly  # noqa: PLC0415 - as above
 
         talk_plainly(state, worker)
     worker.end()
@@ -100,9 +105,81 @@ def _show(state: ChatState, *, plain: bool) -> Show:
 
 def command_registry() -> Registry:
     """All slash commands."""
-    from everlong.cli.chat.changing import CHANGING  # noqa: PLC0415 - as above
-    from everlong.cli.chat.commands import Registry  # noqa: PLC0415 - as above
-    from everlong.cli.chat.looking import LOOKING  # noqa: PLC0415 - as above
-    from everlong.cli.chat.rules import RULES  # noqa: PLC0415 - as above
+    from everlong.cli.chat.commands import CHANGING, LOOKING, RULES, Registry  # noqa: PLC0415 - as above
 
     return Registry([*LOOKING, *CHANGING, *RULES])
+
+
+_ANSWERS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no", "yes": "once", "always": "session", "no": "no"}
+
+
+class _LineTalk:
+    """Reads lines and waits for what becomes of them."""
+
+    def __init__(self, state: ChatState, worker: Worker) -> None:
+        self._state = state
+        self._worker = worker
+        self._is_asked = sys.stdin.isatty()
+        self._changed = threading.Event()
+        state.changed = self._changed.set
+
+    def talk(self) -> None:
+        """Send every line, and wait until it is done."""
+        self._worker.start()
+        self._until(lambda: self._state.busy != STARTING)
+        while not self._state.is_over:
+            try:
+                line = self._line("> ")
+            except KeyboardInterrupt:
+                if not self._is_asked:
+                    raise
+                sys.stdout.write("\n")  # as a shell does: the line is thrown away
+                continue
+            if line is None:
+                return
+            if line.strip():
+                self._worker.send(line)
+                self._done()
+
+    def _line(self, prompt: str) -> str | None:
+        """The next line; None at the end."""
+        if self._is_asked:
+            sys.stdout.write(prompt)
+            sys.stdout.flush()
+        line = sys.stdin.readline()
+        if not line and self._is_asked:
+            sys.stdout.write("\n")
+        return line.rstrip("\r\n") if line else None
+
+    def _done(self) -> None:
+        """Wait until all that was sent is done; Ctrl-C stops it, and ends a pipe."""
+        try:
+            self._until(lambda: self._worker.is_done)
+        except KeyboardInterrupt:
+            self._worker.interrupt()
+            self._until(lambda: self._worker.is_done)
+            if not self._is_asked:
+                raise
+
+    def _until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self._changed.wait(1.0)
+            self._changed.clear()
+            question = self._state.question
+            if question is not None and not question.is_answered.is_set():
+                self._ask(question)
+
+    def _ask(self, question: Question) -> None:
+        from everlong.agent.approval import forget_typed  # noqa: PLC0415 - loaded by then
+
+        answer: Decision | None = None
+        forget_typed(sys.stdin)
+        while answer is None:
+            line = self._line("allow? [y]es, [a]lways in this session, [n]o: ")
+            answer = "no" if line is None else _ANSWERS.get(line.strip().lower())
+        question.decide(answer)
+
+
+def talk_plainly(state: ChatState, worker: Worker) -> None:
+    """Chat line by line until there are no more lines."""
+    _LineTalk(state, worker).talk()

@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.cli.chat.commands import Desk, Registry
-from everlong.cli.chat.plugged import take_commands
+from everlong.cli.chat.commands import Desk, Registry, take_commands
 
 if TYPE_CHECKING:
     import click

@@ -6,27 +6,96 @@ a `rich` console of any kind; knows no input.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
 from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 from everlong.agent import events as e
 from everlong.agent.text import one_line, unmistakable, visible
-from everlong.cli.chat.blocks import MarkdownBlocks
 from everlong.cli.speaking import compaction_line
 from everlong.context.literals import is_summary
 from everlong.model import text_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
 
     from everlong.agent import AgentEvent, ApprovalRequest, Conversation
     from everlong.cli.chat.state import ChatState
 
-__all__ = ["Show", "ToolRecord"]
+__all__ = ["MarkdownBlocks", "Show", "ToolRecord", "code_of", "print_markdown"]
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+class MarkdownBlocks:
+    """Collects words as they come and gives back whole blocks."""
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._block: list[str] = []
+        self._fence = ""
+
+    @property
+    def pending(self) -> str:
+        """What has come and is not complete yet."""
+        return "\n".join([*self._block, self._line]) if self._line or self._block else ""
+
+    def add(self, text: str) -> Iterator[str]:
+        """Take in more words; the blocks that they complete."""
+        *whole, self._line = (self._line + text).split("\n")
+        for line in whole:
+            yield from self._add_line(line.removesuffix("\r"))
+
+    def end(self) -> Iterator[str]:
+        """The end of the text; what is left of it."""
+        if self._line:
+            line, self._line = self._line, ""
+            yield from self._add_line(line)
+        yield from self._taken()
+        self._fence = ""
+
+    def drop(self) -> None:
+        """Forget what has come and was not handed on."""
+        self._line, self._block, self._fence = "", [], ""
+
+    def _add_line(self, line: str) -> Iterator[str]:
+        fence = _FENCE.match(line)
+        if self._fence:
+            self._block.append(line)
+            if fence and fence[1].startswith(self._fence) and not line[fence.end() :].strip():
+                self._fence = ""
+                yield from self._taken()
+            return
+        if fence:
+            yield from self._taken()
+            self._fence = fence[1]
+            self._block.append(line)
+        elif line.strip():
+            self._block.append(line)
+        elif self._block and not _is_list(self._block[-1]):
+            yield from self._taken()
+        elif self._block:
+            self._block.append(line)  # a list may go on after an empty line
+            if len(self._block) > 1 and not self._block[-2].strip():
+                yield from self._taken()
+
+    def _taken(self) -> Iterator[str]:
+        block, self._block = "\n".join(self._block).strip("\n"), []
+        if block.strip():
+            yield block
+
+
+def _is_list(line: str) -> bool:
+    return bool(re.match(r"\s*([-*+]|\d+[.)])\s|\s{2,}\S", line))
+
 
 _MARKS = {"done": "●", "failed": "✗", "refused": "⊘", "unknown": "?", "interrupted": "◌"}
 _STYLES = {"done": "green", "failed": "red", "refused": "yellow", "unknown": "red", "interrupted": "yellow"}
@@ -114,7 +183,7 @@ class Show:
         if self.plain:
             self.text(text)
         else:
-            from everlong.cli.chat.markdown import print_markdown  # noqa: PLC0415 - loaded with the first answer
+            from everlong.cli.chat.show import print_markdown  # noqa: PLC0415 - loaded with the first answer
 
             print_markdown(self.console, visible(text))
 
@@ -193,7 +262,7 @@ class Show:
         if self.plain:
             self.text(detail)
         else:
-            from everlong.cli.chat.markdown import code_of  # noqa: PLC0415 - as above
+            from everlong.cli.chat.show import code_of  # noqa: PLC0415 - as above
 
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
             self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
@@ -211,3 +280,60 @@ class Show:
         e.Notice: lambda self, event: self.note(event.text),
         e.TurnFinished: _finished,
     }
+
+
+class _Heading(Heading):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The heading where all other text begins."""
+        del console, options
+        yield self.text
+
+
+class _Code(CodeBlock):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The code without empty lines around it."""
+        del console, options
+        yield Padding(code_of(str(self.text).rstrip(), self.lexer_name), (0, 2))
+
+
+class _Table(TableElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table without empty lines around it."""
+        for part in super().__rich_console__(console, options):
+            if isinstance(part, Table):
+                part.show_edge = False
+            yield part
+
+
+class _Markdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+        "table_open": _Table,
+    }
+
+
+def code_of(text: str, language: str) -> Syntax:
+    """Code in the terminal's own colours, which can be read on a dark ground and on a light one."""
+    return Syntax(text, language, theme="ansi_dark", word_wrap=True, background_color="default")
+
+
+def print_markdown(console: Console, text: str) -> None:
+    """Print a block and one empty line after it; no line is longer than its words, so that a resize breaks none."""
+    lines = [_without_end(line) for line in console.render_lines(_Markdown(text), pad=False)]
+    while lines and not lines[0]:  # lists, tables and quotes begin with one
+        del lines[0]
+    while lines and not lines[-1]:
+        del lines[-1]
+    console.print(Segments([part for line in [*lines, []] for part in (*line, Segment.line())]))
+
+
+def _without_end(line: list[Segment]) -> list[Segment]:
+    """A line without the spaces at its end."""
+    while line and not line[-1].text.strip(" "):
+        line = line[:-1]
+    if line:
+        line = [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip(" "))]
+    return line

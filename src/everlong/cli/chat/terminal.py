@@ -7,34 +7,128 @@ copying and resizing are the terminal's own business.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.patch_stdout import StdoutProxy
+from prompt_toolkit.utils import get_cwidth
 
-from everlong.cli.chat.bar import progress_row
-from everlong.cli.chat.completion import ChatCompleter
 from everlong.cli.chat.state import SETTLING_SECONDS, STARTING
-from everlong.cli.chat.wrapping import last_rows
 from everlong.config.paths import data_home
+from everlong.errors import StoreError
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from everlong.agent import Decision
+    from everlong.agent import Agent, CompactionProgress, Decision
     from everlong.cli.chat.commands import Registry
     from everlong.cli.chat.state import ChatState
     from everlong.cli.chat.worker import Worker
 
-__all__ = ["talk"]
+__all__ = ["ChatCompleter", "last_rows", "progress_row", "talk"]
+
+_WIDEST = 40
+_NARROWEST = 5
+
+
+def progress_row(progress: CompactionProgress, columns: int) -> str:
+    """What has come of a summary, no wider than the columns."""
+    told = f"{progress.tokens:,} of at most {progress.budget:,} tokens"
+    if progress.parts > 1:
+        told = f"{progress.parts_done} of {progress.parts} parts"
+    figures = f" {100 * progress.share:3.0f} %  {told}"
+    width = min(_WIDEST, columns - len("summary ") - len(figures) - 1)
+    if width < _NARROWEST:
+        return f"summary{figures}"[: columns - 1]
+    full = round(progress.share * width)
+    return f"summary {'━' * full}{'─' * (width - full)}{figures}"
+
+
+_TAB = "    "
+
+
+def last_rows(text: str, columns: int, rows: int) -> list[str]:
+    """The last rows that a text takes, at most so many; no row is wider than the columns."""
+    if not text or columns < 2 or rows < 1:
+        return []
+    found: list[str] = []
+    # More than this cannot be seen, however narrow the signs are.
+    for line in text[-columns * rows * 2 :].expandtabs(len(_TAB)).split("\n"):
+        found += _rows(line, columns)
+    return found[-rows:]
+
+
+def _rows(line: str, columns: int) -> list[str]:
+    rows, row, used = [], "", 0
+    for sign in line:
+        width = get_cwidth(sign)
+        if used + width > columns:
+            rows.append(row)
+            row, used = "", 0
+        row, used = row + sign, used + width
+    return [*rows, row]
+
+
+class ChatCompleter(Completer):
+    """Completes a command's name, then what it takes; elsewhere a path after ``./``, ``/`` or ``~``."""
+
+    def __init__(self, registry: Registry, agent: Callable[[], Agent | None]) -> None:
+        self._registry = registry
+        self._agent = agent
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What could stand here."""
+        text = document.text_before_cursor
+        if text.startswith("/") and "\n" not in text:
+            name, space, words = text[1:].partition(" ")
+            if not space:
+                for command in self._registry.commands.values():
+                    if command.name.startswith(name):
+                        yield Completion(command.name, -len(name), display_meta=command.about)
+                return
+            yield from (Completion(one, -len(words)) for one in self._taken(name) if one.startswith(words))
+            return
+        word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
+        if "/" in word or word.startswith(("~", ".")):
+            yield from self._paths.get_completions(Document(word), complete_event)
+
+    def _taken(self, name: str) -> list[str]:
+        agent = self._agent()
+        if name == "compress":
+            return ["--preview", "here "]
+        if name == "undo":
+            return ["compaction"]
+        if agent is None:
+            return []
+        try:
+            if name == "resume":
+                newest = agent.conversation.store.conversations.newest(50)
+                titles = [one.title for one in newest]
+                # A title that several have would not say which one is meant.
+                return [one.title if one.title and titles.count(one.title) == 1 else one.id for one in newest]
+            if name == "model":
+                from everlong.providers.auxiliary import CHEAPER  # noqa: PLC0415 - only when it is asked for
+                from everlong.providers.names import ENDPOINTS  # noqa: PLC0415 - as above
+
+                known = {f"{provider}:{model}" for provider, model in CHEAPER.items()}
+                used = {one.model for one in agent.conversation.store.sessions.newest(limit=50) if one.model}
+                return sorted(known | used | {f"{provider}:" for provider in ENDPOINTS})
+        except StoreError:  # completion is a convenience; the command itself will say what is wrong
+            return []
+        return []
+
 
 _ANSWERS: dict[str, Decision] = {"y": "once", "yes": "once", "a": "session", "always": "session", "n": "no", "no": "no"}
 _ASKED = "allow? [y]es, [a]lways in this session, [n]o, then Enter: "

@@ -11,8 +11,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from everlong.cli.clients.client import Client, Gateway, Run, Setting, folder_of, with_words
-from everlong.cli.clients.configuration import ConfigurationFile, put_back
+from everlong.cli.clients.client import (
+    Client,
+    ConfigurationFile,
+    Gateway,
+    Run,
+    Setting,
+    folder_of,
+    put_back,
+    with_words,
+)
 from everlong.cli.clients.formats import ENV, JSON, TOML, YAML, value_at
 from everlong.errors import ConfigError
 
@@ -340,7 +348,7 @@ def _keep_changes(
     copy: ConfigurationFile, file: ConfigurationFile, text: str, values: Any, settings: list[Setting]
 ) -> None:
     """Take over what a client wrote into its copy, such as a new login, without our settings."""
-    from everlong.config.atomic import write_whole  # noqa: PLC0415 - only where it is needed
+    from everlong.config.files import write_whole  # noqa: PLC0415 - only where it is needed
 
     with suppress(ConfigError, ValueError, OSError):
         now = copy.text()

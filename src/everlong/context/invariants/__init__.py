@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from everlong.context.invariants.base import Invariant, Violation
+from everlong.context.invariants.base import Invariant, Violation, is_plain
 from everlong.context.invariants.latest_user_turn import LatestUserTurn, latest_user_index
-from everlong.context.invariants.plain import is_plain
 from everlong.context.invariants.reasoning_blocks import ReasoningBlocks
 from everlong.context.invariants.role_order import RoleOrder
 from everlong.context.invariants.tool_pairing import ToolPairing

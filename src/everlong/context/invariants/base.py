@@ -40,3 +40,29 @@ class Invariant(Protocol):
     def repair(self, messages: list[Message]) -> list[Message]:
         """A list that satisfies the rule; the very same list where nothing had to change."""
         ...
+
+
+_INSERTED = ("[CONTEXT ", "Understood. I have read the summary")
+"""How summaries and acknowledgements begin; a test holds this against the texts themselves."""
+
+
+def is_plain(messages: Sequence[Message]) -> bool:
+    """Whether a list surely satisfies every structural rule and holds no summary."""
+    waiting: list[object] = []
+    for message in messages:
+        role = message["role"]
+        content = message.get("content")
+        if type(content) is list:
+            return False
+        if role == "tool":
+            call_id = message.get("tool_call_id")
+            if call_id not in waiting:
+                return False
+            waiting.remove(call_id)
+            continue
+        if waiting or (content and content.startswith(_INSERTED)):
+            return False
+        calls = message.get("tool_calls")
+        if calls and role == "assistant":
+            waiting = [call.get("id") if type(call) is dict else None for call in calls]
+    return True

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from everlong.context.invariants.base import Violation
-from everlong.context.literals import is_acknowledgement
-from everlong.context.recognise import summary_indices
+from everlong.context.literals import is_acknowledgement, summary_indices
 from everlong.model import Message
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from everlong.context.invariants.base import Violation
-from everlong.context.literals import ACKNOWLEDGEMENT, is_acknowledgement
-from everlong.context.recognise import summary_indices
+from everlong.context.literals import ACKNOWLEDGEMENT, is_acknowledgement, summary_indices
 from everlong.model import Message
 
 _PASSES = 8

@@ -1,7 +1,7 @@
 """Standing rules of the user: found in people's turns and carried word for word until they are taken back."""
 
 from everlong.context.rules.detection import found_rules
-from everlong.context.rules.found_rule import FoundRule
+from everlong.context.rules.prose import FoundRule
 from everlong.context.rules.standing_rules import (
     EDIT_ANSWER,
     Rule,

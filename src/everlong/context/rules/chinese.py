@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from everlong.context.rules.found_rule import FoundRule, cut_rule
+from everlong.context.rules.prose import FoundRule, cut_rule
 
 _QUESTION = re.compile(
     r"[?？]\s*$|[吗呢么]\s*[。.!！]?$|^(?:为什么|为何|怎么|怎样|如何|是否|有没有|能不能|可不可以|要不要|谁|哪)|(?:是什么意思|什么意思|讲讲为什么|解释)"

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from everlong.context.rules.chinese import chinese_rules
 from everlong.context.rules.english import english_rules
-from everlong.context.rules.found_rule import FoundRule
-from everlong.context.rules.prose import prose_sentences
-from everlong.context.summary.text import one_line
+from everlong.context.rules.prose import FoundRule, prose_sentences
+from everlong.context.text import one_line
 
 _LOOK_AT = 40_000
 """Characters of a message that are read."""

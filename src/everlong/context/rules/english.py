@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from everlong.context.rules.found_rule import LONGEST_RULE, FoundRule, cut_rule
+from everlong.context.rules.prose import LONGEST_RULE, FoundRule, cut_rule
 
 _OPENERS = re.compile(
     r"^(?:(?:please|pls|also|and|but|so|ok(?:ay)?|oh|well|then|now|hey|hi|(?:yes|yeah|no|nope)(?=\s*[,.!;—–])"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from everlong.context.summary.text import one_line
+from everlong.context.text import one_line
 
 _WORD = re.compile(r"[\w$€£%][\w.+#/'’$€£%-]*", re.UNICODE)
 _HAN_RUN = re.compile(r"[\u3400-\u9fff]+")

@@ -15,9 +15,9 @@ from typing import Literal
 
 from everlong.context.literals import RULES_HEADING, is_summary, rules_block
 from everlong.context.rules.detection import found_rules, read_sentences
-from everlong.context.rules.found_rule import Kind
+from everlong.context.rules.prose import Kind
 from everlong.context.rules.retraction import lifted_by, replaces, says_as_much
-from everlong.context.summary.text import one_line
+from everlong.context.text import one_line
 from everlong.model import Message, read_message, text_of
 
 Source = Literal["user", "project"]

@@ -13,11 +13,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from everlong.context.shorten import TextCount, shorten_text
 from everlong.context.summary.actions import outcome_of
 from everlong.context.summary.entities import entities
-from everlong.context.summary.redact import redacted
-from everlong.context.summary.text import clip, one_line
+from everlong.context.summary.redaction import redacted
+from everlong.context.text import TextCount, clip, one_line, shorten_text
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
 
 _SPOKEN_TOKENS = 2_000

@@ -9,16 +9,95 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from everlong.context.summary.actions import action_of
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import sentences
-from everlong.context.summary.records import Told, records
-from everlong.context.summary.text import clip
+from everlong.context.text import clip
 from everlong.model import Message, calls_of, readable_text
+
+_LEAST = 80
+"""Shorter texts say what they say as they are."""
+_SMALL = 160
+"""Characters up to which what is inside an object is told on the object's own line."""
+_LONGEST = 240
+_MOST_INSIDE = 8
+_DEEPEST = 40
+
+
+class Told(NamedTuple):
+    """A line, and the part of it that is not keys."""
+
+    text: str
+    values: str
+
+
+def records(text: str) -> list[Told] | None:
+    """The lines of a JSON text; None if it is none, or too short to need it."""
+    text = text.strip()
+    if len(text) < _LEAST or text[0] not in "{[" or text[-1] not in "}]":
+        return None
+    try:
+        return list(_lines("", json.loads(text), 0))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lines(name: str, value: Any, depth: int) -> Iterator[Told]:
+    """The lines of a value: what is small first, then what is too large to stand among it."""
+    if isinstance(value, str):
+        yield from records(value) or (Told(line, line) for line in value.splitlines())
+        return
+    larger: list[tuple[str, Any]] = []
+    line: list[Told] = []
+    size = 0
+    for key, item in _entries(name, value):
+        told = _told(item, 0)
+        if told is None:
+            larger.append((key, item))
+            continue
+        piece = Told(f"{key}: {told.text}", told.values) if isinstance(value, dict) else told
+        if line and size + len(piece.text) > _LONGEST:
+            yield _joined(name, line)
+            line, size = [], 0
+        line.append(piece)
+        size += len(piece.text)
+    if line:
+        yield _joined(name, line)
+    for key, item in larger if depth < _DEEPEST else ():
+        yield from _lines(key, item, depth + 1)
+
+
+def _entries(name: str, value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return ((str(key), item) for key, item in value.items())
+    return ((name, item) for item in value)
+
+
+def _told(value: Any, depth: int) -> Told | None:
+    """A value in a few words; None where it takes more."""
+    if not isinstance(value, dict | list):
+        text = value if isinstance(value, str) else json.dumps(value)
+        return Told(text, text) if len(text) <= _LONGEST and "\n" not in text else None
+    if len(value) > _MOST_INSIDE or depth > 2:
+        return None
+    pieces = []
+    for key, item in _entries("", value):
+        told = _told(item, depth + 1)
+        if told is None:
+            return None
+        pieces.append(Told(f"{key} {told.text}", told.values) if isinstance(value, dict) else told)
+    # Where objects follow each other, it must be seen where the next begins.
+    inside = _joined("", pieces, "; " if isinstance(value, list) and any(isinstance(v, dict) for v in value) else ", ")
+    return inside if len(inside.text) <= _SMALL else None
+
+
+def _joined(name: str, pieces: Sequence[Told], between: str = ", ") -> Told:
+    text = between.join(piece.text for piece in pieces)
+    return Told(f"{name}: {text}" if name else text, ", ".join(piece.values for piece in pieces))
 
 
 class Line(NamedTuple):
@@ -55,7 +134,7 @@ def _plain_words(text: str) -> int:
     return len([run for run in runs if run.isalpha() and len(run) > 2])
 
 
-_LONGEST = 300
+_LINES_LONGEST = 300
 _INDENTATION = re.compile(r"\t\s*|\s{3,}")
 """White space that only lines things up; two spaces may be part of a date, as in ``Oct  3``."""
 _MOST_READ = 16_000
@@ -142,7 +221,9 @@ def structured(message: Message) -> list[Told]:
     return [
         piece
         for told in found
-        for piece in ([told] if len(told.text) <= _LONGEST else [Told(cut, cut) for cut in cut_lines([told.text])])
+        for piece in (
+            [told] if len(told.text) <= _LINES_LONGEST else [Told(cut, cut) for cut in cut_lines([told.text])]
+        )
     ]
 
 
@@ -153,14 +234,14 @@ def cut_lines(pieces: Iterable[str]) -> list[str]:
     together = "\n".join(lines)
     if "\t" in together or "   " in together:
         lines = [_INDENTATION.sub(" ", line) if "   " in line or "\t" in line else line for line in lines]
-    if max(map(len, lines), default=0) <= _LONGEST:
+    if max(map(len, lines), default=0) <= _LINES_LONGEST:
         return lines
     return [part for line in lines for part in _parts(line)]
 
 
 def _parts(line: str) -> Iterator[str]:
-    while len(line) > _LONGEST:
-        start = clip(line, _LONGEST).removesuffix(" ...")
+    while len(line) > _LINES_LONGEST:
+        start = clip(line, _LINES_LONGEST).removesuffix(" ...")
         yield start
         line = line[len(start) :].lstrip()
     if line:

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everlong.context.summary.actions import Action, ActionKind, Outcome, is_looking
-from everlong.context.summary.closed import is_same
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import Facts
-from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.language import Phrases, is_closing, marks, without_label
 from everlong.context.summary.lines import Line
-from everlong.context.summary.takeback import taken_back
-from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
-from everlong.context.summary.text import clip
+from everlong.context.summary.retractions import is_same, taken_back
+from everlong.context.summary.tasks import Task, central_goal, cut_into_tasks, goal_in, task_line, told_before
 from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, joined, plain_line, prose, states
+from everlong.context.text import clip
 
 _COMMAND = re.compile(r"`([^`]+)`")
 _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")

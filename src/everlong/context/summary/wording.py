@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import sentences
-from everlong.context.summary.text import one_line
+from everlong.context.text import one_line
 
 _FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[^\n]*\n(?:.*?^[ \t>]*\1[^\n]*$|.*\Z)", re.MULTILINE | re.DOTALL)
 _CODE_LINE = re.compile(

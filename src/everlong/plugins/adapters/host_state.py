@@ -7,6 +7,9 @@ engine and no agent.
 
 from __future__ import annotations
 
+import functools
+import os
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,14 +17,70 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.plugins.adapters.names import foreign_home
-
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.providers.auxiliary import AskModel
     from everlong.providers.connection import Connection
 
-__all__ = ["Host", "current_host", "home", "running_in"]
+__all__ = [
+    "Host",
+    "adapted_modules",
+    "adapter_of",
+    "as_config",
+    "current_host",
+    "foreign_home",
+    "home",
+    "host_path",
+    "running_in",
+    "session_fact",
+]
+
+HOST = "everlong.plugins.adapters.host"
+
+
+def host_path() -> Path:
+    """The folder to put on ``PYTHONPATH`` so that a foreign plugin's own tests find ``agent`` and the rest."""
+    return Path(__file__).with_name("host")
+
+
+def adapter_of(name: str) -> str:
+    """The full name of the module that stands for the foreign module ``name``; nothing if that is no foreign name."""
+    known = _data()["modules"]
+    head, tail = name, ""
+    while head:
+        if head in known:
+            return f"{HOST}.{known[head]}{tail}"
+        head, _, last = head.rpartition(".")
+        tail = f".{last}{tail}"
+    return ""
+
+
+def adapted_modules() -> list[str]:
+    """The foreign modules that there are adapters for, by full name; packages only where they stand for themselves."""
+    found: list[str] = []
+    for name, target in _data()["modules"].items():
+        place = host_path().joinpath(*target.split("."))
+        files = sorted(place.glob("[a-z]*.py")) if place.is_dir() else []
+        found += [f"{name}.{file.stem}" for file in files] or [name]
+    return found
+
+
+def foreign_home() -> Path | None:
+    """The home folder that the environment sets for another host, if it sets one."""
+    for name in _data()["home"]["variables"]:
+        if os.environ.get(name, "").strip():
+            return Path(os.environ[name].strip()).expanduser()
+    return None
+
+
+def session_fact(variable: str) -> str:
+    """What a session variable of another host's stands for: ``session_id``, ``conversation_id``, ``platform``."""
+    return str(_data()["session"].get(variable, ""))
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("roots.toml").read_text(encoding="utf-8"))
 
 
 @dataclass
@@ -73,3 +132,20 @@ def home() -> Path:
     from everlong.config.paths import data_home  # noqa: PLC0415 - as above
 
     return foreign_home() or data_home()
+
+
+def as_config() -> dict[str, Any]:
+    """A new dict each time: Everlong's sections, ``model`` as its own section, each plugin's section by its name."""
+    settings = current_host().settings
+    values = settings.model_dump(mode="json")
+    own = settings.plugins.sections
+    chosen = settings.agent.model or ""
+    provider, colon, model = chosen.partition(":")
+    known = settings.models.get(chosen) or settings.models.get(model)
+    values["model"] = {
+        "default": model if colon else chosen,
+        "provider": provider if colon else "",
+        "context_length": known.context_length if known is not None else None,
+    }
+    values["plugins"] = {**dict(values["plugins"]), "entries": own}
+    return {**{name: section for name, section in own.items() if name not in values}, **values}

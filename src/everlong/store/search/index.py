@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchTerms:
     """What is looked up: any of the terms, terms that begin so, terms in a row."""
 
     terms: tuple[str, ...]
@@ -141,12 +141,19 @@ class Index(Protocol):
         """What is in it."""
         ...
 
-    def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
+    def ranked(self, connection: Connection, asked: SearchTerms, scope: Scope, limit: int) -> Ranked:
         """The documents that answer best, best first."""
         ...
 
     def matching(
-        self, connection: Connection, asked: Asked, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+        self,
+        connection: Connection,
+        asked: SearchTerms,
+        scope: Scope,
+        after: Place | None,
+        limit: int,
+        *,
+        by_time: bool,
     ) -> list[Place]:
         """Documents with any of what is asked, newest first (by their time or by their number), after a place."""
         ...

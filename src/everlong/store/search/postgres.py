@@ -17,10 +17,10 @@ from sqlalchemy import Connection, CursorResult
 
 from everlong.store.search.index import (
     NAMED,
-    Asked,
     Place,
     Ranked,
     Scope,
+    SearchTerms,
     Size,
     Wanted,
     scope_of_messages,
@@ -118,7 +118,7 @@ class PostgresIndex:
         """What is in it."""
         return Size(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
 
-    def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
+    def ranked(self, connection: Connection, asked: SearchTerms, scope: Scope, limit: int) -> Ranked:
         """The documents that answer best: the sum of what their words tell, less for long ones."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
@@ -180,7 +180,14 @@ class PostgresIndex:
         return sorted(found, key=lambda pair: (-pair[1], -pair[0]))[:limit]
 
     def matching(
-        self, connection: Connection, asked: Asked, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+        self,
+        connection: Connection,
+        asked: SearchTerms,
+        scope: Scope,
+        after: Place | None,
+        limit: int,
+        *,
+        by_time: bool,
     ) -> list[Place]:
         """Documents with any of what is asked, newest first, after a place."""
         expression = " | ".join([*map(_quoted, asked.terms), *map(_begins, asked.starts)])
@@ -256,7 +263,7 @@ def _sources(scope: Scope) -> list[tuple[str, tuple[str, list[Any]]]]:
     return sources
 
 
-def _promising(asked: Asked, frequencies: dict[str, int]) -> tuple[str, bool]:
+def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
     """The expression to score, and whether it finds all that is asked."""
     known = sorted(frequencies, key=lambda term: (frequencies[term], term))
     rare: list[str] = []

@@ -15,10 +15,10 @@ from sqlalchemy import Connection
 
 from everlong.store.search.index import (
     NAMED,
-    Asked,
     Place,
     Ranked,
     Scope,
+    SearchTerms,
     Size,
     Wanted,
     scope_of_messages,
@@ -123,7 +123,7 @@ class SQLiteIndex:
         """What is in it."""
         return Size(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
 
-    def ranked(self, connection: Connection, asked: Asked, scope: Scope, limit: int) -> Ranked:
+    def ranked(self, connection: Connection, asked: SearchTerms, scope: Scope, limit: int) -> Ranked:
         """The documents that answer best, by BM25; where that would score too many, only the most promising."""
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
@@ -175,7 +175,14 @@ class SQLiteIndex:
         return sorted(found, key=lambda pair: (-pair[1], -pair[0]))[:limit]
 
     def matching(
-        self, connection: Connection, asked: Asked, scope: Scope, after: Place | None, limit: int, *, by_time: bool
+        self,
+        connection: Connection,
+        asked: SearchTerms,
+        scope: Scope,
+        after: Place | None,
+        limit: int,
+        *,
+        by_time: bool,
     ) -> list[Place]:
         """Documents with any of what is asked, newest first, after a place."""
         expression = _any_of(asked)
@@ -263,7 +270,7 @@ class SQLiteIndex:
         return found[:limit]
 
 
-def _promising(asked: Asked, frequencies: dict[str, int]) -> tuple[str, bool]:
+def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
     """The expression to score, and whether it finds all that is asked."""
     rows = [_in_a_row(row) for row in asked.rows if all(term in frequencies for term in row)]
     starts = [f"{_quoted(start)} *" for start in asked.starts]
@@ -284,7 +291,7 @@ def _promising(asked: Asked, frequencies: dict[str, int]) -> tuple[str, bool]:
     return " OR ".join(f"({one} AND {other})" for one, other in combinations(frequent, 2)), not frequent
 
 
-def _any_of(asked: Asked) -> str:
+def _any_of(asked: SearchTerms) -> str:
     return " OR ".join([*map(_quoted, asked.terms), *(f"{_quoted(start)} *" for start in asked.starts)])
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from everlong.store.search.corpus import Corpus, Loaded
 from everlong.store.search.document import answered_calls, called_tools, tools_of
-from everlong.store.search.index import Asked, Index, Place, Scope, Size, Wanted
+from everlong.store.search.index import Index, Place, Scope, SearchTerms, Size, Wanted
 from everlong.store.search.match import Matcher
 from everlong.store.search.query import Query, normal
 from everlong.store.search.words import is_dense, terms_of_word, words_of
@@ -52,9 +52,9 @@ class Walk:
     is_partial: bool = False
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> SearchTerms:
         """What the index is asked for."""
-        return Asked(tuple(self.weights), self.query.starts, self.query.rows)
+        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
 
     def has_words(self, document: Loaded) -> bool:
         """Whether a document has any word of the query."""

@@ -146,8 +146,14 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
 
     def check(bench: Workbench) -> None:
         try:
-            from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415 - an extra
-            from hypothesis import strategies as st  # noqa: PLC0415 - as above
+            from hypothesis import (  # noqa: PLC0415 - an extra
+                HealthCheck,
+                Phase,
+                Verbosity,
+                given,
+                settings,
+                strategies as st,
+            )
             from hypothesis.errors import Flaky  # noqa: PLC0415 - as above
         except ImportError as error:
             raise ImportError("the engine contract needs Hypothesis: pip install 'everlong[testing]'") from error

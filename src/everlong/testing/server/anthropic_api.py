@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from everlong.testing.server.anthropic_rules import redacted, signed
 from everlong.testing.server.cache import Charge
 from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.script import Answer
-from everlong.testing.server.thinking import redacted, signed
-from everlong.testing.server.tokens import count_text, count_value
+from everlong.testing.server.window import count_text, count_value
 
 __all__ = ["error_body", "events", "message", "models"]
 

@@ -6,29 +6,252 @@ nothing: a body that passes may be answered.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from everlong.testing.server.anthropic_blocks import check_block
 from everlong.testing.server.refusal import Refusal
-from everlong.testing.server.thinking import check_thinking
 
-__all__ = ["check_anthropic"]
+__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking", "redacted", "signed"]
+
+_FIELDS: dict[str, str] = {
+    "text": "type text cache_control citations",
+    "image": "type source cache_control transformations",
+    "document": "type source cache_control citations context title",
+    "search_result": "type source title content cache_control citations",
+    "tool_use": "type id name input cache_control caller",
+    "tool_result": "type tool_use_id content is_error cache_control",
+    "thinking": "type thinking signature",
+    "redacted_thinking": "type data",
+}
+_ALLOWED = {
+    "system": {"text"},
+    "user": {"text", "image", "document", "search_result", "tool_result"},
+    "assistant": {"text", "tool_use", "thinking", "redacted_thinking", "document", "image", "search_result"},
+    "tool_result": {"text", "image", "document", "search_result"},
+}
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+def check_block(block: Any, path: str, where: str) -> None:
+    """Refuse a block that may not stand ``where`` it does: a role, ``system`` or inside a ``tool_result``."""
+    if not isinstance(block, dict):
+        raise Refusal(f"{path}: Input should be a valid dictionary or object to extract fields from")
+    kind = block.get("type")
+    if kind is None:
+        raise Refusal(f"{path}.type: Field required")
+    if kind not in _ALLOWED[where]:
+        tags = ", ".join(f"'{tag}'" for tag in sorted(_ALLOWED[where]))
+        raise Refusal(f"{path}: Input tag '{kind}' found using 'type' does not match any of the expected tags: {tags}")
+    extra = block.keys() - set(_FIELDS[kind].split())
+    if extra:
+        raise Refusal(f"{path}.{kind}.{min(extra)}: Extra inputs are not permitted")
+    if "cache_control" in block:
+        check_marker(block["cache_control"], f"{path}.cache_control")
+        if where == "tool_result":
+            raise Refusal(f"{path}.{kind}.cache_control: nested content cannot be cached; mark the `tool_result` block")
+    _CHECKS.get(kind, _any)(block, f"{path}.{kind}")
+
+
+def check_marker(marker: Any, path: str) -> None:
+    """Refuse a cache marker of another form."""
+    if marker is None:
+        return
+    if not isinstance(marker, dict) or marker.get("type") != "ephemeral":
+        raise Refusal(f"{path}: Input tag found using 'type' does not match any of the expected tags: 'ephemeral'")
+    if extra := marker.keys() - {"type", "ttl", "scope"}:
+        raise Refusal(f"{path}.ephemeral.{min(extra)}: Extra inputs are not permitted")
+    if marker.get("scope") not in {None, "global"}:
+        raise Refusal(f"{path}.ephemeral.scope: Input should be 'global'")
+    if marker.get("ttl", "5m") not in {"5m", "1h"}:
+        raise Refusal(f"{path}.ephemeral.ttl: Input should be '5m' or '1h'")
+
+
+def _text(block: dict[str, Any], path: str) -> None:
+    text = block.get("text")
+    if not isinstance(text, str):
+        raise Refusal(f"{path}.text: {'Field required' if text is None else 'Input should be a valid string'}")
+    if not text and block.get("cache_control"):
+        raise Refusal(f"{path}: cache_control cannot be set for empty text blocks")
+    where = path.split(".", 1)[0]
+    if not text:
+        raise Refusal(f"{where}: text content blocks must be non-empty")
+    if not text.strip():
+        raise Refusal(f"{where}: text content blocks must contain non-whitespace text")
+
+
+def _tool_use(block: dict[str, Any], path: str) -> None:
+    if not isinstance(block.get("id"), str) or not _ID.fullmatch(block["id"]):
+        raise Refusal(f"{path}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+    if not isinstance(block.get("name"), str) or not re.fullmatch(r"[a-zA-Z0-9_-]{1,200}", block["name"]):
+        raise Refusal(f"{path}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,200}}$'")
+    if not isinstance(block.get("input"), dict):
+        raise Refusal(f"{path}.input: {'Input should be a valid dictionary' if 'input' in block else 'Field required'}")
+
+
+def _tool_result(block: dict[str, Any], path: str) -> None:
+    if not isinstance(block.get("tool_use_id"), str) or not _ID.fullmatch(block["tool_use_id"]):
+        raise Refusal(f"{path}.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+    content = block.get("content")
+    if content is None or isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise Refusal(f"{path}.content: Input should be a valid list")
+    for index, part in enumerate(content):
+        check_block(part, f"{path}.content.{index}", "tool_result")
+
+
+def _thinking(block: dict[str, Any], path: str) -> None:
+    for name in ("thinking", "signature"):
+        if not isinstance(block.get(name), str):
+            raise Refusal(f"{path}.{name}: Field required")
+
+
+def _image(block: dict[str, Any], path: str) -> None:
+    source = block.get("source")
+    if not isinstance(source, dict) or source.get("type") not in {"base64", "url", "file"}:
+        raise Refusal(f"{path}.source: Input tag found using 'type' does not match any of the expected tags")
+
+
+def _any(block: dict[str, Any], path: str) -> None:
+    del block, path
+
+
+_CHECKS = {
+    "text": _text,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+    "thinking": _thinking,
+    "image": _image,
+}
+
+
+THINKING = frozenset({"thinking", "redacted_thinking"})
+_SECRET = b"the test server's own seal"
+_BINDING_MODELS = re.compile(r"(opus|sonnet)-5-5|(fable|mythos)-5-1")
+_CHANGED = (
+    "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must "
+    "remain as they were in the original response."
+)
+
+
+def signed(text: str, body: Mapping[str, Any], nonce: str) -> str:
+    """The signature of a thinking block in the answer to this request."""
+    place = _prefix_hash(body, len(body["messages"]))
+    return _token("s", nonce, place, text)
+
+
+def redacted(data: str, nonce: str) -> str:
+    """The data of a redacted block, sealed like a signature."""
+    return _token("r", nonce, base64.urlsafe_b64encode(data.encode()).decode(), "")
+
+
+def check_thinking(body: Mapping[str, Any]) -> None:
+    """Refuse thinking that was changed, is out of place or is missing."""
+    messages = body["messages"]
+    config = body.get("thinking") or {}
+    binds = bool(_BINDING_MODELS.search(str(body.get("model"))))
+    binding = config.get("block_binding") or {}
+    drops = binding.get("prefix_mismatch_behavior") == "drop_block"
+    for at, message in enumerate(messages):
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        kinds = [block["type"] for block in blocks]
+        if not THINKING & set(kinds):
+            continue
+        if message["role"] != "assistant":
+            raise Refusal(f"messages.{at}.content: thinking blocks may only be in `assistant` messages")
+        if kinds[0] not in THINKING:
+            raise Refusal(
+                f"messages.{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{kinds[0]}`."
+            )
+        if kinds[-1] in THINKING:
+            raise Refusal(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
+        place = _prefix_hash(body, at) if binds and not drops else None
+        for index, block in enumerate(blocks):
+            if block["type"] in THINKING:
+                _check_block(block, f"messages.{at}.content.{index}", place)
+    if config.get("type") == "enabled":
+        _check_last_step(messages)
+
+
+def _check_block(block: Mapping[str, Any], path: str, place: str | None) -> None:
+    if block["type"] == "redacted_thinking":
+        parts = str(block.get("data")).split(".")
+        if len(parts) != 4 or _token("r", parts[1], parts[2], "") != block["data"]:
+            raise Refusal(f"{path}: Invalid `data` in `redacted_thinking` block")
+        return
+    parts = str(block.get("signature")).split(".")
+    if len(parts) != 4 or parts[0] != "s":
+        raise Refusal(f"{path}: Invalid `signature` in `thinking` block")
+    if _token("s", parts[1], parts[2], str(block.get("thinking"))) != block["signature"]:
+        raise Refusal(f"{path}: {_CHANGED}")
+    if place is not None and parts[2] != place:
+        raise Refusal(
+            f"{path}: this `thinking` block is bound to the content before it, which has changed; remove the block, or "
+            'set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block"'
+        )
+
+
+def _check_last_step(messages: Sequence[Mapping[str, Any]]) -> None:
+    """With thinking on, the step that tool results answer must have its thinking."""
+    if messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], list):
+        return
+    if not any(block["type"] == "tool_result" for block in messages[-1]["content"]):
+        return
+    at = len(messages) - 2
+    first = messages[at]["content"][0]["type"]
+    if first not in THINKING:
+        raise Refusal(
+            f"messages.{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{first}`. When "
+            "`thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
+            "lastmost set of `tool_use` and `tool_result` blocks). To avoid this requirement, disable `thinking`."
+        )
+
+
+def _prefix_hash(body: Mapping[str, Any], end: int) -> str:
+    before = [body.get("tools"), body.get("system"), body["messages"][:end]]
+    text = json.dumps(_unmarked(before), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, dict):
+        if isinstance(value.get("content"), str) and "role" in value:
+            value = {**value, "content": [{"type": "text", "text": value["content"]}]}
+        return {name: _unmarked(item) for name, item in value.items() if name != "cache_control"}
+    return [_unmarked(item) for item in value] if isinstance(value, list) else value
+
+
+def _token(kind: str, nonce: str, place: str, text: str) -> str:
+    seal = hmac.new(_SECRET, f"{kind}\0{nonce}\0{place}\0{text}".encode(), hashlib.sha256).digest()
+    return f"{kind}.{nonce}.{place}.{base64.urlsafe_b64encode(seal[:18]).decode()}"
+
 
 _KNOWN = """
     model messages max_tokens system metadata stop_sequences stream temperature top_k top_p tools tool_choice thinking
     cache_control container context_management output_config service_tier speed inference_geo mcp_servers betas
     diagnostics user_profile_id workspace_id compaction
 """
-_FIELDS = frozenset(_KNOWN.split())
+_ANTHROPIC_RULES_FIELDS = frozenset(_KNOWN.split())
 _KNOWN_OF_TOOL = """
     type name description input_schema cache_control strict defer_loading eager_input_streaming allowed_callers
     input_examples
 """
 _TOOL_FIELDS = frozenset(_KNOWN_OF_TOOL.split())
-_COUNT_FIELDS = _FIELDS - {"max_tokens", "stream", "stop_sequences", "temperature", "top_k", "top_p", "metadata"}
+_COUNT_FIELDS = _ANTHROPIC_RULES_FIELDS - {
+    "max_tokens",
+    "stream",
+    "stop_sequences",
+    "temperature",
+    "top_k",
+    "top_p",
+    "metadata",
+}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _PREFILL_MODELS = re.compile(r"claude-(2|3|instant|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8})?$)")
 
@@ -45,7 +268,7 @@ def check_anthropic(body: Any, *, betas: str = "", counting: bool = False, alter
     if not isinstance(body, dict):
         raise Refusal("Input should be a valid dictionary or object to extract fields from")
     for name in body:
-        if name not in (_COUNT_FIELDS if counting else _FIELDS):
+        if name not in (_COUNT_FIELDS if counting else _ANTHROPIC_RULES_FIELDS):
             raise Refusal(f"{name}: Extra inputs are not permitted")
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise Refusal("model: Field required" if "model" not in body else "model: Input should be a valid string")

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from everlong.testing.server.anthropic_blocks import check_marker
+from everlong.testing.server.anthropic_rules import check_marker
 from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.responses_rules import unsealed
-from everlong.testing.server.tokens import MESSAGE_TOKENS, count_text, count_value
+from everlong.testing.server.window import MESSAGE_TOKENS, count_text, count_value
 
 __all__ = ["Block", "Charge", "PromptCache", "anthropic_blocks_of", "openai_blocks_of", "responses_blocks_of"]
 

@@ -11,18 +11,265 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from everlong.testing.server.cache import PromptCache
-from everlong.testing.server.faults import Fault, FaultPlan
-from everlong.testing.server.record import Record
-from everlong.testing.server.reply import Reply, count_reply, models_reply, reply_to
-from everlong.testing.server.script import Script, ScriptedModel
-from everlong.testing.server.window import DIALECTS, Dialect
+from everlong.testing.server import anthropic_api, openai_api, responses_api
+from everlong.testing.server.anthropic_rules import check_anthropic
+from everlong.testing.server.cache import (
+    Block,
+    Charge,
+    PromptCache,
+    anthropic_blocks_of,
+    openai_blocks_of,
+    responses_blocks_of,
+)
+from everlong.testing.server.faults import Fault, FaultPlan, fault_refusal
+from everlong.testing.server.openai_rules import check_openai
+from everlong.testing.server.record import Api, Record
+from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.responses_rules import check_responses
+from everlong.testing.server.script import Ask, Script, ScriptedModel
+from everlong.testing.server.window import DIALECTS, Dialect, check_window, overflow
 
-__all__ = ["ModelServer"]
+__all__ = ["ModelServer", "Reply", "count_reply", "models_reply", "reply_to"]
+
+COMPACT = "/v1/responses/compact"
+_APIS: dict[str, Api] = {
+    "/v1/messages": "anthropic",
+    "/v1/chat/completions": "openai",
+    "/v1/responses": "responses",
+    COMPACT: "responses",
+}
+
+
+@dataclass(slots=True)
+class Reply:
+    """What goes back: a whole body, or the pieces of a stream; and how it is damaged on its way."""
+
+    status: int = 200
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    pieces: list[bytes] | None = None
+    cut: bool = False
+    slow_seconds: float = 0.0
+    silent_seconds: float = 0.0
+
+
+def reply_to(
+    server: ModelServer, path: str, raw: bytes, headers: Mapping[str, str], *, too_large: bool = False
+) -> Reply:
+    """The reply to a request for a completion."""
+    api = _APIS.get(path)
+    if api is None or (path == COMPACT and not server.knows_compaction):
+        return _error("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
+    body, problem = _decoded(raw)
+    record, fault = server.started(
+        lambda number: Record(number, api, path, dict(headers), body if isinstance(body, dict) else {})
+    )
+    try:
+        _check_key(server, api, headers)
+        _check_size(problem, too_large)
+        blocks = _checked(server, api, body, record)
+        return _answered(server, api, record, blocks, fault)
+    except Refusal as refusal:
+        record.status = refusal.status
+        record.error = refusal.message
+        is_late = api == "responses" and refusal.code == "context_length_exceeded" and server.overflows_in_stream
+        if is_late and record.body.get("stream"):
+            told = responses_api.failed_events(record.body, refusal, record.number)
+            return Reply(200, None, _identity(api, record.number), [_event(one["type"], one) for one in told])
+        return _error(api, refusal, record.number)
+
+
+def _decoded(raw: bytes) -> tuple[Any, str | None]:
+    try:
+        return json.loads(raw), None
+    except (ValueError, RecursionError) as error:
+        return None, f"The request body is not valid JSON: {error}"
+
+
+def _check_size(problem: str | None, too_large: bool = False) -> None:
+    if too_large:
+        raise Refusal("Request exceeds the maximum size", status=413, kind="request_too_large")
+    if problem is not None:
+        raise Refusal(problem)
+
+
+def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> None:
+    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    key = headers.get("x-api-key") or bearer if api == "anthropic" else bearer
+    if api == "anthropic":
+        if not key:
+            raise Refusal("x-api-key header is required", status=401, kind="authentication_error")
+        if server.api_key not in {None, key}:
+            raise Refusal("invalid x-api-key", status=401, kind="authentication_error")
+        if "anthropic-version" not in headers:
+            raise Refusal("anthropic-version: header is required")
+    elif not key and server.dialect == "openai":
+        raise Refusal("You didn't provide an API key.", status=401)
+    elif server.api_key not in {None, key}:
+        raise Refusal("Incorrect API key provided.", status=401, code="invalid_api_key")
+
+
+def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[Block]:
+    """Hold a body against every rule; returns the blocks of its prompt."""
+    if api == "anthropic":
+        check_anthropic(body, betas=record.headers.get("anthropic-beta", ""), alternate_roles=server.alternate_roles)
+        blocks = anthropic_blocks_of(body)
+        most = body["max_tokens"]
+    elif api == "responses":
+        check_responses(body, server.dialect, knows_compaction=server.knows_compaction)
+        blocks = responses_blocks_of(body)
+        most = body.get("max_output_tokens")
+    else:
+        check_openai(body, server.dialect)
+        blocks = openai_blocks_of(body)
+        most = body.get("max_completion_tokens") or body.get("max_tokens")
+    record.prompt_tokens = sum(block.tokens for block in blocks)
+    check_window(api, server.dialect, record.prompt_tokens, most if server.counts_max_tokens else None, server.window)
+    return blocks
+
+
+def _answered(server: ModelServer, api: Api, record: Record, blocks: list[Block], fault: Fault | None) -> Reply:
+    body = record.body
+    if fault is not None:
+        record.fault = fault.kind
+        record.error = fault.kind if fault.kind != "slow" else None
+        if fault.kind == "silent":
+            return Reply(silent_seconds=fault.seconds)
+        if fault.kind == "overflow":
+            raise overflow(api, server.dialect, server.window + 1, None, server.window)
+        refusal = fault_refusal(fault, api)
+        if refusal is not None:
+            raise refusal
+    ask = Ask(api, record.number, body, record.headers, record.prompt_tokens)
+    if api == "responses" and _wants_compaction(record):
+        return _compacted(ask, record, server.cache.openai(blocks, ask.model))
+    try:
+        answer = server.model(ask)
+    except Exception as error:
+        server.problems.append(f"{type(error).__name__}: {error}")
+        raise Refusal(f"the script failed: {error}", status=500, kind="api_error") from error
+    # The cache is written when the response begins, so a request that failed leaves nothing in it.
+    if api == "anthropic":
+        charge = server.cache.anthropic(blocks, ask.model)
+        whole = anthropic_api.message(answer, body, charge, record.number)
+        frames = [_event(name, data) for name, data in anthropic_api.events(whole)]
+    elif api == "responses":
+        whole = responses_api.response(answer, body, server.cache.openai(blocks, ask.model), record.number)
+        frames = [_event(event["type"], event) for event in responses_api.events(whole)]
+    else:
+        charge = server.cache.openai(blocks, ask.model)
+        whole = openai_api.completion(answer, body, charge, record.number, server.dialect)
+        frames = [_data(chunk) for chunk in openai_api.chunks(whole, body)] + [b"data: [DONE]\n\n"]
+    record.status = 200
+    record.usage = whole["usage"]
+    reply = Reply(200, whole, _identity(api, record.number), frames if body.get("stream") else None)
+    return reply if fault is None else _damaged(reply, fault, api, record.number)
+
+
+def _wants_compaction(record: Record) -> bool:
+    items = record.body.get("input")
+    last = items[-1] if isinstance(items, list) else {}
+    return record.path == COMPACT or last.get("type") == "compaction_trigger"
+
+
+def _compacted(ask: Ask, record: Record, charge: Charge) -> Reply:
+    """Return a compaction item, for which no script is asked: it holds what was said, without what tools gave."""
+    record.status = 200
+    words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
+    if record.path == COMPACT:
+        told = responses_api.compacted(words, charge, record.number)
+        record.usage = told["usage"]
+        return Reply(200, told, _identity("responses", record.number))
+    whole = responses_api.compaction(words, record.body, charge, record.number)
+    record.usage = whole["usage"]
+    frames = [_event(event["type"], event) for event in responses_api.events(whole)]
+    return Reply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)
+
+
+def _damaged(reply: Reply, fault: Fault, api: Api, number: int) -> Reply:
+    reply.cut = fault.kind == "cut"
+    if fault.kind == "slow":
+        reply.slow_seconds = fault.seconds
+    if fault.kind == "garbage":
+        if reply.pieces is None:
+            reply.body = b'<html>{"id": "msg", "content": [{'
+        else:
+            reply.pieces[1:] = [b'event: content_block_delta\ndata: {"type": "content_bl\n\n', b"data: }{\n\n"]
+    if fault.kind == "stream_error":
+        refusal = Refusal("Overloaded", status=529, kind="overloaded_error")
+        if reply.pieces is None:
+            return _error(api, refusal, number)
+        half = reply.pieces[: max(1, len(reply.pieces) // 2)]
+        if api == "anthropic":
+            reply.pieces = [*half, _event("error", anthropic_api.error_body(refusal, _request_id(number)))]
+        elif api == "responses":
+            told = {"type": "error", "code": "server_error", "message": refusal.message, "param": None}
+            reply.pieces = [*half, _event("error", {**told, "sequence_number": len(half)})]
+        else:
+            reply.pieces = [*half, _data(openai_api.error_body(refusal))]
+    return reply
+
+
+def _error(api: Api, refusal: Refusal, number: int) -> Reply:
+    body = (
+        anthropic_api.error_body(refusal, _request_id(number)) if api == "anthropic" else openai_api.error_body(refusal)
+    )
+    return Reply(refusal.status, body, {**_identity(api, number), **refusal.headers})
+
+
+def _request_id(number: int) -> str:
+    return f"req_{number:020d}"
+
+
+def _identity(api: Api, number: int) -> dict[str, str]:
+    return {"request-id" if api == "anthropic" else "x-request-id": _request_id(number)}
+
+
+def _event(name: str, data: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def _data(data: Any) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> Reply:
+    """The reply to a request for a token count."""
+    try:
+        _check_key(server, "anthropic", headers)
+        body, problem = _decoded(raw)
+        _check_size(problem)
+        betas = headers.get("anthropic-beta", "")
+        check_anthropic(body, betas=betas, counting=True, alternate_roles=server.alternate_roles)
+        return Reply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
+    except Refusal as refusal:
+        return _error("anthropic", refusal, 0)
+
+
+def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> Reply:
+    """The reply to a request for the models, or for one of them."""
+    api: Api = "anthropic" if "anthropic-version" in headers else "openai"
+    name = path.removeprefix("/v1/models").removeprefix("/")
+    is_llama = server.dialect == "llama.cpp"  # which has one list for all clients, and no page for one model
+    listed = (
+        anthropic_api.models(server.models, server.window)
+        if api == "anthropic" and not is_llama
+        else openai_api.models(server.models, server.window, server.dialect)
+    )
+    if not path.startswith("/v1/models"):
+        return _error(api, Refusal(f"Not found: {path}", status=404, kind="not_found_error"), 0)
+    if not name:
+        return Reply(200, listed)
+    found = [model for model in listed["data"] if model["id"] == name and not is_llama]
+    if not found:
+        return _error(api, Refusal(f"model: {name}", status=404, kind="not_found_error"), 0)
+    return Reply(200, found[0])
+
 
 _LARGEST = 32 * 1024 * 1024
 

@@ -9,8 +9,7 @@ from everlong.testing.server.anthropic_api import pieces
 from everlong.testing.server.cache import Charge
 from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.script import Answer
-from everlong.testing.server.tokens import count_text, count_value
-from everlong.testing.server.window import Dialect
+from everlong.testing.server.window import Dialect, count_text, count_value
 
 __all__ = ["chunks", "completion", "error_body", "models"]
 

@@ -10,7 +10,7 @@ from everlong.testing.server.cache import Charge
 from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.responses_rules import sealed
 from everlong.testing.server.script import Answer
-from everlong.testing.server.tokens import count_text, count_value
+from everlong.testing.server.window import count_text, count_value
 
 __all__ = ["compacted", "compaction", "events", "failed_events", "response"]
 

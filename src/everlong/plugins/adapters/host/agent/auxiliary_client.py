@@ -8,8 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from everlong.plugins.adapters.host_state import current_host
-from everlong.plugins.adapters.llm import Wish, as_completion, ask_model, model_for
-from everlong.plugins.adapters.llm import undisturbed as aux_interrupt_protection
+from everlong.plugins.adapters.llm import (
+    Wish,
+    as_completion,
+    ask_model,
+    model_for,
+    undisturbed as aux_interrupt_protection,
+)
 
 __all__ = [
     "async_call_llm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.context.summary.redact import redacted
+from everlong.context.summary.redaction import redacted
 
 __all__ = ["redact_sensitive_text"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from everlong.plugins.adapters.host_state import current_host
-from everlong.plugins.adapters.names import session_fact
+from everlong.plugins.adapters.host_state import current_host, session_fact
 
 __all__ = ["get_session_env"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from everlong.errors import PluginError
 from everlong.plugins.adapters.host.hermes_constants import get_aigenlabs_home, get_config_path, get_hermes_home
-from everlong.plugins.adapters.settings_view import as_config
+from everlong.plugins.adapters.host_state import as_config
 
 __all__ = [
     "cfg_get",

@@ -1,0 +1,636 @@
+"""The books of a store: every call that was paid for, added up by model, by session or by day, and over all.
+
+A session stands for its whole lineage, because a compaction only begins the next part of the same conversation. Reads
+the store once, oldest first; what a call costs is looked up by the name of its model.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal
+
+from everlong.caching.misses import REASONS
+from everlong.caching.simulation import PANEL_HEIGHT, panel, picture
+from everlong.errors import ConfigError
+from everlong.providers.base import Usage
+from everlong.providers.catalogue import Catalogue
+from everlong.providers.names import Endpoint, ModelName, endpoint_for, parse_model_name
+from everlong.store.history import repeated_views
+from everlong.store.session import usage_totals
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+    from everlong.providers.catalogue import Rates
+    from everlong.store import Compaction, Session, Store, Turn
+    from everlong.store.receipts import Receipt
+
+__all__ = [
+    "KINDS",
+    "Account",
+    "Books",
+    "By",
+    "Effects",
+    "Entry",
+    "Estimate",
+    "KindSum",
+    "MissSum",
+    "Prices",
+    "Tokens",
+    "account",
+    "draw",
+    "first_sessions",
+    "paid_again",
+]
+
+CallKind = Literal["conversation", "summary", "memory", "ping", "plugin"]
+KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "ping", "plugin")
+"""What calls are for: the conversation itself, and what is called on its side."""
+
+_NOTHING = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one call, or of many, by what they cost."""
+
+    plain: int = 0
+    cache_read: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    output: int = 0
+
+    @classmethod
+    def of(cls, usage: Mapping[str, Any]) -> Tokens:
+        """Those that a stored usage tells; what was written is for five minutes where it does not say for how long."""
+        totals = usage_totals(usage)
+        told = usage.get("cache_write_1h_tokens")
+        written = totals["cache_write_tokens"]
+        hour = min(written, told) if isinstance(told, int) and not isinstance(told, bool) else 0
+        return cls(totals["input_tokens"], totals["cache_read_tokens"], written - hour, hour, totals["output_tokens"])
+
+    @property
+    def written(self) -> int:
+        """All that was written to the cache."""
+        return self.cache_write_5m + self.cache_write_1h
+
+    @property
+    def prompt(self) -> int:
+        """All that was sent."""
+        return self.plain + self.cache_read + self.written
+
+    @property
+    def usage(self) -> Usage:
+        """The same in the words of providers."""
+        return Usage(self.plain, self.output, self.cache_read, self.written, self.cache_write_1h)
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            self.plain + other.plain,
+            self.cache_read + other.cache_read,
+            self.cache_write_5m + other.cache_write_5m,
+            self.cache_write_1h + other.cache_write_1h,
+            self.output + other.output,
+        )
+
+    def to_dict(self) -> dict[str, int]:
+        """The figures by name."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Tokens that a compaction moved or spared, and what they come to in US dollars."""
+
+    tokens: int = 0
+    cost: Decimal = _NOTHING
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(self.tokens + other.tokens, self.cost + other.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One call that was answered, and what earlier compactions did to it."""
+
+    at: float
+    kind: CallKind
+    model: str
+    session: str | None
+    tokens: Tokens
+    cost: Decimal | None
+    """US dollars; None where the price is not known."""
+    uncached_cost: Decimal | None
+    """What the same tokens would have cost without a cache."""
+    rewritten: Estimate = Estimate()
+    """What it had to send anew because a compaction moved it; the cost is what that was above reading it."""
+    unsent: Estimate = Estimate()
+    """What it did not have to send because of a compaction, and what that would have cost."""
+    missed: Estimate = Estimate()
+    """Tokens that lay in the cache and were paid for again, and how much dearer that was than reading them."""
+    missed_by: str = ""
+    """Why it was not read, by one of the reasons of `everlong.caching.misses`."""
+
+
+@dataclass(slots=True)
+class MissSum:
+    """The calls that missed the cache for one reason."""
+
+    calls: int = 0
+    missed: Estimate = Estimate()
+
+
+@dataclass(slots=True)
+class KindSum:
+    """The calls of one kind."""
+
+    calls: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
+    cost: Decimal = _NOTHING
+
+
+@dataclass(slots=True)
+class Account:
+    """The sum of many calls."""
+
+    kinds: dict[str, KindSum] = field(default_factory=lambda: {kind: KindSum() for kind in KINDS})
+    uncached_cost: Decimal = _NOTHING
+    unpriced_calls: int = 0
+    """Calls to models whose price is not known; their tokens are counted, no amount has them."""
+    unanswered: int = 0
+    """Requests that brought no answer; what a provider may have charged for them is not known."""
+    compactions: int = 0
+    rewritten: Estimate = Estimate()
+    unsent: Estimate = Estimate()
+    misses: dict[str, MissSum] = field(default_factory=dict)
+    """By reason, the calls that did not read what the one before had left in the provider's cache."""
+
+    @property
+    def calls(self) -> int:
+        """All calls that were answered."""
+        return sum(kind.calls for kind in self.kinds.values())
+
+    @property
+    def tokens(self) -> Tokens:
+        """All tokens."""
+        return sum((kind.tokens for kind in self.kinds.values()), Tokens())
+
+    @property
+    def cost(self) -> Decimal:
+        """US dollars for all calls whose price is known."""
+        return sum((kind.cost for kind in self.kinds.values()), _NOTHING)
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether any of its calls has a known price, or there is none."""
+        return self.unpriced_calls < self.calls or not self.calls
+
+    def add(self, entry: Entry) -> None:
+        """Count one call."""
+        mine = self.kinds[entry.kind]
+        mine.calls += 1
+        mine.tokens += entry.tokens
+        if entry.cost is None or entry.uncached_cost is None:
+            self.unpriced_calls += 1
+        else:
+            mine.cost += entry.cost
+            self.uncached_cost += entry.uncached_cost
+        self.rewritten += entry.rewritten
+        self.unsent += entry.unsent
+        if entry.missed_by:
+            mine_missed = self.misses.setdefault(entry.missed_by, MissSum())
+            mine_missed.calls += 1
+            mine_missed.missed += entry.missed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-ready data; amounts are exact, as text, and null where no price is known."""
+
+        def amount(value: Decimal) -> str | None:
+            return dollars(value) if self.has_prices else None
+
+        return {
+            "calls": self.calls,
+            "tokens": self.tokens.to_dict(),
+            "cost": amount(self.cost),
+            "uncached_cost": amount(self.uncached_cost),
+            "caching_saved": amount(self.uncached_cost - self.cost),
+            "kinds": {
+                name: {"calls": kind.calls, "tokens": kind.tokens.to_dict(), "cost": amount(kind.cost)}
+                for name, kind in self.kinds.items()
+            },
+            "compaction": {
+                "count": self.compactions,
+                "summaries_cost": amount(self.kinds["summary"].cost),
+                "rewritten_tokens": self.rewritten.tokens,
+                "rewritten_cost": amount(self.rewritten.cost),
+                "unsent_tokens": self.unsent.tokens,
+                "unsent_cost": amount(self.unsent.cost),
+            },
+            "cache_misses": {
+                reason: {"calls": one.calls, "tokens": one.missed.tokens, "cost": amount(one.missed.cost)}
+                for reason, one in self.misses.items()
+            },
+            "unpriced_calls": self.unpriced_calls,
+            "unanswered": self.unanswered,
+        }
+
+
+def dollars(value: Decimal) -> str:
+    """An exact amount in plain digits, without zeros at its end."""
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+_SHORT, _HOUR = 300.0, 3_600.0
+"""Seconds for which a provider holds what was written to its cache."""
+
+Rate = Literal["input", "cache_read", "cache_write", "cache_write_1h"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The request before this one on the same branch."""
+
+    tokens: Tokens
+    model: str | None
+    ended: float
+    """When the provider last saw it."""
+    seconds: float
+    """How long the provider holds it from then on; 0 where it was not cached."""
+
+    def is_held(self, at: float) -> bool:
+        """Whether the provider still holds it at a moment."""
+        return at - self.ended <= self.seconds
+
+
+class Effects:
+    """Walks through turns and receipts, oldest first, and tells for each turn what compactions did to it.
+
+    Args:
+        compactions: the history.
+        repeated: for each view that a fork took over, the view that it repeats.
+    """
+
+    def __init__(self, compactions: Iterable[Compaction], repeated: Mapping[int, int]) -> None:
+        self._by_view = {one.view_id: one for one in compactions if one.view_id is not None}
+        self._repeated = repeated
+        self._before: dict[int, _Before] = {}
+        self._branches: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def refreshed(self, receipt: Receipt, tokens: Tokens) -> None:
+        """Take in a call on the side: one that read from the cache of the same model keeps it alive."""
+        branch = self._branches.get(receipt.session)
+        before = None if branch is None else self._before.get(branch)
+        if branch is None or before is None or not tokens.cache_read or receipt.model != before.model:
+            return
+        if before.is_held(receipt.at):
+            self._before[branch] = replace(before, ended=receipt.at)
+
+    def of(self, turn: Turn, tokens: Tokens, rates: Rates | None) -> tuple[Estimate, Estimate]:
+        """What the turn had to send anew, and what it did not have to send; without rates, tokens only."""
+        before = self._before.get(turn.branch)
+        held_for = _held_for(tokens, before)
+        self._before[turn.branch] = _Before(tokens, turn.model, turn.ended or turn.began, held_for)
+        if turn.session is not None:
+            self._branches[turn.session] = turn.branch
+        done = self._compaction_of(turn.view_id)
+        if done is None or turn.view_id is None or done.tokens_before is None or done.tokens_after is None:
+            return Estimate(), Estimate()
+        spared = max(0, done.tokens_before - done.tokens_after)
+        is_first = turn.view_id == done.view_id and turn.view_id not in self._seen
+        self._seen.add(turn.view_id)
+        if not is_first:
+            return Estimate(), _unsent(spared, _charged_as(tokens, before), rates)
+        if before is None or not before.is_held(turn.began):  # all of it would have been sent anew anyway
+            return Estimate(), _unsent(spared, _written_as(tokens), rates)
+        would_be_new = max(0, done.tokens_before - before.tokens.prompt)
+        moved = max(0, done.tokens_after - would_be_new - tokens.cache_read)
+        return paid_again(moved, tokens, rates), _unsent(spared, "cache_read", rates)
+
+    def _compaction_of(self, view: int | None) -> Compaction | None:
+        while view is not None and view not in self._by_view:
+            view = self._repeated.get(view)
+        return None if view is None else self._by_view[view]
+
+
+def _held_for(tokens: Tokens, before: _Before | None) -> float:
+    """How long a provider holds what a request sent: as long as it was written for, else as long as what it read."""
+    if tokens.cache_write_5m:
+        return _SHORT
+    if tokens.cache_write_1h:
+        return _HOUR
+    if tokens.cache_read:
+        return (before.seconds if before is not None else 0.0) or _SHORT
+    return 0.0
+
+
+def _charged_as(tokens: Tokens, before: _Before | None) -> Rate:
+    """How the provider would have charged more of what stood in the request before this one: as it did the rest."""
+    if tokens.cache_read and (before is None or 2 * tokens.cache_read >= before.tokens.prompt):
+        return "cache_read"
+    return _written_as(tokens)
+
+
+def _written_as(tokens: Tokens) -> Rate:
+    if tokens.cache_write_5m:
+        return "cache_write"
+    return "cache_write_1h" if tokens.cache_write_1h else "input"
+
+
+def _unsent(spared: int, rate: Rate, rates: Rates | None) -> Estimate:
+    return Estimate(spared) if rates is None else Estimate(spared, (spared * _price(rates, rate)).scaleb(-6))
+
+
+def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
+    """Return what a request paid above reading for tokens that had been sent before.
+
+    They are paid as what the request wrote, from its beginning on: an hour stands before five minutes.
+    """
+    moved = min(moved, tokens.written + tokens.plain)
+    if rates is None:
+        return Estimate(moved)
+    left, cost = moved, Decimal(0)
+    for amount, rate in (
+        (tokens.cache_write_1h, rates.cache_write_1h),
+        (tokens.cache_write_5m, rates.cache_write),
+        (tokens.plain, rates.input),
+    ):
+        part = min(left, amount)
+        cost += part * (rate - rates.cache_read)
+        left -= part
+    return Estimate(moved, cost.scaleb(-6))
+
+
+def _price(rates: Rates, rate: Rate) -> Decimal:
+    price: Decimal = getattr(rates, rate)
+    return price
+
+
+By = Literal["model", "session", "day"]
+UNNAMED = "unknown"
+"""Stands where a call names no model."""
+NO_SESSION = "(no session)"
+
+
+@dataclass
+class Books:
+    """What was paid for: over all, and by whatever was asked for."""
+
+    by: By
+    since: float | None = None
+    total: Account = field(default_factory=Account)
+    groups: dict[str, Account] = field(default_factory=dict)
+    """By model, by the id of a lineage's first session, or by date, in the order in which they first appear."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """Titles of the sessions that `groups` names."""
+    unpriced: list[str] = field(default_factory=list)
+    """Models whose price is not known, though they were called."""
+    entries: list[Entry] = field(default_factory=list)
+    """Every call that was counted, oldest first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-ready data."""
+        return {
+            "by": self.by,
+            "since": self.since,
+            "currency": "USD",
+            "total": self.total.to_dict(),
+            "groups": [
+                {self.by: name, **({"title": self.titles.get(name)} if self.by == "session" else {}), **one.to_dict()}
+                for name, one in self.groups.items()
+            ],
+            "unpriced_models": self.unpriced,
+        }
+
+
+def account(
+    store: Store,
+    settings: Settings,
+    *,
+    by: By = "model",
+    since: float | None = None,
+    session: str | None = None,
+) -> Books:
+    """Add up what was paid for.
+
+    Args:
+        store: the store whose turns, receipts and compactions are read.
+        settings: the configuration, for prices and endpoints of the user's own.
+        by: what to group by.
+        since: only calls from this moment on, in seconds since 1970.
+        session: only the lineage of this session, by its id.
+    """
+    return _Bookkeeper(store, settings, Books(by, since), session).kept()
+
+
+class _Bookkeeper:
+    """Keeps one set of books."""
+
+    def __init__(self, store: Store, settings: Settings, books: Books, session: str | None) -> None:
+        self._store = store
+        self._books = books
+        self._prices = Prices(settings)
+        self._roots = first_sessions(store.sessions.newest())
+        self._only = None if session is None else self._roots.get(session, session)
+
+    def kept(self) -> Books:
+        store, books = self._store, self._books
+        compactions = store.compactions()
+        effects = Effects(compactions, repeated_views(store))
+        for call in self._calls():
+            if isinstance(call, _Paid):
+                self._paid(call, effects)
+            elif self._is_meant(call.session, call.began):
+                for one in self._accounts(call.model, call.session, call.began):
+                    one.unanswered += 1
+        for done in compactions:
+            if self._is_meant(done.session, done.at):
+                for one in self._accounts(done.model, done.session, done.at):
+                    one.compactions += 1
+        books.unpriced = self._prices.missing
+        if books.by != "session":  # sessions stay as they began; models and days have an order of their own
+            books.groups = dict(sorted(books.groups.items()))
+        return books
+
+    def _calls(self) -> Iterator[_Paid | Turn]:
+        """Every call, oldest first; a turn itself where it brought no answer."""
+        turns: Iterator[_Paid | Turn] = (_paid_turn(turn) for turn in self._store.turns.since())
+        receipts: Iterator[_Paid | Turn] = (_paid_receipt(one) for one in self._store.receipts.since())
+        return heapq.merge(turns, receipts, key=_moment)
+
+    def _paid(self, call: _Paid, effects: Effects) -> None:
+        rates = self._prices.of(call.model, call.tokens.prompt, call.at)
+        done = Estimate(), Estimate()
+        if call.turn is not None:
+            done = effects.of(call.turn, call.tokens, rates)
+        elif call.receipt is not None:
+            effects.refreshed(call.receipt, call.tokens)
+        if not self._is_meant(call.session, call.at):
+            return
+        usage = call.tokens.usage
+        entry = Entry(
+            call.at,
+            call.receipt.kind if call.receipt is not None else "conversation",
+            call.model or UNNAMED,
+            call.session,
+            call.tokens,
+            None if rates is None else rates.cost(usage),
+            None if rates is None else rates.uncached_cost(usage),
+            *done,
+            *_missed(call, rates),
+        )
+        if rates is None:
+            self._prices.miss(entry.model)
+        self._books.entries.append(entry)
+        for one in self._accounts(call.model, call.session, call.at):
+            one.add(entry)
+
+    def _is_meant(self, session: str | None, at: float) -> bool:
+        if self._books.since is not None and at < self._books.since:
+            return False
+        return self._only is None or (session is not None and self._roots.get(session, session) == self._only)
+
+    def _accounts(self, model: str | None, session: str | None, at: float) -> tuple[Account, Account]:
+        """Those that a call belongs to: the one over all, and that of its group."""
+        books = self._books
+        name = model or UNNAMED
+        if books.by == "day":
+            name = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}"
+        elif books.by == "session":
+            name = NO_SESSION if session is None else self._roots.get(session, session)
+            if session is not None and name not in books.titles and (title := self._titled(name)):
+                books.titles[name] = title
+        return books.total, books.groups.setdefault(name, Account())
+
+    def _titled(self, ident: str) -> str | None:
+        return self._store.sessions.get(ident).title if ident in self._roots else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Paid:
+    """A call that was answered: a turn, or one on the side."""
+
+    at: float
+    model: str | None
+    session: str | None
+    tokens: Tokens
+    turn: Turn | None = None
+    receipt: Receipt | None = None
+
+
+def _paid_turn(turn: Turn) -> _Paid | Turn:
+    if not turn.usage:
+        return turn
+    tokens = Tokens.of(turn.usage)
+    if turn.usage.get("audited"):
+        turn = replace(turn, view_id=None)  # it was sent whole, whatever view was in force
+    return _Paid(turn.began, turn.model, turn.session, tokens, turn=turn)
+
+
+def _missed(call: _Paid, rates: Rates | None) -> tuple[Estimate, str]:
+    """Return what a call did not read from the provider's cache, and why, where the gateway found that out."""
+    usage = call.turn.usage if call.turn is not None else None
+    told = (usage or {}).get("cache_miss")
+    tokens, reason = (told.get("tokens"), told.get("reason")) if isinstance(told, dict) else (None, None)
+    if not isinstance(tokens, int) or reason not in REASONS:
+        return Estimate(), ""
+    return paid_again(tokens, call.tokens, rates), str(reason)
+
+
+def _paid_receipt(receipt: Receipt) -> _Paid:
+    return _Paid(receipt.at, receipt.model, receipt.session, Tokens.of(receipt.usage), receipt=receipt)
+
+
+def _moment(call: _Paid | Turn) -> float:
+    return call.at if isinstance(call, _Paid) else call.began
+
+
+def first_sessions(sessions: list[Session]) -> dict[str, str]:
+    """Return for each session the first one of its lineage."""
+    parents = {one.id: one.parent for one in sessions}
+    roots: dict[str, str] = {}
+    for ident in parents:
+        line = [ident]
+        while line[-1] not in roots and (above := parents[line[-1]]) is not None and above in parents:
+            line.append(above)
+        roots |= dict.fromkeys(line, roots.get(line[-1], line[-1]))
+    return roots
+
+
+class Prices:
+    """What tokens cost, by the name of a model as it was stored."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._catalogue = Catalogue(settings.models)
+        self._known: dict[str, tuple[ModelName, Endpoint] | None] = {}
+        self.missing: list[str] = []
+        """Models whose price is not known."""
+
+    def of(self, model: str | None, prompt_tokens: int, at: float) -> Rates | None:
+        """Return the rates of one request; None where they are not known."""
+        name = model or UNNAMED
+        if name not in self._known:
+            self._known[name] = self._resolved(name)
+        found = self._known[name]
+        return None if found is None else self._catalogue.rates(*found, prompt_tokens, at)
+
+    def miss(self, model: str) -> None:
+        """Note a model whose price is not known."""
+        if model not in self.missing:
+            self.missing.append(model)
+
+    def _resolved(self, name: str) -> tuple[ModelName, Endpoint] | None:
+        own = self._settings.providers
+        try:
+            parsed = parse_model_name(name, own)
+            return parsed, endpoint_for(parsed.provider, own)
+        except ConfigError:
+            # One that nobody known serves may still have prices of its own in the settings.
+            provider, colon, model = name.partition(":")
+            bare = ModelName(provider, model) if colon else ModelName("custom", name)
+            return bare, Endpoint(bare.provider)
+
+
+_MOST_POINTS = 600
+_TOP = 40
+
+
+def draw(books: Books) -> str:
+    """The SVG of some books, two panels of running totals in US dollars."""
+    entries = [entry for entry in books.entries if entry.cost is not None]
+    paid = {
+        "paid": _running(entry.cost or Decimal(0) for entry in entries),
+        "without a cache": _running(entry.uncached_cost or Decimal(0) for entry in entries),
+    }
+    compaction = {
+        "not sent (estimated)": _running(entry.unsent.cost for entry in entries),
+        "sent anew (estimated)": _running(entry.rewritten.cost for entry in entries),
+        "summaries": _running(_if_summary(entry) for entry in entries),
+    }
+    form = ",.2f" if books.total.uncached_cost >= 1 else ",.4f"
+    title = f"US dollars in total over {len(entries):,} calls"
+    lines = panel(title, paid, _TOP, form)
+    lines += panel("what compactions saved and cost", compaction, _TOP + PANEL_HEIGHT, form)
+    return picture("What models were paid", lines, 2)
+
+
+def _if_summary(entry: Entry) -> Decimal:
+    return (entry.cost or Decimal(0)) if entry.kind == "summary" else Decimal(0)
+
+
+def _running(amounts: Iterable[Decimal]) -> list[float]:
+    return _thinned([float(total) for total in accumulate(amounts, initial=Decimal(0))])
+
+
+def _thinned(values: Sequence[float]) -> list[float]:
+    """At most so many of the values, evenly, with the first and the last."""
+    if len(values) <= _MOST_POINTS:
+        return list(values)
+    last = len(values) - 1
+    return [values[last * place // (_MOST_POINTS - 1)] for place in range(_MOST_POINTS)]

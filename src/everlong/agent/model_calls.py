@@ -1,0 +1,187 @@
+"""Asking one model: what is sent with a conversation, the answer as it comes, and asking again where it breaks off.
+
+Knows a connection and a cache, no store and no engine. What a failure means for the conversation, the caller decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta, unheard
+from everlong.caching.keepalive import ping_request
+from everlong.errors import ContextOverflow, ProviderError, StoreError
+from everlong.providers.base import CallOptions, Done
+from everlong.providers.connection import Connection
+
+if TYPE_CHECKING:
+    from everlong.agent.watch import Watch
+    from everlong.caching import PromptCache
+    from everlong.model import Message
+    from everlong.providers.base import Provider, Reply, Usage
+    from everlong.store import Store
+    from everlong.store.receipts import Kind
+
+__all__ = ["Asker", "SideCalls"]
+
+_RESTARTS = 3
+"""So often an answer that broke off half-way is asked for again."""
+_MOST_ANSWER_TOKENS = 16_384
+_LEAST_ANSWER_TOKENS = 256
+_UNCERTAIN = 1.1
+"""A prompt may turn out larger than it was estimated, by what was added since the provider last counted it."""
+
+
+class _NoPing(Exception):  # noqa: N818 - a signal inside this module
+    """The provider would refuse a ping."""
+
+
+class Asker:
+    """Asks one model, always with the same tools.
+
+    Args:
+        connection: the model.
+        tools: the schemas of the tools on offer.
+        cache: places cache markers; None for none.
+        max_answer_tokens: the most tokens of one answer, where the window has room for them.
+        listen: told words as they come.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        cache: PromptCache | None = None,
+        max_answer_tokens: int | None = None,
+        listen: Callable[[AgentEvent], None] = unheard,
+    ) -> None:
+        self.connection = connection
+        self.tools = tools
+        self.cache = cache
+        self.partial = ""
+        """The words of an answer that has not come to its end."""
+        self._most = max_answer_tokens or _MOST_ANSWER_TOKENS
+        self._listen = listen
+        self._sent: Sequence[Message] = ()
+
+    @property
+    def model(self) -> str:
+        """The model as ``provider:model``."""
+        return str(self.connection.model_name)
+
+    def answer_tokens(self, prompt_tokens: int, window: int) -> int:
+        """The most tokens that an answer may have: what is wanted, as far as the window has room behind the prompt."""
+        most = min(self._most, max(_LEAST_ANSWER_TOKENS, window // 4))
+        room = window - int(prompt_tokens * _UNCERTAIN) - 64
+        return max(1, min(most, max(_LEAST_ANSWER_TOKENS, room)))
+
+    def room_left(self, error: ProviderError, prompt_tokens: int, answer_tokens: int) -> int | None:
+        """What an answer may have where only prompt and answer together were too much; None where the prompt is.
+
+        Args:
+            error: the refusal.
+            prompt_tokens: the estimate of the prompt.
+            answer_tokens: what its answer was to have.
+        """
+        if not (isinstance(error, ContextOverflow) and error.limit and error.prompt_tokens):
+            return None
+        told = error.prompt_tokens  # of the prompt in the words of some APIs, of both together in those of others
+        if abs(told - prompt_tokens - answer_tokens) > abs(told - prompt_tokens):
+            return None
+        left = error.limit - (told - answer_tokens) - 16
+        return left if _LEAST_ANSWER_TOKENS <= left < answer_tokens else None
+
+    def ask(self, messages: Sequence[Message], answer_tokens: int, watch: Watch) -> Reply:
+        """The model's answer; one that breaks off is asked for again, and what was told of it is taken back.
+
+        Raises:
+            ProviderError: there is no answer.
+            Interrupted: whoever watches was told to stop; `partial` has what was said so far.
+            OutOfTime: as above, because the time is up.
+        """
+        self._sent = messages
+        for left in reversed(range(_RESTARTS + 1)):
+            self.partial = ""
+            has_begun = False
+            try:
+                for event in watch.each(lambda: self._stream(messages, answer_tokens)):
+                    has_begun = True
+                    if isinstance(event, Done):
+                        self.partial = ""
+                        return event.reply
+                    if isinstance(event, TextDelta | ThinkingDelta):
+                        self.partial += event.text if isinstance(event, TextDelta) else ""
+                        self._listen(event)
+            except ProviderError as error:
+                if not has_begun and self.cache is not None:
+                    self.cache.forget()
+                if not (has_begun and error.may_retry and left):
+                    self.partial = ""
+                    raise
+                self._listen(Restarted(str(error)))
+        raise AssertionError("a stream ends with Done or an error")
+
+    def ping(self) -> Usage | None:
+        """Send the last request once more with no answer asked for, so that the provider does not forget it.
+
+        None where there is no cache to keep, or the provider would refuse such a request.
+        """
+        cache, messages = self.cache, self._sent
+        if cache is None or not messages:
+            return None
+
+        def prepare(body: dict[str, Any]) -> Mapping[str, Any]:
+            ping = ping_request(cache.apply(body))
+            if ping is None:
+                raise _NoPing
+            return ping
+
+        try:
+            reply = self.connection.complete(messages, tools=self.tools, max_tokens=1, prepare=prepare)
+        except _NoPing:
+            return None
+        cache.touch()
+        return reply.usage
+
+    def _stream(self, messages: Sequence[Message], answer_tokens: int) -> Any:
+        options: CallOptions = {"tools": self.tools, "max_tokens": answer_tokens}
+        if self.cache is not None:
+            options |= {"prepare": self.cache.apply, "headers": self.cache.headers}
+        return self.connection.stream(messages, **options)
+
+
+class SideCalls:
+    """Keeps account of the calls on the side of one conversation.
+
+    Args:
+        store: where receipts are kept.
+        session: tells the session that calls are for now.
+        warn: told where a receipt could not be kept.
+    """
+
+    def __init__(self, store: Store, session: Callable[[], str], warn: Callable[[str], None]) -> None:
+        self._store = store
+        self._session = session
+        self._warn = warn
+        self._spent = 0.0
+        self._lock = threading.Lock()  # parts of a summary are written several at a time
+
+    def paid(self, kind: Kind, provider: Provider, usage: Usage) -> None:
+        """Take in what a call used; that its receipt cannot be kept stops nothing."""
+        model, cost = f"{provider.name}:{provider.model}", None
+        if isinstance(provider, Connection):
+            model, cost = str(provider.model_name), provider.cost(usage)
+        with self._lock:
+            self._spent += cost or 0.0
+        try:
+            self._store.receipts.add(self._session(), kind, model=model, usage=usage.to_dict(), cost=cost)
+        except StoreError as error:
+            self._warn(f"what a {kind} call used could not be noted, so it is missing in `everlong usage`: {error}")
+
+    def spent(self) -> float | None:
+        """US dollars since this was last asked; None where nothing was spent that has a price."""
+        with self._lock:
+            spent, self._spent = self._spent, 0.0
+        return spent or None

@@ -1,0 +1,618 @@
+"""A prompt cache that follows the published rules, to see what a series of requests would cost.
+
+It is given requests as they are sent, markers and all, and reads those by itself; it does not know which strategy put
+them there. Costs are in units of one fresh input token. Beside each request's own cost stand two others: without any
+caching, and the oracle's, which reads every token that an earlier request of the session sent in the same position and
+writes each new one once.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from importlib import import_module
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias
+
+from everlong.caching.blocks import (
+    Block,
+    Count,
+    Layout,
+    head_blocks,
+    layout_of,
+    message_blocks,
+    rough_count,
+    system_count,
+)
+from everlong.caching.keepalive import keep_alive, ping_request
+from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
+from everlong.caching.strategy import PromptCache
+from everlong.caching.view import extend_chain, link, switches_of
+from everlong.errors import EverlongError
+from everlong.model import Message
+
+__all__ = [
+    "PANEL_HEIGHT",
+    "STRATEGIES",
+    "CacheSimulator",
+    "Measure",
+    "Outcome",
+    "Prompt",
+    "PromptReader",
+    "Replay",
+    "Totals",
+    "draw",
+    "panel",
+    "picture",
+    "replay",
+    "requests_of",
+    "to_png",
+]
+
+Measure: TypeAlias = Callable[[Mapping[str, Any]], Sequence[int]]
+"""Gives the tokens of every block of a request in order: tools, system, messages."""
+
+
+class Prompt(NamedTuple):
+    """One request: ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens."""
+
+    blocks: list[Block]
+    chain: list[bytes]
+    sizes: list[int]
+    marks: list[tuple[int, str]]
+    """The marked blocks in order, and for how long each is to be kept."""
+
+    @property
+    def tokens(self) -> int:
+        """The size of the whole."""
+        return self.sizes[-1] if self.sizes else 0
+
+    def upto(self, at: int) -> int:
+        """The tokens of the prefix that a block ends; none before the first."""
+        return self.sizes[at] if at >= 0 else 0
+
+
+class PromptReader:
+    """Reads the requests of a session; what it read before costs a look. ``measure`` stands above ``count``."""
+
+    def __init__(self, count: Count, measure: Measure | None = None) -> None:
+        self._count = count
+        self._measure = measure
+        self._blocks: dict[tuple[int, Layout, bool], tuple[Message, list[Block]]] = {}
+        self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
+
+    def read(self, body: Mapping[str, Any], layout: Layout, root: str) -> Prompt:
+        """One request; ``root`` names what its cache is not shared with others of, such as the model."""
+        messages = list(body.get("messages") or ())
+        leading = system_count(messages, layout)
+        blocks = head_blocks(body, layout, self._count)
+        head = len(blocks) if not leading else -1
+        for at, message in enumerate(messages):
+            if at == leading:
+                head = len(blocks)
+            blocks += self._read(at, message, layout, leads=at < leading)
+        if head < 0:
+            head = len(blocks)
+        if self._measure is not None:
+            blocks = _measured(blocks, self._measure(body))
+        marks = [(at, block.marker) for at, block in enumerate(blocks) if block.marker]
+        automatic = body.get("cache_control") if layout == "anthropic" else None
+        if isinstance(automatic, Mapping):
+            last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].can_mark), None)
+            if last is not None and last not in dict(marks):
+                marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
+        chain, sizes = self._chain(blocks, root, head, switches_of(body))
+        return Prompt(blocks, chain, sizes, marks)
+
+    def _read(self, at: int, message: Message, layout: Layout, *, leads: bool) -> list[Block]:
+        key = (id(message), layout, leads)
+        found = self._blocks.get(key)
+        if found is None or found[0] is not message:  # holding the message keeps its id from being given away
+            found = self._blocks[key] = (message, message_blocks(at, message, layout, self._count, leads=leads))
+        return found[1]
+
+    def _chain(
+        self, blocks: list[Block], root: str, head: int, switches: tuple[str, str]
+    ) -> tuple[list[bytes], list[int]]:
+        has_images = any(block.kind == "image" for block in blocks)
+        circumstances = (root, head, switches, has_images)
+        digests = [block.digest for block in blocks]
+        chain: list[bytes] = []
+        sizes: list[int] = []
+        if self._last is not None and self._last[0] == circumstances:
+            _, before, chain, sizes = self._last
+            pairs = zip(digests, before, strict=False)
+            same = next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(before), len(digests)))
+            chain, sizes = chain[:same], sizes[:same]
+        extend_chain(chain, sizes, blocks, link(b"", root.encode()), head, switches, has_images)
+        self._last = (circumstances, digests, chain, sizes)
+        return chain, sizes
+
+
+def _measured(blocks: Sequence[Block], sizes: Sequence[int]) -> list[Block]:
+    if len(sizes) != len(blocks):
+        raise ValueError(
+            f"measure gave {len(sizes)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
+            "block of the system prompt and each block of a message"
+        )
+    return [block._replace(tokens=tokens) for block, tokens in zip(blocks, sizes, strict=True)]
+
+
+_ORACLE_WRITE = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one request cost; tokens read, written by time to live, and paid in full."""
+
+    at: float
+    prompt: int
+    read: int
+    written: dict[str, int]
+    fresh: int
+    cost: float
+    oracle: float
+    uncached: float
+    reachable: float
+    """What the best placement could cost if nothing lived longer than five minutes."""
+    reason: str = ""
+    """Why less was read than an earlier request had sent; empty if nothing was missed."""
+    missed: int = 0
+    """How many tokens of it were not read."""
+    is_ping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The sums over a session."""
+
+    requests: int
+    cost: float
+    oracle: float
+    uncached: float
+    reachable: float
+    prompt: int
+    read: int
+    reasons: dict[str, int]
+    """Missed tokens by reason."""
+
+    @property
+    def over_oracle(self) -> float:
+        """The cost as a multiple of the oracle's."""
+        return self.cost / self.oracle if self.oracle else 1.0
+
+    @property
+    def of_uncached(self) -> float:
+        """The cost as a share of that without caching."""
+        return self.cost / self.uncached if self.uncached else 1.0
+
+    @property
+    def hit_share(self) -> float:
+        """The share of all prompt tokens that was read from the cache."""
+        return self.read / self.prompt if self.prompt else 0.0
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Totals:
+        """The totals of some requests."""
+        reasons: dict[str, int] = {}
+        for outcome in outcomes:
+            if outcome.reason:
+                reasons[outcome.reason] = reasons.get(outcome.reason, 0) + outcome.missed
+        return cls(
+            sum(not outcome.is_ping for outcome in outcomes),
+            sum(outcome.cost for outcome in outcomes),
+            sum(outcome.oracle for outcome in outcomes),
+            sum(outcome.uncached for outcome in outcomes),
+            sum(outcome.reachable for outcome in outcomes),
+            sum(outcome.prompt for outcome in outcomes),
+            sum(outcome.read for outcome in outcomes),
+            dict(sorted(reasons.items(), key=lambda item: -item[1])),
+        )
+
+
+class _Entry(NamedTuple):
+    expires: float
+    readable: float
+    ttl: str
+
+
+@dataclass
+class CacheSimulator:
+    """One provider's cache, as one session sees it.
+
+    ``per_block`` counts the look-back in blocks also where newer rules collapse runs of calls and results.
+    ``strict`` lets a request refresh only the one entry that it reads, not every one that it marks.
+    ``measure`` gives the tokens of a request's blocks where the provider's own count is at hand; else each block's text
+    is given to ``count``.
+    """
+
+    model: str = "claude-sonnet-4-5"
+    provider: str = ""
+    per_block: bool = True
+    strict: bool = False
+    count: Count = rough_count
+    measure: Measure | None = None
+    rules: CacheRules = field(init=False)
+    prices: ModelRules = field(init=False)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._provider = provider_of(self.provider, model=self.model)
+        self.rules = cache_rules(self._provider, self.model)
+        self.prices = model_rules(self.model)
+        self._entries: dict[bytes, _Entry] = {}
+        self._seen: dict[bytes, float] = {}
+        self._reader = PromptReader(self.count, self.measure)
+        self._before: Prompt | None = None
+
+    @property
+    def totals(self) -> Totals:
+        """What all requests so far cost."""
+        return Totals.of(self.outcomes)
+
+    def send(
+        self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0, is_ping: bool = False
+    ) -> Outcome:
+        """One request at a time in seconds; what it writes can be read once its response has begun.
+
+        A ping that keeps the cache alive has a price, but no part in what the session would cost otherwise.
+        """
+        model = body.get("model")
+        if isinstance(model, str) and model and model != self.model:
+            self.model, self.prices = model, model_rules(model)
+            self.rules = cache_rules(self._provider, model)
+        prompt = self._reader.read(body, layout_of(self._provider, body), f"{self._provider}/{self.model}")
+        known, recent = self._sent_since(prompt, -math.inf), self._sent_since(prompt, at - SECONDS["5m"])
+        is_automatic = self.rules.style == "automatic"
+        hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
+        reason = self._reason(prompt, at, hit, known)
+        write = self._write_automatic if is_automatic else self._write_marked
+        outcome = self._priced(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent), reason)
+        if is_ping:
+            outcome = replace(outcome, oracle=0.0, uncached=0.0, reachable=0.0, is_ping=True)
+        else:
+            self._seen.update(dict.fromkeys(prompt.chain, at))
+        self._before = prompt
+        self.outcomes.append(outcome)
+        return outcome
+
+    def _sent_since(self, prompt: Prompt, when: float) -> int:
+        """The last block whose prefix an earlier request sent after a time; what leads up to it was sent then too."""
+        places = range(len(prompt.chain))
+        return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
+
+    # -- caches that are told what to keep ---------------------------------------------------------------------------
+
+    def _marks(self, prompt: Prompt) -> list[tuple[int, str]]:
+        least = self.prices.minimum_tokens
+        return [(place, ttl) for place, ttl in prompt.marks if prompt.sizes[place] >= least]
+
+    def _find_marked(self, prompt: Prompt, at: float) -> int:
+        positions = self._positions(prompt.blocks)
+        return max((self._walk_back(prompt, positions, place, at) for place, _ in self._marks(prompt)), default=-1)
+
+    def _write_marked(self, prompt: Prompt, hit: int, at: float, delay: float) -> dict[str, int]:
+        marks = self._marks(prompt)
+        held = self._entries[prompt.chain[hit]] if hit >= 0 else None
+        written: dict[str, int] = {}
+        done = prompt.upto(hit)
+        for place, ttl in sorted(marks, key=lambda mark: (mark[1] != "1h", mark[0])):
+            if place > hit and prompt.upto(place) > done:
+                written[ttl] = written.get(ttl, 0) + prompt.upto(place) - done
+                done = prompt.upto(place)
+        for place, ttl in marks:
+            entry = self._live(prompt.chain[place], at)
+            if entry is None:
+                # What lies inside of a prefix that was read is not paid for again, so it lives no longer than that.
+                life = ttl if place > hit or held is None else min(ttl, held.ttl, key=SECONDS.__getitem__)
+                self._entries[prompt.chain[place]] = _Entry(at + SECONDS[life], at + delay, life)
+            elif not self.strict:
+                self._entries[prompt.chain[place]] = entry._replace(expires=at + SECONDS[entry.ttl])
+        if held is not None:
+            self._entries[prompt.chain[hit]] = held._replace(expires=at + SECONDS[held.ttl])
+        return written
+
+    def _walk_back(self, prompt: Prompt, positions: Sequence[int], start: int, at: float) -> int:
+        place = start
+        while place >= 0 and positions[start] - positions[place] < self.rules.look_back:
+            entry = self._live(prompt.chain[place], at)
+            if entry is not None and entry.readable <= at:
+                return place
+            place -= 1
+        return -1
+
+    def _positions(self, blocks: Sequence[Block]) -> Sequence[int]:
+        if self.per_block or not self.rules.collapses_tool_runs:
+            return range(len(blocks))
+        positions: list[int] = []
+        for at, block in enumerate(blocks):
+            joins = at > 0 and block.kind in ("tool_use", "tool_result") and blocks[at - 1].kind == block.kind
+            positions.append(positions[-1] + (not joins) if positions else 0)
+        return positions
+
+    def _live(self, prefix: bytes, at: float) -> _Entry | None:
+        entry = self._entries.get(prefix)
+        return entry if entry is not None and at < entry.expires else None
+
+    # -- caches that keep every prefix by themselves -----------------------------------------------------------------
+
+    def _find_automatic(self, prompt: Prompt, at: float) -> int:
+        for place in range(len(prompt.chain) - 1, -1, -1):
+            entry = self._live(prompt.chain[place], at)
+            if entry is not None and entry.readable <= at:
+                return place
+        return -1
+
+    def _write_automatic(self, prompt: Prompt, hit: int, at: float, delay: float) -> dict[str, int]:
+        least = self.prices.minimum_tokens
+        written: dict[str, int] = {}
+        places = [place for place in range(len(prompt.chain)) if prompt.sizes[place] >= least]
+        if self.rules.implicit_breakpoint:
+            places = [place for place in places if prompt.blocks[place].is_input][-1:]
+            if places and places[0] > hit:
+                written["5m"] = prompt.upto(places[0]) - prompt.upto(hit)
+            places += [hit] if hit >= 0 else []
+        for place in places:
+            entry = self._live(prompt.chain[place], at)
+            readable = at + delay if entry is None else entry.readable
+            self._entries[prompt.chain[place]] = _Entry(at + self.rules.ttl_seconds, readable, "auto")
+        return written
+
+    # -- prices and reasons ------------------------------------------------------------------------------------------
+
+    def _priced(
+        self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int], reason: str
+    ) -> Outcome:
+        prices, scale = self.prices, self.prices.scale(prompt.tokens)
+        step = self.rules.step_tokens if self.rules.style == "automatic" else 1
+        read = prompt.upto(hit) // step * step
+        fresh = prompt.tokens - read - sum(written.values())
+        paid = read * prices.read + sum(tokens * prices.write[ttl] for ttl, tokens in written.items()) + fresh
+        ever, lately = (
+            scale * (prompt.upto(end) * prices.read + (prompt.tokens - prompt.upto(end)) * _ORACLE_WRITE)
+            for end in known
+        )
+        missed = max(0, prompt.upto(known[0]) - prompt.upto(hit))
+        full = prompt.tokens * scale
+        return Outcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
+
+    def _reason(self, prompt: Prompt, at: float, hit: int, known: int) -> str:
+        """Why less was read than an earlier request had sent, or what changed since the last one."""
+        if known <= hit:
+            return self._change(prompt)
+        if self.rules.style == "markers" and not prompt.marks:
+            return "no markers"
+        is_small = prompt.sizes[known] < self.prices.minimum_tokens
+        if is_small or (self.rules.style == "markers" and not self._marks(prompt)):
+            return "below the least size"
+        for place in range(known, hit, -1):
+            entry = self._entries.get(prompt.chain[place])
+            if entry is not None:
+                late = "not readable yet" if entry.readable > at else "out of the look-back"
+                return "expired" if entry.expires <= at else late
+        return "never marked"
+
+    def _change(self, prompt: Prompt) -> str:
+        before = self._before
+        if before is None:
+            return "first request"
+        pairs = zip(prompt.chain, before.chain, strict=False)
+        same = next((at for at, (new, old) in enumerate(pairs) if new != old), len(before.chain))
+        if same >= len(before.chain):
+            return ""
+        return f"{prompt.blocks[same].tier} changed" if same < len(prompt.blocks) else "history cut short"
+
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "off": {"strategy": "off"},
+    "system_and_3": {"strategy": "system_and_3"},
+    "ledger": {"strategy": "ledger"},
+    "ledger, prefix 1h": {"strategy": "ledger", "prefix_ttl": "1h"},
+    "ledger, prefix auto": {"strategy": "ledger", "prefix_ttl": "auto"},
+    "ledger, 1h": {"strategy": "ledger", "cache_ttl": "1h"},
+    "ledger, keep-alive": {"strategy": "ledger", "keep_alive": True},
+}
+_PAUSE = (360.0, 2_400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What one session cost under each strategy."""
+
+    name: str
+    model: str
+    provider: Provider
+    outcomes: dict[str, list[Outcome]]
+
+    @property
+    def totals(self) -> dict[str, Totals]:
+        """The sums for each strategy."""
+        return {strategy: Totals.of(outcomes) for strategy, outcomes in self.outcomes.items()}
+
+    @property
+    def requests(self) -> int:
+        """How many requests the session has, pings not counted."""
+        return next(iter(self.totals.values())).requests
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-ready data."""
+        strategies = {
+            strategy: {
+                "cost": totals.cost,
+                "over_oracle": totals.over_oracle,
+                "of_uncached": totals.of_uncached,
+                "hit_share": totals.hit_share,
+                "missed_by_reason": totals.reasons,
+                "requests": [asdict(outcome) for outcome in self.outcomes[strategy]],
+            }
+            for strategy, totals in self.totals.items()
+        }
+        any_totals = next(iter(self.totals.values()))
+        return {
+            "name": self.name,
+            "model": self.model,
+            "provider": self.provider,
+            "requests": self.requests,
+            "uncached": any_totals.uncached,
+            "oracle": any_totals.oracle,
+            "strategies": strategies,
+        }
+
+
+def requests_of(
+    messages: Sequence[Message],
+    tools: Sequence[dict[str, Any]],
+    *,
+    gap: float = 30.0,
+    pauses: float = 0.0,
+    seed: int = 0,
+) -> list[tuple[float, dict[str, Any]]]:
+    """The requests that led to a conversation, with made-up times."""
+    ends = [at for at, message in enumerate(messages) if message.get("role") == "assistant" and at]
+    if not ends or ends[-1] != len(messages) - 1:
+        ends.append(len(messages))
+    rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    now = 0.0
+    found: list[tuple[float, dict[str, Any]]] = []
+    for end in ends:
+        if not any(message.get("role") != "system" for message in messages[:end]):
+            continue
+        if found:
+            now += rng.uniform(*_PAUSE) if rng.random() < pauses else gap
+        body: dict[str, Any] = {"messages": list(messages[:end])}
+        found.append((now, {**body, "tools": list(tools)} if tools else body))
+    return found
+
+
+def replay(
+    name: str,
+    calls: Sequence[tuple[float, dict[str, Any]]],
+    model: str,
+    provider: str = "",
+    *,
+    per_block: bool = True,
+    count: Count = rough_count,
+) -> Replay:
+    """Play a session under every strategy that makes a difference at the provider."""
+    found = provider_of(provider, model=model)
+    rules = cache_rules(found, model)
+    chosen = STRATEGIES if rules.style == "markers" else {"automatic": {"strategy": "auto"}}
+    outcomes = {
+        strategy: _play(calls, model, found, settings, per_block=per_block, count=count)
+        for strategy, settings in chosen.items()
+    }
+    return Replay(name, model, found, outcomes)
+
+
+def _play(
+    calls: Sequence[tuple[float, dict[str, Any]]],
+    model: str,
+    provider: Provider,
+    settings: dict[str, Any],
+    *,
+    per_block: bool,
+    count: Count,
+) -> list[Outcome]:
+    simulator = CacheSimulator(model, provider, per_block=per_block, count=count)
+    cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
+    before: tuple[float, dict[str, Any]] | None = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a short prompt shows in the figures
+        for at, body in calls:
+            if before is not None and cache.settings.keep_alive and cache.last is not None:
+                ping = ping_request(before[1])
+                for when in keep_alive(before[1], cache.last.prompt_tokens, simulator.prices).times(before[0], at):
+                    simulator.send(ping or before[1], when, is_ping=True)
+                    cache.touch(when)
+            sent = cache.apply(body, at)
+            simulator.send(sent, at)
+            before = (at, sent)
+    return simulator.outcomes
+
+
+_WIDTH, _PANEL, _LEFT, _RIGHT, _GAP = 860, 220, 80, 190, 60
+PANEL_HEIGHT = _PANEL + _GAP
+_COLOURS = ("#888888", "#c8553d", "#1b6ca8", "#588157", "#8e6c8a", "#b08900", "#2f4858", "#5b8c8a")
+
+
+def draw(results: Sequence[Replay]) -> str:
+    """The SVG of some sessions, two panels for each."""
+    lines: list[str] = []
+    top = 40
+    for result in results:
+        series = {
+            name: [outcome.cost for outcome in outcomes if not outcome.is_ping]
+            for name, outcomes in result.outcomes.items()
+        }
+        any_outcomes = next(iter(result.outcomes.values()))
+        series["oracle"] = [outcome.oracle for outcome in any_outcomes if not outcome.is_ping]
+        totals = {name: list(accumulate(costs)) for name, costs in _with_pings(result).items()}
+        totals["oracle"] = list(accumulate(series["oracle"]))
+        title = f"{result.name or 'session'}: {result.requests} requests to {result.model}"
+        lines += panel(f"{title}; cost per request", series, top)
+        lines += panel("cost in total", totals, top + PANEL_HEIGHT)
+        top += 2 * PANEL_HEIGHT
+    return picture("Cost of prompt caching strategies", lines, 2 * len(results))
+
+
+def picture(title: str, lines: Sequence[str], panels: int) -> str:
+    """The SVG of so many panels, one below the other; the first has its top at 40."""
+    frame = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {panels * PANEL_HEIGHT + 20}" '
+        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
+        '<rect width="100%" height="100%" fill="#fff"/>'
+    )
+    return "\n".join([frame, *lines, "</svg>", ""])
+
+
+def to_png(svg: str, path: str) -> None:
+    """Write the picture as PNG, if a converter is installed."""
+    try:
+        converter = import_module("cairosvg")
+    except ImportError as error:
+        raise EverlongError(
+            f"cannot write {path}: PNG needs the package cairosvg (pip install 'everlong[png]'); or write an .svg"
+        ) from error
+    converter.svg2png(bytestring=svg.encode(), write_to=path)
+
+
+def _with_pings(result: Replay) -> dict[str, list[float]]:
+    """Costs per request, with each ping's added to the request before it."""
+    found: dict[str, list[float]] = {}
+    for name, outcomes in result.outcomes.items():
+        costs: list[float] = []
+        for outcome in outcomes:
+            if outcome.is_ping and costs:
+                costs[-1] += outcome.cost
+            else:
+                costs.append(outcome.cost)
+        found[name] = costs
+    return found
+
+
+def panel(title: str, series: Mapping[str, Sequence[float]], top: int, form: str = ",.0f") -> list[str]:
+    """One panel with a line for each series; ``form`` is how the figures at its side are written."""
+    most = max((value for values in series.values() for value in values), default=1.0) or 1.0
+    longest = max((len(values) for values in series.values()), default=1)
+    lines = [f'<text x="{_LEFT}" y="{top - 10}" font-size="14">{escape(title)}</text>']
+    for quarter in range(5):
+        y = round(top + _PANEL * (1 - quarter / 4), 1)
+        lines.append(f'<line x1="{_LEFT}" y1="{y}" x2="{_WIDTH - _RIGHT}" y2="{y}" stroke="#ddd"/>')
+        lines.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{most * quarter / 4:{form}}</text>')
+    for place, (name, values) in enumerate(series.items()):
+        colour = _COLOURS[place % len(_COLOURS)]
+        room = _WIDTH - _LEFT - _RIGHT
+        points = " ".join(
+            f"{round(_LEFT + room * at / max(1, longest - 1), 1)},{round(top + _PANEL * (1 - value / most), 1)}"
+            for at, value in enumerate(values)
+        )
+        dash = ' stroke-dasharray="5 4"' if name == "oracle" else ""
+        lines.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5"{dash} points="{points}"/>')
+        legend = top + 14 + 18 * place
+        lines.append(f'<text x="{_WIDTH - _RIGHT + 14}" y="{legend}" fill="{colour}">{escape(name)}</text>')
+    return lines

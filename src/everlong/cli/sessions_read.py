@@ -1,0 +1,601 @@
+"""``everlong sessions list|tail|compactions|rename``: what there is and what came last."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong.cli.screen import show_in_pager, styled
+from everlong.cli.sessions_common import (
+    command,
+    counted,
+    found,
+    found_part,
+    index_what_is_pending,
+    json_option,
+    opened,
+    put_json,
+    put_line,
+    say,
+    when,
+)
+
+if TYPE_CHECKING:
+    from everlong.store import Conversation, Session, Store
+    from everlong.store.conversations import Line, Mark
+    from everlong.store.search import Hit, Page
+    from everlong.store.search.snippets import Snippet
+    from everlong.store.stretch import Newest
+
+POLL_SECONDS = 0.5
+_TITLE = 30
+"""Cells that the title shall have at least; columns that people miss least make room for it."""
+_FOLDER = 28
+
+
+@command("list", "each")
+@click.option("--source", help="Only from this source, such as cli or claude-code.")
+@click.option("--folder", type=click.Path(), help="Only those that work in this folder; . for the current one.")
+@click.option(
+    "--since", callback=when, metavar="WHEN", help="Active at or after this: 2026-01-31, or 7d for seven days ago."
+)
+@click.option("--before", callback=when, metavar="WHEN", help="Begun before this.")
+@click.option("--title", help="Only those with this in their title.")
+@click.option("--side", is_flag=True, help="What clients ask on the side, and sub-agents, with what they work for.")
+@click.option("--parts", is_flag=True, help="The parts of conversations: a compaction begins a new one.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@json_option
+def list_(limit: int, as_json: bool, side: bool, parts: bool, **given: Any) -> None:
+    """List conversations, the one that was last active first."""
+    if side and parts:
+        raise click.UsageError("say --side or --parts, not both")
+    if given["folder"] is not None:
+        given["folder"] = str(Path(given["folder"]).expanduser().resolve())
+    with opened() as store:
+        if parts:
+            rows, is_more = _parts(store, limit, given, as_json=as_json)
+        else:
+            rows, is_more = _conversations(store, limit, given, side=side, as_json=as_json)
+    if as_json:
+        return
+    if not rows:
+        is_filtered = side or any(value is not None for value in given.values())
+        nothing = "no conversations yet; `everlong sessions import FILE` adds some"
+        say("no conversation is like that" if is_filtered else nothing)
+        return
+    heads = ["session", "started", "messages", "source", "title or first words"]
+    if parts:
+        _table(heads, rows, right={2})
+    else:
+        heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
+        _table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
+    if is_more:
+        say(f"there are more; --limit {limit * 5} shows more of them")
+
+
+def _conversations(
+    store: Store, limit: int, given: dict[str, Any], *, side: bool, as_json: bool
+) -> tuple[list[list[str]], bool]:
+    found = store.conversations.newest(limit + 1, kinds=("side", "agent") if side else ("main",), **given)
+    shown = found[:limit]
+    if as_json:
+        put_json([one.to_dict() for one in shown])
+        return [], False
+    return [_row(store, one) for one in shown], len(found) > limit
+
+
+def _row(store: Store, one: Conversation) -> list[str]:
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+
+    name = one_line(one.title or "") or _first_words(store, one)
+    if one.kind != "main":
+        whom = f" for {one.works_for}" if one.works_for else ""
+        name = f"{name}  ↳ {'agent' if one.kind == 'agent' else 'on the side'}{whom}"
+    if one.agents:
+        name = f"{name}  +{counted(one.agents, 'agent')}"
+    where = [one_line(one.client or one.source)]
+    if one.folder:
+        where.append(_short(one_line(one.folder)))
+    cost = f"${one.cost:,.2f}" if one.cost >= 1 else f"${one.cost:,.4f}" if one.cost else ""
+    return [
+        *(one.id, moment(one.active)[:16], f"{one.messages:,}", f"{one.compactions:,}" if one.compactions else ""),
+        *(one_line(one.model or ""), cost, " ".join(where), name),
+    ]
+
+
+def _short(folder: str) -> str:
+    home = str(Path.home())
+    if folder == home or folder.startswith(f"{home}/"):
+        folder = f"~{folder[len(home) :]}"
+    return folder if len(folder) <= _FOLDER else f"…{folder[1 - _FOLDER :]}"
+
+
+def _parts(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) -> tuple[list[list[str]], bool]:
+    from everlong.store.stretch import message_counts  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    title, folder = given["title"], given["folder"]
+    is_filtered = title is not None or folder is not None
+    times = {name: given[name] for name in ("source", "since", "before")}
+    sessions = store.sessions.newest(limit=None if is_filtered else limit + 1, **times)
+    if title is not None:
+        sessions = [one for one in sessions if title.lower() in (one.title or "").lower()]
+    if folder is not None:
+        sessions = [one for one in sessions if one.folder == folder]
+    shown = sessions[:limit]
+    counts = message_counts(store, shown)
+    if as_json:
+        put_json([one.to_dict() | {"messages": counts[one.id]} for one in shown])
+        return [], False
+    return [_part_row(store, one, counts[one.id]) for one in shown], len(sessions) > limit
+
+
+def _part_row(store: Store, one: Session, count: int) -> list[str]:
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+
+    name = one_line(one.title or "") or _first_words(store, one)
+    if one.parent:
+        name = f"{name}  ↳ {one.parent}"
+    return [one.id, moment(one.started)[:16], f"{count:,}", one_line(one.source), name]
+
+
+def _first_words(store: Store, one: Conversation | Session) -> str:
+    from itertools import islice  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    from everlong.model import typed_words  # noqa: PLC0415 - as above
+    from everlong.store.conversations import Line  # noqa: PLC0415 - as above
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.write import lines_of  # noqa: PLC0415 - as above
+
+    for line in islice(lines_of(store, one), 12):
+        words = one_line(typed_words(line.entry.message)[:400]) if isinstance(line, Line) else ""
+        if words:
+            return f"“{words[:80]}{'…' if len(words) > 80 else ''}”"
+    return ""
+
+
+def _table(heads: list[str], rows: list[list[str]], right: set[int], spare: Sequence[int] = ()) -> None:
+    """Print a table; where it is too wide for its last column, the columns of ``spare`` are left out, one by one."""
+    from rich.cells import cell_len  # noqa: PLC0415 - keeps `everlong --help` quick
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    from everlong.cli.picture import console, fit  # noqa: PLC0415 - as above
+
+    out = console()
+    widths = [max(cell_len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+    kept = [at for at in range(len(heads)) if at not in spare or any(row[at] for row in rows)]
+    for at in spare:
+        if not out.is_terminal or sum(widths[one] + 2 for one in kept[:-1]) + min(_TITLE, widths[-1]) <= out.width:
+            break
+        kept = [one for one in kept if one != at]
+    if not out.is_terminal:  # whoever reads it from a file has room
+        out.width = max(out.width, sum(widths[one] + 2 for one in kept))
+    for place, row in enumerate([heads, *rows]):
+        cells = [row[at].rjust(widths[at]) if at in right else row[at].ljust(widths[at]) for at in kept]
+        out.print(Text(fit("  ".join(cells).rstrip(), out.width), style="bold" if place == 0 else ""))
+
+
+@command("tail")
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many messages.")
+@click.option("-f", "--follow", is_flag=True, help="Go on and show messages as they come, until Ctrl-C.")
+@json_option
+def tail(limit: int, follow: bool, as_json: bool) -> None:
+    """Show the messages that were recorded last; with --json, one object on each line."""
+    from everlong.store.stretch import newest_messages  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    with opened() as store:
+        newest = newest_messages(store, max(limit, 1))
+        last = newest[-1].seq if newest else 0
+        for one in newest[len(newest) - min(limit, len(newest)) :]:
+            _put(one, as_json)
+        if not newest and not follow:
+            say("no messages yet; `everlong sessions import FILE` adds some")
+        while follow:
+            time.sleep(POLL_SECONDS)
+            for one in newest_messages(store, 500, after=last):
+                _put(one, as_json)
+                last = one.seq
+
+
+def _put(one: Newest, as_json: bool) -> None:
+    from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+
+    if as_json:
+        put_line({**one._asdict(), "node": one.node.hex()})
+        return
+    words = one_line(headline(one.message)[:2_000])
+    where = f"{one.session}:{one.turn}" if one.session else "(in no conversation)"
+    head = f"{moment(one.at)}  {where}  {styled(one_line(one.role), bold=True)}"
+    click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
+
+
+@command("compactions", "each")
+@click.argument("session", required=False)
+@json_option
+def compactions(session: str | None, as_json: bool) -> None:
+    """Show the compaction history of a conversation, or of all: when, why, how much, how good."""
+    with opened() as store:
+        named = None if session is None else found(store, session).id
+        history = store.compactions() if named is None else store.conversations.compactions(named)
+        whole = {one.id: one.conversation for one in store.sessions.newest()} if named is None else {}
+    if as_json:
+        put_json([asdict(one) for one in history])
+        return
+    if not history:
+        say("no compaction yet")
+        return
+    heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality", "remark"]
+    rows = [_compaction_row(one, named or whole.get(one.session or "", "")) for one in history]
+    _table(heads, rows, right={6, 7, 8})
+
+
+def _compaction_row(one: Any, conversation: str) -> list[str]:
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+
+    def figure(value: float | None, form: str) -> str:
+        return "?" if value is None else format(value, form)
+
+    writers = dict.fromkeys(one_line(name) for name in (one.engine, one.summarizer, one.model) if name)
+    return [
+        moment(one.at)[:16],
+        conversation,
+        one_line(one.reason),
+        ", ".join(writers),
+        f"{figure(one.tokens_before, ',')} → {figure(one.tokens_after, ',')}",
+        f"{one.messages_before:,} → {one.messages_after:,}",
+        f"{one.seconds:.1f}",
+        figure(one.cost, ".4f"),
+        figure(one.quality, ".2f"),
+        f"fell back: {one_line(one.fallback)}" if one.fallback else "",
+    ]
+
+
+@command("rename")
+@click.argument("session")
+@click.argument("title")
+@json_option
+def rename(session: str, title: str, as_json: bool) -> None:
+    """Give a conversation another TITLE."""
+    with opened() as store:
+        renamed = store.conversations.rename(found(store, session).id, title)
+    if as_json:
+        put_json(renamed.to_dict())
+    say(f"{renamed.id} is now called {renamed.title!r}")
+
+
+PAGE_CHARS = 8_000
+_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
+
+
+@command("show")
+@click.argument("session")
+@click.option(
+    "--turn", type=click.IntRange(min=1), help="Only this message, whole, by the number that show and search give."
+)
+@click.option(
+    "--around", type=click.IntRange(min=0), default=0, help="With --turn: also so many messages on each side."
+)
+@click.option("--page", type=click.IntRange(min=1), help="With --turn: only this page of a long message.")
+@click.option(
+    "--chars",
+    type=click.IntRange(min=0),
+    default=2_000,
+    show_default=True,
+    help="Characters shown of each text; 0 for all.",
+)
+@click.option("--parts", is_flag=True, help="Only the part that SESSION names, with numbers of its own.")
+@json_option
+def show(session: str, turn: int | None, around: int, page: int | None, chars: int, parts: bool, as_json: bool) -> None:
+    """Show a conversation from its first word, named by the id of any of its parts, the beginning of one, or its title.
+
+    Compactions are marked at their places, and replies that broke off say so.
+    """
+    if turn is None and (around or page):
+        raise click.UsageError("--around and --page need --turn")
+    with opened() as store:
+        one = found_part(store, session) if parts else found(store, session)
+        if turn is not None:
+            _show_turn(store, one, turn, around, page, chars, as_json=as_json)
+        elif as_json:
+            put_json(_as_json(store, one))
+        else:
+            show_in_pager(_printed(store, one, chars))
+
+
+def _lines(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
+    from everlong.store.transcripts.write import lines_of  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    return lines_of(store, one)
+
+
+def _as_json(store: Store, one: Conversation | Session) -> dict[str, Any]:
+    from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.write import prompt_of  # noqa: PLC0415 - as above
+
+    messages: list[dict[str, Any]] = []
+    compactions: list[dict[str, Any]] = []
+    for line in _lines(store, one):
+        if isinstance(line, Mark):
+            compactions.append({"before_message": len(messages), **line.to_dict()})
+        else:
+            messages.append(_plain(line))
+    if isinstance(one, Conversation):
+        one, parts = _paid(store, one), list(one.parts)
+    else:
+        parts = [member.id for member in store.sessions.lineage(one.id)]
+    facts = one.to_dict() | {"system_prompt": prompt_of(store, one)}
+    return {"session": facts, "parts": parts, "messages": messages, "compactions": compactions}
+
+
+def _paid(store: Store, one: Conversation) -> Conversation:
+    """Return a conversation with all calls that were paid for, at the prices that `everlong usage` tells."""
+    from dataclasses import replace  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    from everlong.agent.accounting import account  # noqa: PLC0415 - as above
+    from everlong.config import load_settings  # noqa: PLC0415 - as above
+
+    total = account(store, load_settings().settings, session=one.parts[0]).total
+    if not total.calls:
+        return one
+    return replace(
+        one,
+        input_tokens=total.tokens.plain,
+        output_tokens=total.tokens.output,
+        cache_read_tokens=total.tokens.cache_read,
+        cache_write_tokens=total.tokens.written,
+        api_calls=total.calls,
+        cost=float(total.cost),
+    )
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    entry = line.entry
+    broken = {} if line.status is None else {"status": line.status, "error": line.error}
+    return {
+        "turn": line.turn,
+        "node": entry.id.hex() if entry.id else None,
+        "at": entry.ts,
+        "forgotten": entry.forgotten,
+        "message": entry.message,
+        **broken,
+    }
+
+
+def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[str]:
+    from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
+    from everlong.store.search.document import called_tools  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.facts import compaction_line, facts_of, name_of  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.write import prompt_of  # noqa: PLC0415 - as above
+
+    yield styled(name_of(one), bold=True) + "\n"
+    for name, value in facts_of(_paid(store, one) if isinstance(one, Conversation) else one):
+        yield f"{name + ':':<11} {value}\n"
+    if not isinstance(one, Conversation):
+        children = [member.id for member in store.sessions.lineage(one.id) if member.parent == one.id]
+        if children:
+            yield f"{'goes on in:':<11} {', '.join(children)}\n"
+    prompt = prompt_of(store, one)
+    if prompt:
+        shown = _cut(prompt, min(chars, 400) if chars else 0, "")
+        yield from ("\n", styled("system", bold=True), "\n", shown, "\n")
+    tools: dict[str, str] = {}
+    for line in _lines(store, one):
+        if isinstance(line, Mark):
+            yield "\n" + styled(f"── {compaction_line(line)} ──", dim=True) + "\n"
+            continue
+        tools |= called_tools(line.entry.message)
+        yield from _message(one, line, chars, tools)
+
+
+def _message(one: Conversation | Session, line: Line, chars: int, tools: dict[str, str]) -> Iterator[str]:
+    from everlong.store.transcripts import one_line, pieces_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.facts import broken_words, moment  # noqa: PLC0415 - as above
+
+    entry = line.entry
+    role = one_line(str(entry.message.get("role")))
+    number = "" if line.turn is None else f"{line.turn} "
+    who = styled(f"{number}{role}", bold=True, fg=_COLOURS.get(role))
+    broken = f"  {styled(broken_words(line), fg='red')}" if line.status else ""
+    yield f"\n{who}  {styled(moment(entry.ts), dim=True)}{broken}\n"
+    rest = f"; everlong sessions show {one.id} --turn {line.turn}" if line.turn is not None else ""
+    for piece in pieces_of(entry.message, tools):
+        label = one_line(piece.label)
+        if piece.kind == "image":
+            yield "[image]\n"
+            continue
+        if piece.kind != "text":
+            name = {"call": f"→ {label}", "result": f"← {label}"}.get(piece.kind, label)
+            yield styled(name, fg="cyan") + "\n"
+        yield _cut(piece.body, chars, rest) + "\n"
+
+
+def _cut(text: str, chars: int, rest: str) -> str:
+    """The beginning of a text, safe for a terminal, and how to see the rest."""
+    from everlong.store.transcripts import plain  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    if not chars or len(text) <= chars + 200:  # to cut for less than a line would only annoy
+        return plain(text)
+    more = f"… {len(text) - chars:,} more characters{rest}"
+    return plain(text[:chars]) + "\n" + styled(more, dim=True)
+
+
+def _show_turn(
+    store: Store, one: Conversation | Session, turn: int, around: int, page: int | None, chars: int, *, as_json: bool
+) -> None:
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.conversations import Line  # noqa: PLC0415 - as above
+    from everlong.store.search.document import called_tools  # noqa: PLC0415 - as above
+
+    listed = [line for line in _lines(store, one) if isinstance(line, Line)]
+    place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
+    if place is None:
+        last = max((line.turn or 0 for line in listed), default=0)
+        raise NotStored(f"session {one.id} has no turn {turn}; its last is {last}")
+    if page is not None:
+        _show_page(store, listed[place], page, as_json=as_json)
+        return
+    end = place + 1
+    while end < len(listed) and listed[end].status is not None:  # replies to it that broke off have its number
+        end += 1
+    window = listed[max(0, place - around) : end + around]
+    if as_json:
+        shown = [_plain(line) for line in window]
+        put_json(shown if around or len(shown) > 1 else shown[0])
+        return
+    tools: dict[str, str] = {}
+    for line in listed[: end + around]:
+        tools |= called_tools(line.entry.message)
+    sizes = [0 if any(line is meant for meant in listed[place:end]) else chars for line in window]
+    show_in_pager(text for line, size in zip(window, sizes, strict=True) for text in _message(one, line, size, tools))
+
+
+def _show_page(store: Store, line: Line, page: int, *, as_json: bool) -> None:
+    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts import plain  # noqa: PLC0415 - as above
+
+    assert line.entry.id is not None  # noqa: S101 - only a message with an id has a turn
+    read = store.read(line.entry.id, page - 1, PAGE_CHARS)
+    if page > read.pages:
+        raise NotStored(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
+    if as_json:
+        put_json({**read._asdict(), "page": page, "turn": line.turn})
+        return
+    click.echo(plain(read.text))
+    say(f"page {page} of {counted(read.pages, 'page')}, {counted(read.chars, 'character')} in all")
+
+
+INDEX_SECONDS = 2.0
+"""How long a search may first work on the index for what was stored since; what is left is looked through directly."""
+
+
+@command("search", "each")
+@click.argument("query", nargs=-1, required=True)
+@click.option("--phrase", "mode", flag_value="phrase", help="The whole query, as whole words in a row.")
+@click.option("--substring", "mode", flag_value="substring", help="The whole query, anywhere, also within words.")
+@click.option("--regex", "mode", flag_value="regex", help="The query is a regular expression; (?i) ignores case.")
+@click.option("--session", help="Only in this conversation.")
+@click.option("--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said.")
+@click.option("--tool", help="Only calls of this tool and its answers.")
+@click.option(
+    "--since", callback=when, metavar="WHEN", help="Said at or after this: 2026-01-31, or 7d for seven days ago."
+)
+@click.option("--before", callback=when, metavar="WHEN", help="Said before this.")
+@click.option(
+    "--by",
+    type=click.Choice(["relevance", "time"]),
+    default="relevance",
+    show_default=True,
+    help="The order; by time the newest comes first.",
+)
+@click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="Hits on a page.")
+@click.option("--page", type=click.IntRange(min=1), default=1, help="Which page to show, counted from 1.")
+@click.option("--cursor", help="Go on where a page ended; it is in the JSON of that page.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.01),
+    default=10.0,
+    show_default=True,
+    help="How long a search through texts may take.",
+)
+@json_option
+def search(  # noqa: PLR0913, PLR0917 - one parameter per option
+    query: tuple[str, ...],
+    mode: str | None,
+    session: str | None,
+    role: str | None,
+    tool: str | None,
+    since: float | None,
+    before: float | None,
+    by: str,
+    limit: int,
+    page: int,
+    cursor: str | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Find messages, tool calls, results and summaries about QUERY.
+
+    Any of the words count, the best hits come first; "what must be there as it is" stands in double quotes.
+    """
+    with opened() as store:
+        from everlong.store.search import Filters  # noqa: PLC0415 - keeps `everlong --help` quick
+
+        index_what_is_pending(store, INDEX_SECONDS)
+        filters = Filters(
+            session=found(store, session).id if session is not None else None,
+            role=role,
+            tool=tool,
+            since=since,
+            before=before,
+        )
+        options = {"mode": mode or "auto", "order": by, "filters": filters, "limit": limit, "seconds": seconds}
+        shown = _page(store, " ".join(query), options, page, cursor)
+    if as_json:
+        hits = [hit.to_dict() for hit in shown.hits]
+        put_json({"hits": hits, "cursor": shown.cursor, "is_partial": shown.is_partial})
+        return
+    _print(shown, limit * (page - 1), page)
+
+
+def _page(store: Store, text: str, options: dict[str, Any], number: int, cursor: str | None) -> Page:
+    """A page by its number, counted from where the cursor is."""
+    from everlong.errors import QueryError  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    shown = store.search(text, cursor=cursor, **options)
+    for _ in range(number - 1):
+        if shown.cursor is None:
+            raise QueryError(f"there is no page {number}; the search has fewer hits")
+        shown = store.search(text, cursor=shown.cursor, **options)
+    return shown
+
+
+def _print(shown: Page, before: int, page: int) -> None:
+    for number, hit in enumerate(shown.hits, start=before + 1):
+        click.echo("\n".join(hit_lines(number, hit)))
+    if not shown.hits:
+        say("nothing was found" + ("; time ran out, so --seconds 60 may find more" if shown.is_partial else ""))
+    elif shown.is_partial:
+        say("time ran out; --seconds 60 looks further")
+    if shown.cursor is not None and shown.hits:
+        say(f"{counted(len(shown.hits), 'hit')} shown; --page {page + 1} shows more")
+
+
+def hit_lines(number: int, hit: Hit) -> list[str]:
+    """A hit in two lines for people."""
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+
+    where = f"{hit.session}:{hit.turn}" if hit.session else "(in no conversation)"
+    title = f"  {one_line(hit.title)}" if hit.title else ""
+    speaker = f" ({one_line(hit.speaker)})" if hit.speaker else ""
+    beside = "" if hit.is_match else "  (next to a match)"
+    if hit.status:
+        beside += f"  ({hit.status})"
+    head = f"{number:>3}  {moment(hit.at)[:16]}  {styled(one_line(hit.role), bold=True)}{speaker}  {where}{title}"
+    return [head + beside, f"     {marked(hit.snippet)}"]
+
+
+def marked(snippet: Snippet) -> str:
+    """A snippet for the terminal, made harmless, with its matches in colour and in asterisks where there is none."""
+    from everlong.store.transcripts import plain  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    in_colour = sys.stdout.isatty()
+    pieces, end = [], 0
+    for start, stop in snippet.marks:
+        inside = plain(snippet.text[start:stop])
+        shown = styled(inside, fg="yellow", bold=True) if in_colour else f"**{inside}**"
+        pieces += [plain(snippet.text[end:start]), shown]
+        end = stop
+    return "".join([*pieces, plain(snippet.text[end:])]).replace("\n", " ")

@@ -1,0 +1,253 @@
+"""``everlong sessions export``: conversations out to files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong.cli.screen import is_guarded
+from everlong.cli.sessions_common import (
+    bar,
+    command,
+    counted,
+    found,
+    found_part,
+    index_what_is_pending,
+    json_option,
+    opened,
+    put_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    from everlong.store import Conversation, Session, Store
+    from everlong.store.transcripts import Format
+    from everlong.wire import Transcript
+
+
+@command("export")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@click.option("--all", "everything", is_flag=True, help="All conversations, oldest first.")
+@click.option("--parts", is_flag=True, help="Only the parts that are named, or with --all each part by itself.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "json", "markdown", "html"]),
+    help="What to write.  [default: by the name of the file, else jsonl]",
+)
+@click.option("-o", "--output", type=click.Path(), help="Write here instead of stdout; into a folder, a file for each.")
+@json_option
+def export(
+    sessions: tuple[str, ...], everything: bool, parts: bool, form: str | None, output: str | None, as_json: bool
+) -> None:
+    """Write conversations out, whole: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
+    if bool(sessions) == everything:
+        raise click.UsageError("name the conversations to export, or say --all")
+    if as_json and output is None:
+        raise click.UsageError("--json tells what was written, so it needs --output")
+    with opened() as store:
+        chosen = _chosen(store, sessions, everything=everything, parts=parts)
+        kind = _format(form, output)
+        done = _write(store, chosen, kind, output)
+    if as_json:
+        put_json(done)
+    elif output is not None:
+        messages = sum(entry["messages"] for entry in done)
+        noun = "part" if parts else "conversation"
+        say(f"wrote {counted(len(chosen), noun)} with {counted(messages, 'message')} to {output}")
+
+
+def _chosen(
+    store: Store, names: tuple[str, ...], *, everything: bool, parts: bool
+) -> list[Conversation] | list[Session]:
+    if parts:
+        if everything:
+            return store.sessions.newest()[::-1]
+        return list({one.id: one for one in (found_part(store, name) for name in names)}.values())
+    if everything:
+        every = store.conversations.newest(kinds=("main", "side", "agent"))
+        return sorted(every, key=lambda one: (one.started, one.id))
+    return list({one.id: one for one in (found(store, name) for name in names)}.values())
+
+
+def _format(form: str | None, output: str | None) -> Format:
+    from everlong.store.transcripts import FORMATS, suffix_of  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    suffix = Path(output or "").suffix.lower()
+    return next((known for known in FORMATS if form == known or (form is None and suffix_of(known) == suffix)), "jsonl")
+
+
+def _write(
+    store: Store, chosen: list[Conversation] | list[Session], form: Format, output: str | None
+) -> list[dict[str, Any]]:
+    from everlong.store.transcripts import suffix_of, write_transcript  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    if output is None:
+        count = write_transcript(store, chosen, form, _utf8(sys.stdout))
+        sys.stdout.flush()  # here, so that a reader who went away is noticed where that is dealt with
+        return [{"file": None, "messages": count}]
+    path = Path(output)
+    if not path.is_dir() and not output.endswith(("/", os.sep)):
+        with _whole(path) as put:
+            return [{"file": output, "messages": write_transcript(store, chosen, form, put)}]
+    path.mkdir(parents=True, exist_ok=True)
+    done = []
+    for one in chosen:
+        file = path / f"session_{one.id}{suffix_of(form)}"
+        with _whole(file) as put:
+            done.append({"file": str(file), "messages": write_transcript(store, [one], form, put)})
+    return done
+
+
+def _utf8(stream: Any) -> Callable[[str], Any]:
+    """Writes text as UTF-8, whatever the terminal's own encoding is."""
+    raw = None if is_guarded(stream) else getattr(stream, "buffer", None)
+    return stream.write if raw is None else lambda text: raw.write(text.encode("utf-8"))
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Callable[[str], Any]]:
+    """A file that is there as a whole or not at all, readable by its owner only."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with os.fdopen(
+            os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8", newline="\n"
+        ) as file:
+            yield file.write
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+SHOWN = 20
+SUFFIXES = (".jsonl", ".json")
+
+
+@command("import")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
+@click.option("--source", help="What to call the source of these sessions.  [default: claude-code, or import]")
+@json_option
+def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
+    """Take conversations over from files, from all .jsonl files of a folder, or from standard input for "-".
+
+    Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format,
+    session logs of Claude Code (also the whole folder ~/.claude/projects), and what `everlong sessions export` wrote.
+    Importing again adds only what is new; an import that was interrupted goes on when it is run again.
+    """
+    files = list(dict.fromkeys(_files(paths)))
+    outcomes: Counter[str] = Counter()
+    skipped: list[dict[str, str]] = []
+    with opened(new=True) as store:
+        before = _messages(store)
+        try:
+            with bar("importing") as step:
+                for done, result in _imported(store, files, source, skipped):
+                    outcomes.update(result)
+                    step(done, len(files))
+        except KeyboardInterrupt:
+            say(f"stopped after {_told(outcomes)}; run it again to go on")
+            raise
+        finally:
+            _tell_skipped(skipped)
+        added = _messages(store) - before
+        index_what_is_pending(store)
+    if as_json:
+        put_json({"files": len(files), "messages": added, **_figures(outcomes), "skipped": skipped})
+    say(f"read {counted(len(files) - len(skipped), 'file')}: {_told(outcomes)}; {counted(added, 'new message')}")
+    if skipped:
+        raise click.exceptions.Exit(1)
+
+
+def _files(paths: Sequence[str]) -> Iterator[str]:
+    from everlong.errors import TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    for name in paths:
+        path = Path(name)
+        if name == "-" or not path.is_dir():
+            yield name
+            continue
+        inside = sorted(str(file) for file in path.rglob("*.jsonl") if file.is_file())
+        if not inside:
+            raise TranscriptError(f"{name} has no .jsonl files in it; name the files themselves")
+        yield from inside
+
+
+def _imported(
+    store: Store, files: Sequence[str], source: str | None, skipped: list[dict[str, str]]
+) -> Iterator[tuple[int, Counter[str]]]:
+    """File by file: how many are done, and what became of the conversations of the last one."""
+    from everlong.errors import MessageError, TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.imports import Importer, Origin  # noqa: PLC0415 - as above
+
+    importer = Importer(store)
+    for done, name in enumerate(files, start=1):
+        result: Counter[str] = Counter()
+        try:
+            transcript = _read(name)
+            written = time.time() if name == "-" else Path(name).stat().st_mtime
+            origin = Origin(
+                transcript.kind, "standard input" if name == "-" else str(Path(name).absolute()), written, source
+            )
+            with store.batch():
+                for conversation in transcript.conversations:
+                    result[importer.add(conversation, origin).outcome] += 1
+        except (TranscriptError, MessageError, OSError) as error:
+            if _is_empty_log(error):
+                result["empty"] += 1
+            else:
+                skipped.append({"file": name, "problem": str(error)})
+        yield done, result
+
+
+def _read(name: str) -> Transcript:
+    """A file's conversations; of JSONL whose writer is still at the last line, those before it."""
+    from everlong.errors import TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.wire import read_transcript  # noqa: PLC0415 - as above
+
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    try:
+        return read_transcript(data)
+    except TranscriptError as error:
+        head, _, last = data.rstrip().rpartition(b"\n")
+        if not head or "It is the last line" not in str(error):
+            raise
+        transcript = read_transcript(head + b"\n")
+        say(f"{name}: the last line is cut off ({len(last):,} bytes) and was left out")
+        return transcript
+
+
+def _is_empty_log(error: Exception) -> bool:
+    return "has no messages" in str(error) or "the input is empty" in str(error)
+
+
+def _messages(store: Store) -> int:
+    from everlong.store.maintenance import stats  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    return stats(store)["messages"]
+
+
+def _figures(outcomes: Counter[str]) -> dict[str, Any]:
+    return {name: outcomes[name] for name in ("new", "grown", "known", "empty")}
+
+
+def _told(outcomes: Counter[str]) -> str:
+    words = {"new": "new", "grown": "grown", "known": "already there", "empty": "empty"}
+    said = [f"{outcomes[name]:,} {word}" for name, word in words.items() if outcomes[name]]
+    return f"{counted(sum(outcomes.values()), 'conversation')}" + (f" ({', '.join(said)})" if said else "")
+
+
+def _tell_skipped(skipped: list[dict[str, str]]) -> None:
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    for entry in skipped[:SHOWN]:
+        say(one_line(f"skipped {entry['file']}: {entry['problem']}"))
+    if len(skipped) > SHOWN:
+        say(f"… and {len(skipped) - SHOWN:,} more files were skipped; --json lists all")

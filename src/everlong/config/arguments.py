@@ -1,0 +1,44 @@
+"""Settings that a caller passes as an argument: as a mapping, as a model or not at all.
+
+The models and their checks are imported only when a mapping needs them, so that importing Everlong stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
+
+if TYPE_CHECKING:
+    from everlong.config.settings import CompressionSettings, PromptCachingSettings
+
+__all__ = ["caching_values", "compression_values"]
+
+
+def compression_values(given: CompressionSettings | Mapping[str, Any] | None) -> CompressionValues:
+    """Return the values of compression settings; raise `ConfigError` for a bad entry of a mapping."""
+    if given is None:
+        return DEFAULTS
+    if isinstance(given, Mapping):
+        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
+        from everlong.config.settings import CompressionSettings  # noqa: PLC0415 - as above
+
+        raise_problems(problems_in({"compression": dict(given)}, lambda _: "settings", "give another value"))
+        given = CompressionSettings(**given)
+    return given.values()
+
+
+def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, Any] | None) -> CachingValues:
+    """Return the values of caching settings; raise `ConfigError` for a bad entry of a mapping."""
+    if given is None:
+        return CACHING_DEFAULTS
+    if isinstance(given, CachingValues):
+        return given
+    if isinstance(given, Mapping):
+        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
+        from everlong.config.settings import PromptCachingSettings  # noqa: PLC0415 - as above
+
+        raise_problems(problems_in({"prompt_caching": dict(given)}, lambda _: "settings", "give another value"))
+        given = PromptCachingSettings(**given)
+    return given.values()

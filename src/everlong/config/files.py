@@ -1,0 +1,64 @@
+"""Writing a file as a whole or not at all: whoever reads it sees the old text or the new one."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["try_lock"]
+
+
+def write_whole(path: Path, text: str, new_mode: int = 0o600, check: Callable[[], None] | None = None) -> None:
+    """Replace a file's text; an existing file keeps its mode, and a symbolic link stays one.
+
+    What ``check`` raises keeps the old file: it is called when nothing but the replacing itself is left to do.
+    """
+    target = path.resolve()
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else new_mode)
+        if check is not None:
+            check()
+        temporary.replace(target)
+    except BaseException:  # also an interrupt must not leave the half-written file behind; it goes on its way
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _FAR = 1 << 30
+    """Windows keeps others from reading the bytes that are locked, so none is locked that a file has."""
+
+    def _take(handle: int) -> None:
+        before = os.lseek(handle, 0, os.SEEK_CUR)
+        os.lseek(handle, _FAR, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        finally:
+            os.lseek(handle, before, os.SEEK_SET)
+
+else:
+    import fcntl
+
+    def _take(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file until it is closed; False where somebody else holds it, be it in this process."""
+    try:
+        _take(handle)
+    except (BlockingIOError, PermissionError):  # the latter is how Windows says it
+        return False
+    return True

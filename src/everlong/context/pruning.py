@@ -1,0 +1,125 @@
+"""First stage: old tool results are cleared and an oversized first exchange is shortened, without any model.
+
+Works on lists that satisfy the invariants and returns new lists; which range is old is decided by the boundary stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+
+from everlong.context.literals import CLEARED_RESULT
+from everlong.context.text import TextCount, shorten_message
+from everlong.model import Message, parts_of, text_of, with_content
+
+MessageCount = Callable[[Message], int]
+
+SHORTEST_RESULT = 12
+"""Tokens that a result which must shrink keeps at least: enough for the words that say it was cleared."""
+SHORTEST_TEXT = 48
+"""Tokens that people's and models' own words keep at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Messages with their token counts, and how many of them were changed."""
+
+    messages: list[Message]
+    counts: list[int]
+    changed: int
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all messages."""
+        return sum(self.counts)
+
+
+def clear_results(messages: Sequence[Message], counts: Sequence[int], min_chars: int, count: MessageCount) -> Pruned:
+    """The messages with every tool result of more than ``min_chars`` characters replaced by a fixed text."""
+    kept, sizes, changed = list(messages), list(counts), 0
+    for index, message in enumerate(kept):
+        if message["role"] != "tool" or not _is_long(message, min_chars):
+            continue
+        cleared = with_content(message, CLEARED_RESULT)
+        tokens = count(cleared)
+        if tokens < sizes[index]:  # two hundred spaces may be cheaper than the words that replace them
+            kept[index], sizes[index] = cleared, tokens
+            changed += 1
+    return Pruned(kept, sizes, changed)
+
+
+def _is_long(message: Message, min_chars: int) -> bool:
+    content = message.get("content")
+    if isinstance(content, str):
+        return len(content) > min_chars
+    # A picture or a file in a result costs as much as a long text.
+    return len(text_of(message)) > min_chars or any("text" not in part for part in parts_of(message))
+
+
+def shorten_texts(
+    pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount, spared: Set[int] = frozenset()
+) -> Pruned:
+    """Messages with their longest texts shortened until all fit, as far as texts can be; some may be spared."""
+    work = _Shortening(pruned, max_tokens, count, count_text)
+    for index in sorted(range(len(work.messages)), key=lambda place: -work.counts[place]):
+        if work.over <= 0:
+            break
+        if index not in spared:
+            work.shorten(index, max(SHORTEST_TEXT, work.text_tokens(index) - work.over))
+    return work.done()
+
+
+def shorten_results(pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount) -> Pruned:
+    """Messages that are too large together, with their largest tool results shortened until they fit."""
+    work = _Shortening(pruned, max_tokens, count, count_text)
+    if work.over <= 0:
+        return pruned
+    results = [index for index, message in enumerate(work.messages) if message["role"] == "tool"]
+    results.sort(key=lambda place: -work.counts[place])
+    left = sum(work.counts[index] for index in results)
+    for position, index in enumerate(results):
+        if work.over <= 0:
+            break
+        # Equal shares: the largest shrink to a common size instead of one vanishing altogether.
+        share = (left - work.over) // (len(results) - position)
+        left -= work.counts[index]
+        frame = max(0, work.counts[index] - work.text_tokens(index))
+        work.shorten(index, max(SHORTEST_RESULT, share - frame))
+    return work.done()
+
+
+class _Shortening:
+    """Messages that are being shortened, and by how much they are still over."""
+
+    def __init__(self, pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount) -> None:
+        self.messages, self.counts, self._changed = list(pruned.messages), list(pruned.counts), pruned.changed
+        self.over = pruned.tokens - max_tokens
+        self._count = count
+        self._count_text = count_text
+
+    def text_tokens(self, index: int) -> int:
+        """The tokens of a message's own words."""
+        return self._count_text(text_of(self.messages[index]))
+
+    def shorten(self, index: int, room: int) -> None:
+        """Give a message's words so much room, if that makes it smaller."""
+        shortened = shorten_message(self.messages[index], room, self._count_text)
+        saved = self.counts[index] - self._count(shortened)
+        if saved > 0:
+            self.over -= saved
+            self.counts[index] -= saved
+            self.messages[index] = shortened
+            self._changed += 1
+
+    def done(self) -> Pruned:
+        """What has become of the messages."""
+        return Pruned(self.messages, self.counts, self._changed)
+
+
+def least_tail_tokens(messages: Sequence[Message], counts: Sequence[int]) -> int:
+    """What a tail costs when every tool result in it is as short as it gets."""
+    frame = 40  # the message around a shortened text: ids, name, the mark of what was left out
+    return sum(
+        min(tokens, SHORTEST_RESULT + frame) if message["role"] == "tool" else tokens
+        for message, tokens in zip(messages, counts, strict=True)
+    )

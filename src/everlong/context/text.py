@@ -1,0 +1,120 @@
+"""Texts made shorter: the beginning and the end stay, the middle is named by its size.
+
+Cuts fall at line breaks or spaces, never inside a word or a name. Knows how to shorten a text, a tool result and a
+message to a number of tokens; decides nothing about which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from everlong.context.literals import CLEARED_RESULT
+from everlong.model import Message, is_reasoning, part_text, parts_of, text_of, with_content
+
+TextCount = Callable[[str], int]
+
+_MARK = re.compile(r"\n\[… [\d,]+ characters left out …\]\n")
+_BREAK_REACH = 80
+"""How far back a cut looks for a place between words."""
+
+
+def shorten_text(text: str, max_tokens: int, count: TextCount, otherwise: str = CLEARED_RESULT) -> str:
+    """The text within so many tokens, its middle left out; another text where nothing fits."""
+    if count(text) <= max_tokens:
+        return text
+    keep = len(text)
+    for _ in range(12):
+        tokens = count(_kept(text, keep))
+        if tokens <= max_tokens:
+            return _kept(text, keep)
+        keep = int(min(keep * 0.8, keep * max_tokens / tokens))
+        if keep < 16:
+            break
+    return otherwise
+
+
+def _kept(text: str, keep: int) -> str:
+    if keep >= len(text):
+        return text
+    front = _break_before(text, keep * 2 // 3)
+    back = _break_after(text, len(text) - (keep - keep * 2 // 3))
+    left_out = len(text[front:back]) - sum(map(len, _MARK.findall(text[front:back])))
+    return f"{text[:front].rstrip()}\n[… {left_out:,} characters left out …]\n{text[back:].lstrip()}"
+
+
+def _break_before(text: str, index: int) -> int:
+    for separator in ("\n", " "):
+        found = text.rfind(separator, max(0, index - _BREAK_REACH), index)
+        if found >= 0:
+            return found
+    return _not_in_word(text, index, -1)
+
+
+def _break_after(text: str, index: int) -> int:
+    for separator in ("\n", " "):
+        found = text.find(separator, index, index + _BREAK_REACH)
+        if found >= 0:
+            return found + 1
+    return _not_in_word(text, index, 1)
+
+
+def _not_in_word(text: str, index: int, step: int) -> int:
+    """The nearest place in a direction that is not between two letters or digits, within reach."""
+    place = index
+    while 0 < place < len(text) and abs(place - index) < _BREAK_REACH:
+        if not (text[place - 1].isalnum() and text[place].isalnum()):
+            return place
+        place += step
+    return index
+
+
+def shorten_message(message: Message, max_tokens: int, count: TextCount) -> Message:
+    """A copy of a message whose text fits so many tokens and whose pictures and files are only named."""
+    parts = parts_of(message)
+    # A signed thought must stay as it is, or the provider refuses the message.
+    thinking = [part for part in parts if is_reasoning(part)]
+    others = sum(not part_text(part) and part.get("type", "text") != "text" for part in parts) - len(thinking)
+    text = text_of(message)
+    if others:
+        text = (
+            f"{text}\n[{others} image{'s' if others > 1 else ''} or file{'s' if others > 1 else ''} left out]".strip()
+        )
+    otherwise = CLEARED_RESULT if message["role"] == "tool" else f"[… {len(text):,} characters left out …]"
+    shortened = shorten_text(text, max_tokens, count, otherwise)
+    if shortened == message.get("content"):
+        return message
+    return with_content(message, [*thinking, {"type": "text", "text": shortened}] if thinking else shortened)
+
+
+_ENOUGH = 4
+"""So many times the length that is wanted is nearly always more than enough, however much of it is white space."""
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space; the very same one where there is nothing to change."""
+    line = " ".join(text.split())
+    return text if line == text else line  # what is remembered of a message then takes no room of its own
+
+
+def beginning(text: str, length: int) -> str:
+    """The first words of a text on one line, at most about ``length`` characters; reads no more than it needs."""
+    if len(text) > _ENOUGH * length:
+        line = one_line(text[: _ENOUGH * length])
+        if len(line) > length:
+            return clip(line, length)
+    return clip(one_line(text), length)
+
+
+def clip(text: str, length: int) -> str:
+    """At most about ``length`` characters, cut at a space where there is one, never inside a name."""
+    if len(text) <= length:
+        return text
+    cut = text.rfind(" ", length // 2, length)
+    if cut < 0:
+        cut = length
+        # No space near: step back out of the name that the cut would halve, unless it is all one name.
+        while cut > length // 2 and text[cut - 1].isascii() and text[cut - 1].isalnum() and text[cut].isalnum():
+            cut -= 1
+        cut = cut if cut > length // 2 else length
+    return text[:cut].rstrip(" ,;:") + " ..."

@@ -1,0 +1,26 @@
+"""Lazy exports: a package names what it offers, and a module is imported when one of its names is first used."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["export_lazily"]
+
+
+def export_lazily(package: str, homes: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+    """Return ``__all__`` and ``__getattr__`` for a package.
+
+    Args:
+        package: The ``__name__`` of the package.
+        homes: The names that each module of the package offers, separated by spaces.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        if name in home_of:
+            return getattr(import_module(f"{package}.{home_of[name]}"), name)
+        if name in homes:  # ``import everlong`` is enough to say ``everlong.context``
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return sorted(home_of), load

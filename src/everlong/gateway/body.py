@@ -1,0 +1,770 @@
+"""The bytes of a request's body: reading its fields, bounding its structure, and changing it in place.
+
+A body is read once, as spans of the client's own bytes; what the gateway changes is spliced in between them, so every
+byte that is not changed reaches the upstream as the client wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from json.decoder import scanstring  # type: ignore[attr-defined]  # as old as the module, and documented nowhere
+from typing import Any
+
+import brotli
+import orjson
+import zstandard
+
+from everlong.gateway.auth import Refused
+from everlong.model.long_texts import LONG, cut_before_escape, find_long_texts, read_in_steps, text_end, write_in_steps
+
+__all__ = [
+    "MAX_PLAIN_BYTES",
+    "MOST_DEPTH",
+    "Broken",
+    "Change",
+    "Draft",
+    "Overgrown",
+    "Read",
+    "Span",
+    "Stretch",
+    "TooLarge",
+    "Unreadable",
+    "check_model",
+    "check_structure",
+    "checked_structure",
+    "decoder",
+    "draft_of",
+    "dumped",
+    "encoding_of",
+    "fields_at",
+    "is_compressed",
+    "is_heavy",
+    "is_unwieldy",
+    "items_at",
+    "meant",
+    "model_in",
+    "plain",
+    "read_body",
+    "read_fields",
+    "read_more",
+    "readable_of",
+    "spliced",
+    "structure",
+    "unpacked",
+]
+
+_SPACE = frozenset(" \t\n\r")
+_SPACES = b" \t\n\r"
+_QUOTE, _COMMA = 0x22, 0x2C
+_OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
+_NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
+_LONG_NUMBER = re.compile(rb"\d{19}")
+_LONG_DIGITS = 19
+"""A number of so many digits may not fit into 64 bits."""
+_PIECE = 1 << 20
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+_LARGE = 50_000
+"""In more bytes than these, digits are looked for where numbers stand: images are full of them."""
+_STEP, _SPACE_STEP = 1 << 18, 1 << 10
+
+MOST_IN_ONE = 30_000
+"""Values in one message, or in one field beside the messages: what is done to a whole message takes a moment."""
+_MOST_FIELDS = 500
+
+Change = tuple[int, int, bytes]
+"""A stretch of a body, and what stands there instead."""
+Stretch = tuple[int, int]
+"""Where a value begins, and where it has ended."""
+
+
+class Broken(ValueError):  # noqa: N818 - what a body is that cannot be read
+    """The body is no JSON object with a list of messages, or says something twice."""
+
+
+class Overgrown(Broken):
+    """The body has one message or field with too many values, or too many fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value, and the bytes where it stands."""
+
+    start: int
+    end: int
+    value: Any
+
+
+@dataclass(slots=True)
+class Read:
+    """A body as far as it was read: its fields, and the entries of its list from the first unknown one on."""
+
+    body: bytes
+    before: dict[str, Stretch]
+    """The fields before the list."""
+    after: dict[str, Stretch]
+    """The fields after the list."""
+    start: int
+    """The place after the list's opening bracket."""
+    end: int
+    """The place of its closing bracket."""
+    entries: list[Span]
+    values: dict[str, Any] = field(default_factory=dict)
+    """What fields mean, as far as it was asked."""
+
+    def field(self, name: str) -> Any:
+        """The value of a field; None where there is none."""
+        if name not in self.values:
+            place = self.place(name)
+            self.values[name] = None if place is None else meant(self.body[slice(*place)])
+        return self.values[name]
+
+    def place(self, name: str) -> Stretch | None:
+        """Where the value of a field stands."""
+        return self.before.get(name) or self.after.get(name)
+
+    def beginning(self) -> Read:
+        """Where the list begins and what stands before it, without a word of it: small enough to be kept."""
+        return Read(b"", self.before, {}, self.start, 0, [])
+
+
+def read_body(body: bytes, list_name: str) -> Read:
+    """Read a whole body; `Broken` where it has no such list."""
+    scanner = _scanner(body, 0)
+    before = scanner.fields_until(list_name)
+    start = scanner.place
+    entries = scanner.entries()
+    end = scanner.place - 1
+    read = Read(body, before, scanner.rest({list_name, *before}), start, end, entries)
+    for name in (*read.before, *read.after):
+        read.field(name)  # what is no text in UTF-8 shows now
+    return read
+
+
+def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
+    """Read a body that is the same as a known one up to a place, which is the end of an entry of its list."""
+    scanner = _scanner(body, place)
+    entries = scanner.entries(goes_on=place > known.start)
+    end = scanner.place - 1
+    read = Read(body, known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
+    for name in read.after:
+        read.field(name)
+    return read
+
+
+def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
+    """Where the values of an object stand that is somewhere in a body; the last one of several with one name."""
+    scanner = _scanner(body, *place)
+    return dict(scanner.places("{", "}", named=True))
+
+
+def read_fields(body: bytes) -> dict[str, Stretch]:
+    """Where the values of a whole body stand; `Broken` where it is no object, is no UTF-8, or says something twice.
+
+    Names that differ in case only count as the same: some upstreams read them so.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Broken(str(error)) from error
+    if len(body) > LONG:
+        meant(body)  # a long body is walked through without a look at what its values are
+    return _scanner(body, 0).whole()
+
+
+def model_in(body: bytes) -> str | None:
+    """Return the model that a body names, also where it cannot be read otherwise; None where that is not certain."""
+    try:
+        place = read_fields(body).get("model")
+        model = None if place is None else meant(body[slice(*place)])
+    except Broken:
+        return None
+    return model if isinstance(model, str) else None
+
+
+def items_at(body: bytes, place: Stretch) -> list[Stretch]:
+    """Where the items of a list stand that is somewhere in a body."""
+    scanner = _scanner(body, *place)
+    return [found for _, found in scanner.places("[", "]", named=False)]
+
+
+def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
+    """The body with some stretches replaced; they must not overlap."""
+    parts: list[bytes] = []
+    place = 0
+    for start, end, instead in sorted(changes, key=lambda change: change[:2]):
+        parts += (body[place:start], instead)
+        place = end
+    parts.append(body[place:])
+    return b"".join(parts)
+
+
+def dumped(value: Any) -> bytes:
+    """A value as JSON, the same bytes every time."""
+    try:
+        return write_in_steps(value, orjson.dumps)
+    except TypeError:  # a lone surrogate, or a number that is too large for it
+        return write_in_steps(value, lambda part: json.dumps(part, separators=(",", ":")).encode())
+
+
+class _Numbers:
+    """Looks at numbers while they are scanned. By itself, so that no scanner holds itself, and a body, in memory."""
+
+    def __init__(self) -> None:
+        self.has_long = False
+
+    def __call__(self, digits: str) -> int:
+        self.has_long = self.has_long or len(digits) >= _LONG_DIGITS
+        return 0
+
+
+class _Scanner:
+    """Walks through a body. One byte is one sign here; what texts mean is read from their bytes afterwards."""
+
+    def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
+        self._body = body
+        self._offset = place
+        self._text = body[place:end].decode("latin-1")
+        self._at = 0
+        self._numbers = _Numbers()
+        decoder: Any = json.JSONDecoder(strict=False, parse_int=self._numbers)
+        self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once
+
+    @property
+    def place(self) -> int:
+        return self._offset + self._at
+
+    def fields_until(self, list_name: str) -> dict[str, Stretch]:
+        """The fields before a list; the walk ends after its opening bracket."""
+        self._expect("{", "the body is no JSON object")
+        found: dict[str, Stretch] = {}
+        while not self._has("}"):
+            name = self._name()
+            if name == list_name:
+                self._expect("[", f"{list_name!r} is no list")
+                return found
+            self._field(found, name)
+            self._comma("}")
+        raise Broken(f"the body has no list {list_name!r}")
+
+    def entries(self, *, goes_on: bool = False) -> list[Span]:
+        """The entries of a list; the walk ends after its closing bracket."""
+        found: list[Span] = []
+        if goes_on:
+            self._comma("]")
+        while not self._has("]"):
+            found.append(self._value())
+            self._comma("]")
+        self._at += 1
+        return found
+
+    def rest(self, before: set[str]) -> dict[str, Stretch]:
+        """The fields after the list, to the end of the body."""
+        found: dict[str, Stretch] = {}
+        self._comma("}")
+        while not self._has("}"):
+            name = self._name()
+            if name in before:
+                raise Broken(f"{name!r} stands there twice")
+            self._field(found, name)
+            self._comma("}")
+        self._at += 1
+        self._skip()
+        if not self._is_over():
+            raise Broken("something stands after the end of the body")
+        return found
+
+    def whole(self) -> dict[str, Stretch]:
+        """The fields of a whole body."""
+        self._expect("{", "the body is no JSON object")
+        found: dict[str, Stretch] = {}
+        names: set[str] = set()
+        while not self._has("}"):
+            name = self._name()
+            if name.casefold() in names:
+                raise Broken(f"{name!r} stands there twice")
+            names.add(name.casefold())
+            self._field(found, name)
+            self._comma("}")
+        self._at += 1
+        self._skip()
+        if not self._is_over():
+            raise Broken("something stands after the end of the body")
+        return found
+
+    def places(self, opening: str, closing: str, *, named: bool) -> Iterator[tuple[str, Stretch]]:
+        """What an object or a list has in it, by its places; what it means is not asked."""
+        self._expect(opening, f"{opening!r} is missing")
+        while not self._has(closing):
+            name = self._name() if named else ""
+            yield name, self._stretch()
+            self._comma(closing)
+
+    def _field(self, found: dict[str, Stretch], name: str) -> None:
+        if name in found:
+            raise Broken(f"{name!r} stands there twice")
+        if len(found) >= _MOST_FIELDS:
+            raise Overgrown(f"the body has more than {_MOST_FIELDS} fields")
+        found[name] = self._measured()
+
+    def _name(self) -> str:
+        self._expect('"', "the name of a field is missing")
+        start = self.place - 1
+        self._skip_text()
+        name = meant(self._body[start : self.place])
+        self._expect(":", "a colon is missing")
+        return str(name)
+
+    def _value(self) -> Span:
+        self._numbers.has_long = False
+        first, last = self._measured()
+        return Span(first, last, meant(self._body[first:last], has_long=self._numbers.has_long))
+
+    def has_long(self) -> bool:
+        """Whether a value has a number in it that may not fit into 64 bits."""
+        with suppress(Broken):
+            self._stretch()
+        return self._numbers.has_long
+
+    def _measured(self) -> Stretch:
+        """The next value, unless it has too many others in it."""
+        start, end = self._stretch()
+        body = self._body
+        if end - start > MOST_IN_ONE and (
+            body.count(b",", start, end) + body.count(b"[", start, end) + body.count(b"{", start, end) > MOST_IN_ONE
+            and structure(body, start, MOST_IN_ONE, end)[0] > MOST_IN_ONE
+        ):
+            raise Overgrown(f"one message or field has more than {MOST_IN_ONE:,} values in it, which is the most here")
+        return start, end
+
+    def _stretch(self) -> Stretch:
+        self._skip()
+        start = self._at
+        try:
+            _, self._at = self._scan(self._text, start)
+        except StopIteration as error:
+            raise Broken(f"a value is missing at {self.place}") from error
+        except (ValueError, RecursionError) as error:
+            raise Broken(str(error)) from error
+        return self._offset + start, self.place
+
+    def _comma(self, closing: str) -> None:
+        if self._has(","):
+            self._at += 1
+            if self._has(closing):
+                raise Broken(f"nothing follows the comma at {self.place}")
+        elif not self._has(closing):
+            raise Broken(f"a comma or {closing!r} is missing at {self.place}")
+
+    def _expect(self, sign: str, otherwise: str) -> None:
+        if not self._has(sign):
+            raise Broken(otherwise)
+        self._at += 1
+
+    def _has(self, sign: str) -> bool:
+        self._skip()
+        return self._text.startswith(sign, self._at)
+
+    def _is_over(self) -> bool:
+        return self._at == len(self._text)
+
+    def _skip(self) -> None:
+        text, at = self._text, self._at
+        while at < len(text) and text[at] in _SPACE:
+            at += 1
+        self._at = at
+
+    def _skip_text(self) -> None:
+        """Go on behind a text whose opening quote was read."""
+        try:
+            _, self._at = scanstring(self._text, self._at, False)
+        except ValueError as error:
+            raise Broken(str(error)) from error
+
+
+class _LongScanner(_Scanner):
+    """Walks through a long body in small steps, on its bytes.
+
+    Values are told apart here, and judged where somebody asks what they mean.
+    """
+
+    def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
+        self._body = body
+        self._offset = place
+        self._stop = len(body) if end is None else end
+        self._at = 0
+        self._numbers = _Numbers()
+
+    def _has(self, sign: str) -> bool:
+        self._skip()
+        return self._body.startswith(sign.encode(), self.place, self._stop)
+
+    def _is_over(self) -> bool:
+        return self.place == self._stop
+
+    def _skip(self) -> None:
+        body, place, stop = self._body, self.place, self._stop
+        while place < stop and body[place] in _SPACES:
+            piece = body[place : min(place + _SPACE_STEP, stop)]
+            place += len(piece) - len(piece.lstrip(_SPACES))
+        self._at = place - self._offset
+
+    def _skip_text(self) -> None:
+        self._at = self._text_end(self.place - 1) - self._offset
+
+    def _text_end(self, start: int) -> int:
+        try:
+            return text_end(self._body, start, self._stop)
+        except ValueError as error:
+            raise Broken(str(error)) from error
+
+    def _stretch(self) -> Stretch:
+        self._skip()
+        start = self.place
+        end = self._end_of_value(start)
+        if end == start:
+            raise Broken(f"a value is missing at {start}")
+        self._at = end - self._offset
+        return start, end
+
+    def _end_of_value(self, place: int) -> int:
+        body, stop, depth = self._body, self._stop, 0
+        while place < stop:
+            sign = body[place]
+            if sign == _QUOTE:
+                place = self._text_end(place)
+            elif sign in _OPENING:
+                depth += 1
+                place += 1
+            elif depth and (sign in _CLOSING or sign == _COMMA):
+                depth -= sign != _COMMA
+                place += 1
+            elif sign in _CLOSING or sign == _COMMA:
+                return place
+            else:
+                end, place = self._end_of_plain(place)
+                if not depth:
+                    return end
+            if not depth:
+                return place
+        if depth:
+            raise Broken("a list or an object has no end")
+        return place
+
+    def _end_of_plain(self, place: int) -> tuple[int, int]:
+        """Return where numbers, names of constants and colons end, and where the spaces behind them do."""
+        end = place
+        while (found := _NO_SIGNS.match(self._body, place, min(place + _STEP, self._stop))) is not None:
+            place = found.end()
+            piece = found[0].rstrip(_SPACES)
+            end = found.start() + len(piece) if piece else end
+            is_long = len(piece) >= _LONG_DIGITS and _LONG_NUMBER.search(piece) is not None
+            self._numbers.has_long = self._numbers.has_long or is_long
+        return end, place
+
+
+def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
+    size = (len(body) if end is None else end) - place
+    return _LongScanner(body, place, end) if size > LONG else _Scanner(body, place, end)
+
+
+def meant(data: bytes, *, has_long: bool | None = None) -> Any:
+    """What some JSON means; `Broken` where it is none."""
+    if has_long is None:
+        has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
+
+    def loads(part: bytes) -> Any:
+        if not has_long:  # a number of more than 64 bits would lose its last digits
+            with suppress(ValueError):
+                return orjson.loads(part)
+        return json.loads(part)
+
+    try:
+        return read_in_steps(data, loads)
+    except (ValueError, RecursionError) as error:
+        raise Broken(str(error)) from error
+
+
+def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
+    """Return how many values JSON has, and its brackets, all written as ``[`` and ``]``; texts are left out.
+
+    Looks no further once there are more than so many values.
+    """
+    values, brackets, is_text, place = 0, bytearray(), False, start
+    stop = len(data) if stop is None else stop
+    while place < stop and values <= most:
+        end = cut_before_escape(data, place, min(place + _PIECE, stop), stop)
+        piece = data[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        place = end
+        parts = piece.split(b'"')
+        outside = b"".join(parts[1::2] if is_text else parts[::2])
+        is_text ^= len(parts) % 2 == 0
+        signs = outside.translate(None, _NO_STRUCTURE)
+        values += signs.count(b",") + signs.count(b"[") + signs.count(b"{")
+        brackets += signs.translate(_BRACKETS, b",")
+    return values, bytes(brackets)
+
+
+_BETWEEN = b", \t\n\r"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A body as it is to be sent, as far as it has come."""
+
+    body: bytes
+    fields: Mapping[str, Stretch]
+    """Where the values of its fields stand, the list of messages left out."""
+    start: int
+    """The place after the list's opening bracket."""
+    ends: Sequence[int]
+    """The place after each entry of the list."""
+
+    def entry(self, number: int) -> Stretch:
+        """Where an entry stands, counted from 0."""
+        place = self.ends[number - 1] if number else self.start
+        while self.body[place] in _BETWEEN:
+            place += 1
+        return place, self.ends[number]
+
+    def changed(self, changes: Sequence[Change], ends: Sequence[int] | None = None) -> Draft:
+        """The body with some stretches replaced.
+
+        Where entries are among them, ``ends`` says where they end, as if all before the list were as it was.
+        """
+        fields = {name: (_begin(changes, start), _end(changes, end)) for name, (start, end) in self.fields.items()}
+        start = _end(changes, self.start)
+        ends, shift = self.ends if ends is None else ends, start - self.start
+        return Draft(spliced(self.body, changes), fields, start, [end + shift for end in ends] if shift else ends)
+
+    def cut(self, count: int) -> Draft:
+        """The body with the first entries of its list only, of which there must be one."""
+        return self.changed([(self.ends[count - 1], self.ends[-1], b"")], self.ends[:count])
+
+    def with_field(self, name: str, value: bytes) -> Draft:
+        """The body with one more field, behind all others."""
+        place = self.body.rindex(b"}")
+        written = b',"' + name.encode() + b'":'
+        begin = place + len(written)
+        body = spliced(self.body, [(place, place, written + value)])
+        return Draft(body, {**self.fields, name: (begin, begin + len(value))}, self.start, self.ends)
+
+
+def draft_of(body: bytes, read: Read, ends: Sequence[int]) -> Draft:
+    """A body as it came."""
+    return Draft(body, {**read.before, **read.after}, read.start, ends)
+
+
+def _begin(changes: Sequence[Change], place: int) -> int:
+    """Where what begins at a place begins after some changes."""
+    return place + sum(len(new) - (end - start) for start, end, new in changes if end <= place)
+
+
+def _end(changes: Sequence[Change], place: int) -> int:
+    """Where what ends at a place ends after some changes; what is put in right there comes after it."""
+    return place + sum(len(new) - (end - start) for start, end, new in changes if start < place and end <= place)
+
+
+MAX_PLAIN_BYTES = 256_000_000
+"""What a compressed body may come to; a few bytes can be made to stand for very many."""
+
+_READABLE = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "identity"})
+_ERRORS = (zlib.error, zstandard.ZstdError, brotli.error)
+_MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+
+
+class Unreadable(ValueError):  # noqa: N818 - what a body is that cannot be read
+    """Bytes in an encoding that is not known here, or that are not what it says."""
+
+
+class TooLarge(Unreadable):
+    """Bytes that come to more than is allowed once they are unpacked."""
+
+
+def readable_of(accepted: str) -> str:
+    """What a client accepts, without the encodings that nobody here can read."""
+    offers = [offer.strip() for offer in accepted.split(",")]
+    kept = [offer for offer in offers if offer.partition(";")[0].strip().lower() in _READABLE]
+    if len(kept) == len(offers):
+        return accepted
+    return ", ".join(kept) or "identity"
+
+
+def is_compressed(data: bytes, encoding: str) -> bool:
+    """Whether a body still is in the encoding that its headers name; some servers unpack it and leave the header."""
+    kind = encoding.strip().lower()
+    magic = _MAGIC.get(kind)
+    return kind not in {"", "identity"} and (magic is None or data.startswith(magic))
+
+
+def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
+    """A whole body without its encoding; `Unreadable` where that is not possible or comes to too much."""
+    kind = encoding.strip().lower()
+    if kind in {"", "identity"}:
+        return data
+    try:
+        if kind == "zstd":
+            reader = zstandard.ZstdDecompressor().stream_reader(data)
+            found, is_over = reader.read(most), not reader.read(1)
+        elif kind == "br":
+            found, is_over = _unbrotlied(data, most)
+        elif kind in _READABLE:
+            inflating = zlib.decompressobj(_bits(kind))
+            found, is_over = inflating.decompress(data, most), not inflating.unconsumed_tail
+        else:
+            raise Unreadable(f"the encoding {kind[:40]!r} is not known")
+    except _ERRORS as error:
+        raise Unreadable(str(error)) from error
+    if not is_over:
+        raise TooLarge(f"the body is larger than {most:,} bytes")
+    return found
+
+
+def decoder(encoding: str) -> Callable[[bytes], bytes]:
+    """Reads a stream in an encoding, piece by piece; `Unreadable` where a piece cannot be read."""
+    kind = encoding.strip().lower()
+    if kind in {"", "identity"}:
+        return lambda data: data
+    if kind not in _READABLE:
+        raise Unreadable(f"the encoding {kind[:40]!r} is not known")
+    decompress = _decompressing(kind)
+
+    def decode(data: bytes) -> bytes:
+        try:
+            return decompress(data)
+        except _ERRORS as error:
+            raise Unreadable(str(error)) from error
+
+    return decode
+
+
+def _decompressing(kind: str) -> Callable[[bytes], bytes]:
+    if kind == "br":
+        unbrotli: Callable[[bytes], bytes] = brotli.Decompressor().process
+        return unbrotli
+    return (
+        zstandard.ZstdDecompressor().decompressobj() if kind == "zstd" else zlib.decompressobj(_bits(kind))
+    ).decompress
+
+
+def _unbrotlied(data: bytes, most: int) -> tuple[bytes, bool]:
+    """What some bytes in Brotli stand for, up to about so many; and whether that is all."""
+    decompressor = brotli.Decompressor()
+    found = decompressor.process(data, output_buffer_limit=most + 1)
+    while not decompressor.is_finished() and len(found) <= most:
+        more = decompressor.process(b"", output_buffer_limit=most + 1 - len(found))
+        if not more:
+            raise Unreadable("the body breaks off")
+        found += more
+    return found, len(found) <= most
+
+
+def _bits(kind: str) -> int:
+    return zlib.MAX_WBITS if kind == "deflate" else zlib.MAX_WBITS | 16
+
+
+MOST_DEPTH = 128
+"""Lists and objects inside of each other; the schemas of tools need about twenty."""
+_HEAVY_VALUES = 2_000
+_HEAVY_BYTES = 1_000_000
+"""A body of more than these is read in another thread."""
+_UNWIELDY_BYTES = 24_000_000
+_UNWIELDY_TEXT = 3_500_000
+_LONGEST_MODEL = 1_000
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_:;,."
+
+
+def encoding_of(headers: Mapping[str, str]) -> str:
+    """Return the encoding that a request says its body is in; several headers say one after the other."""
+    every = getattr(headers, "getall", None)
+    return ", ".join(every("Content-Encoding", [])) if every is not None else headers.get("Content-Encoding", "")
+
+
+async def unpacked(body: bytes, encoding: str, most: int) -> bytes:
+    """Return a body without its encoding.
+
+    Raises:
+        Unreadable: the encoding is not known, or the bytes are not in it.
+        Refused: the body would come to more than so many bytes.
+    """
+    if not is_compressed(body, encoding):
+        return body
+    try:
+        return await asyncio.to_thread(plain, body, encoding, most)
+    except TooLarge as error:
+        raise Refused(413, f"the request is larger than {most:,} bytes when it is unpacked", close=True) from error
+
+
+def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
+    """Refuse JSON that has too many values from a place on, or nests them too deeply; what is no JSON may pass.
+
+    Raises:
+        Refused: with the status 413 for too many values, 400 for too deep a structure.
+    """
+    openings = data.count(b"[", start) + data.count(b"{", start)
+    if openings <= MOST_DEPTH and openings + data.count(b",", start) <= most_values:
+        return
+    values, brackets = structure(data, start, most_values)
+    if values > most_values:
+        raise Refused(
+            413,
+            f"the request has more than {most_values:,} values (numbers, texts, lists and objects), which is the most "
+            "here; gateway.body_values says how many may come",
+            close=True,
+        )
+    is_deep = b"[" * (MOST_DEPTH + 1) in brackets
+    for _ in range(0 if is_deep else MOST_DEPTH):
+        size = len(brackets)
+        brackets = brackets.replace(b"[]", b"")
+        if len(brackets) == size:
+            break
+    if is_deep or b"[]" in brackets or brackets.count(b"[") > MOST_DEPTH:
+        raise Refused(400, f"the request nests lists and objects more than {MOST_DEPTH} deep", close=True)
+
+
+async def checked_structure(data: bytes, most_values: int, start: int = 0) -> None:
+    """Do the same, beside the event loop where it takes longer than a moment."""
+    if len(data) - start > _HEAVY_BYTES:
+        await asyncio.to_thread(check_structure, data, most_values, start)
+    else:
+        check_structure(data, most_values, start)
+
+
+def check_model(name: object) -> None:
+    """Refuse a model whose name is longer than any, which is looked up and written down in many places.
+
+    Raises:
+        Refused: with the status 400.
+    """
+    if isinstance(name, str) and len(name) > _LONGEST_MODEL:
+        raise Refused(400, f"the model's name has {len(name):,} characters; at most {_LONGEST_MODEL:,} are taken here")
+
+
+def is_heavy(data: bytes, start: int = 0) -> bool:
+    """Return whether reading JSON from a place on takes so long that others would notice."""
+    if len(data) - start > _HEAVY_BYTES:
+        return True
+    values = data.count(b",", start) + data.count(b"[", start) + data.count(b"{", start)
+    return values > _HEAVY_VALUES and structure(data, start, _HEAVY_VALUES)[0] > _HEAVY_VALUES
+
+
+def is_unwieldy(body: bytes, read: Read) -> bool:
+    """Return whether a body is too large for an engine: by itself, or by one text that is longer than any window."""
+    if len(body) > _UNWIELDY_BYTES:
+        return True
+    return any(
+        _is_text(body[start:end])
+        for span in read.entries
+        if span.end - span.start > _UNWIELDY_TEXT
+        for start, end in find_long_texts(body, _UNWIELDY_TEXT, span.start, span.end)
+    )
+
+
+def _is_text(part: bytes) -> bool:
+    return bool(part[1:-1].translate(None, _BASE64))  # a picture is no text

@@ -1,0 +1,508 @@
+"""Cache markers on requests of clients that place none themselves, and a watch over what is read from the cache.
+
+Only where the provider takes them and the prompt is long enough to be cached; everywhere else, and where the client has
+its own, bytes go on as they are. Markers are put in between the client's bytes; the strategy says which of them, and
+where.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import zlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from everlong.caching import PromptCache
+from everlong.caching.blocks import Layout, head_blocks, message_blocks
+from everlong.caching.misses import Miss, Parts, Tokens, find_miss
+from everlong.caching.rules import cache_rules, model_rules, provider_of
+from everlong.caching.strategy import Pauses
+from everlong.caching.view import SWITCHES
+from everlong.gateway.body import Broken, Change, Draft, Stretch, dumped, fields_at, items_at, meant, spliced
+
+if TYPE_CHECKING:
+    from everlong.config import PromptCachingSettings
+    from everlong.gateway.conversations import Line
+    from everlong.providers.base import Reply
+
+__all__ = ["BYTES_PER_TOKEN", "CacheWatch", "Marking", "NotAdded", "Sent", "added", "has_words"]
+
+_SPACE = b" \t\n\r"
+
+
+class NotAdded(ValueError):  # noqa: N818 - what has happened is no mistake
+    """More has been done to a request than that something was added."""
+
+
+def added(draft: Draft, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    """What to put into a body so that it says what a request says after something was added to it."""
+    for name, value in _differing(before, after):
+        if name == "messages":
+            if len(value) != len(before[name]) or len(value) != len(draft.ends):
+                raise NotAdded("there are more or fewer messages")
+            for number, (old, new) in enumerate(zip(before[name], value, strict=True)):
+                if not _same(old, new):
+                    yield from _inside(draft.body, draft.entry(number), old, new)
+        else:
+            yield from _inside(draft.body, draft.fields[name], before[name], value)
+    new = _new(before, after)
+    if new:
+        place = draft.body.rindex(b"}")
+        yield place, place, b"," + new
+
+
+def _inside(body: bytes, place: Stretch, before: Any, after: Any) -> Iterator[Change]:
+    end = place[1]
+    if isinstance(before, str):
+        yield from _wrapped(place, before, after)
+    elif isinstance(before, dict) and isinstance(after, dict):
+        differing = _differing(before, after)
+        places = fields_at(body, place) if differing else {}
+        for name, value in differing:
+            yield from _inside(body, places[name], before[name], value)
+        if new := _new(before, after):
+            yield end - 1, end - 1, b"," + new if before else new
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        changed = [number for number, old in enumerate(before) if not _same(old, after[number])]
+        if changed == [len(before) - 1] and _is_only_longer(before[-1], after[-1]):
+            last = _last_end(body, end)  # nearly always this one, whose end is found without reading the others
+            yield from _inside(body, (last, last), before[-1], after[-1])
+            return
+        items = items_at(body, place)
+        for number in changed:
+            yield from _inside(body, items[number], before[number], after[number])
+    else:
+        raise NotAdded(f"a {type(before).__name__} has become another value")
+
+
+def _last_end(body: bytes, end: int) -> int:
+    """Where the last item of a list has ended."""
+    last = end - 1
+    while body[last - 1] in _SPACE:
+        last -= 1
+    return last
+
+
+def _wrapped(place: Stretch, before: str, after: Any) -> Iterator[Change]:
+    """A text that has become a list with that text."""
+    part = after[0] if isinstance(after, list) and len(after) == 1 else None
+    if not isinstance(part, dict) or part.get("type") != "text" or part.get("text") != before:
+        raise NotAdded("a text has become something else")
+    rest = _new({"type": 0, "text": 0}, part)
+    yield place[0], place[0], b'[{"type":"text","text":'
+    yield place[1], place[1], (b"," + rest if rest else b"") + b"}]"
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The fields that are not what they were."""
+    if before.keys() - after.keys():
+        raise NotAdded("something was taken out")
+    return [(name, after[name]) for name, value in before.items() if not _same(value, after[name])]
+
+
+def _new(before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
+    """The fields that were not there, as they are written into an object."""
+    return b",".join(dumped(name) + b":" + dumped(value) for name, value in after.items() if name not in before)
+
+
+def _is_only_longer(before: Any, after: Any) -> bool:
+    return isinstance(before, dict) and isinstance(after, dict) and not _differing(before, after)
+
+
+def _same(before: Any, after: Any) -> bool:
+    return before is after or bool(before == after)
+
+
+BYTES_PER_TOKEN = 4
+"""English prose has about so many to a token; code, JSON and other languages have fewer, and so more tokens."""
+
+_WORDS = ("text", "content", "tool_calls", "function", "name", "arguments", "title", "context", "stdout", "stderr")
+"""Fields of messages and blocks that hold words, or something that does."""
+_VALUES = ("input",)
+"""Fields of which everything is read, names too."""
+_SILENT = frozenset({"thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image"})
+_FIELD_BYTES = 4
+"""Two quotes, a colon and a comma."""
+
+
+def has_words(request: Mapping[str, Any], tokens: int) -> bool:
+    """Whether the words of a request surely come to so many tokens; looks no further than it must."""
+    least = tokens * BYTES_PER_TOKEN
+    waiting: list[tuple[Any, bool]] = [(request.get("messages"), False), (request.get("system"), False)]
+    waiting += [(tool, True) for tool in _list(request.get("tools")) if not _is_deferred(tool)]
+    found = 0
+    while waiting and found < least:  # no recursion: clients nest as deep as they like
+        value, is_data = waiting.pop()
+        if isinstance(value, str):
+            found += _size(value)
+        elif isinstance(value, list):
+            waiting += [(one, is_data) for one in value]
+        elif isinstance(value, dict) and is_data:
+            found += sum(_size(name) + _FIELD_BYTES for name in value)
+            waiting += [(one, True) for one in value.values()]
+        elif isinstance(value, dict) and str(value.get("type")) not in _SILENT:
+            waiting += [(value[name], False) for name in _WORDS if name in value]
+            waiting += [(value[name], True) for name in _VALUES if name in value]
+            waiting.append((_written(value.get("source")), False))
+    return found >= least
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _is_deferred(tool: Any) -> bool:
+    """Whether a tool is no part of the prompt before a search has found it."""
+    return isinstance(tool, dict) and bool(tool.get("defer_loading"))
+
+
+def _written(source: Any) -> Any:
+    """What a document says that comes as text or as blocks, not as a file."""
+    if not isinstance(source, dict):
+        return None
+    return {"text": source.get("data"), "content": source.get("content")}.get(str(source.get("type")))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+_log = logging.getLogger("everlong.gateway")
+
+_MARKER = b'"cache_control"'
+_MOST_BYTES = 24_000_000
+"""Of bodies that are kept to be compared with the next ones, which takes about twice as much memory."""
+
+
+class Marking:
+    """Marks requests by the strategy of the settings."""
+
+    def __init__(
+        self,
+        settings: PromptCachingSettings,
+        most_bytes: int = _MOST_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._most = most_bytes
+        self._pauses: dict[str, Pauses] = {}
+        """By tenant, the pauses of its conversations."""
+        self._held: OrderedDict[PromptCache, int] = OrderedDict()
+        self._bytes = 0
+
+    def marked_once(self, draft: Draft, model: str, provider: str) -> bytes:
+        """Return a body with the markers of a first request; nothing of it is remembered."""
+        return self.marked(_Unremembered(), draft, model, provider)
+
+    def marked(
+        self, line: Line | _Unremembered, draft: Draft, model: str, provider: str, tenant: str | None = None
+    ) -> bytes:
+        """A body with its markers; as it is while it says less than is cached, because a marker would do nothing.
+
+        A conversation that has been marked stays so, without another look at its words.
+        """
+        body = draft.body
+        cache = line.cache = line.cache or self._new(model, provider, tenant)
+        cache.use(model)
+        least = cache.choice.model_rules.minimum_tokens
+        if cache.choice.strategy not in {"ledger", "system_and_3"} or len(body) < BYTES_PER_TOKEN * least:
+            return body
+        if _MARKER in body:
+            return body
+        try:
+            request = _loaded(body)
+            if not cache.has_begun and not has_words(request, least):
+                return body
+            if not isinstance(line, _Unremembered):
+                self._hold(cache, len(body))
+            return spliced(body, added(draft, request, cache.apply(request)))
+        except (NotAdded, Broken):
+            cache.forget()  # a marker of the client's in another spelling, say
+        except Exception as error:  # noqa: BLE001 - a request that nobody understands is not kept from its model
+            line.cache = None
+            _log.error("a request could not be marked: %s", type(error).__name__)
+        return body
+
+    def _new(self, model: str, provider: str, tenant: str | None) -> PromptCache:
+        pauses = None if tenant is None else self._pauses.setdefault(tenant, Pauses())
+        return PromptCache(
+            model,
+            provider,
+            settings=self._settings,
+            clock=self._clock,
+            warn=lambda _: None,
+            immutable=True,
+            pauses=pauses,
+        )
+
+    def _hold(self, cache: PromptCache, size: int) -> None:
+        """Have those let go of their words that were not asked for longest."""
+        self._bytes += size - self._held.pop(cache, 0)
+        self._held[cache] = size
+        while self._bytes > self._most and len(self._held) > 1:
+            oldest, freed = self._held.popitem(last=False)
+            oldest.let_go()
+            self._bytes -= freed
+
+
+@dataclass(slots=True)
+class _Unremembered:
+    """A conversation that is not known again."""
+
+    cache: PromptCache | None = None
+
+
+def _loaded(body: bytes) -> Any:
+    """What a body says; that numbers may lose digits does not matter, because they are not written again."""
+    try:
+        return orjson.loads(body)
+    except ValueError:  # half of a character, or numbers without end
+        return json.loads(body)
+
+
+_CACHE_WATCH_MARKER = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
+_NAME = b'"cache_control"'
+_HOUR = re.compile(rb'\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
+_MOST_MESSAGES = 1_000_000
+"""Messages of which digests are kept, of all conversations together; each takes about 24 bytes."""
+_UNSEEN = frozenset({"id", "status"})
+"""Fields of an item that no model sees."""
+_ROUTING = ("prompt_cache_key",)
+"""Fields that say in which cache to look."""
+_NEWEST = 4
+"""Messages at the end of a first request that may come again in another shape: clients move their markers."""
+
+
+class Sent(NamedTuple):
+    """A request as it was sent."""
+
+    draft: Draft
+    """The body before the gateway's own markers were put in."""
+    body: bytes
+    model: str
+    provider: str
+    """The one whose caching rules hold."""
+    layout: Layout
+    lead: int
+    """Entries at the beginning that are system messages."""
+    view: int | None
+    at: float
+    is_items: bool = False
+    """Whether the list holds items of the Responses API, whose system prompt is called instructions."""
+
+
+class _Known(NamedTuple):
+    """What is remembered of a conversation's last request."""
+
+    parts: Parts
+    tokens: Tokens
+    raw: array[int]
+    """For each entry the checksum of its bytes without markers."""
+    entries: array[int]
+    """For each entry the digest of what it says; 0 where only its bytes are known."""
+    counts: array[int]
+    heads: Mapping[str, tuple[int, list[int]]]
+    """The checksum of tools and system prompt, and the digests of their blocks."""
+    stem: tuple[int, int, int]
+    """How many entries come before the newest, their length, and the checksum of all their bytes."""
+
+
+class CacheWatch:
+    """The last requests of many conversations."""
+
+    def __init__(self, most_messages: int = _MOST_MESSAGES) -> None:
+        self._most = most_messages
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._openings: dict[tuple[str, int, int], tuple[str, str]] = {}
+        """By a tenant and the first question and reply, the conversation that went on from them last."""
+        self._messages = 0
+
+    def compare(self, tenant: str, branch: str, sent: Sent, reply: Reply) -> Miss | None:
+        """Take in a request that was answered on a branch; why it missed the cache, where it did.
+
+        One that begins a conversation of its own, because an earlier message was edited, is compared with the request
+        that it has its beginning from.
+        """
+        key = (tenant, branch)
+        opening = _opening(tenant, sent)
+        before = self._known.get(key) or self._known.get(self._openings.get(opening, key))
+        usage = reply.usage
+        tokens = Tokens(usage.prompt_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        try:
+            known = _known(sent, tokens, before)
+        except Exception as error:  # noqa: BLE001 - whatever a client makes up, its answer is there
+            _log.warning("a request could not be compared with the one before it: %s", type(error).__name__)
+            self.forget(tenant, branch)
+            return None
+        self._keep(key, known)
+        if opening[2]:
+            self._openings[opening] = key
+        if before is None:
+            return None
+        rules = cache_rules(provider_of(sent.provider, model=sent.model), sent.model)
+        old = replace(before.parts, messages=_comparable(before, known))
+        miss = find_miss((old, before.tokens), (known.parts, tokens), rules, model_rules(sent.model))
+        return None if miss is None else replace(miss, diagnosis=_diagnosis(reply.raw))
+
+    def forget(self, tenant: str, branch: str) -> None:
+        """Let go of a conversation: what was sent last is not what its client goes on from."""
+        gone = self._known.pop((tenant, branch), None)
+        self._messages -= 0 if gone is None else len(gone.raw)
+
+    def _keep(self, key: tuple[str, str], known: _Known) -> None:
+        self.forget(*key)
+        self._known[key] = known
+        self._messages += len(known.raw)
+        while self._messages > self._most and len(self._known) > 1:
+            self.forget(*next(iter(self._known)))
+        if len(self._openings) > 2 * len(self._known) + 100:
+            self._openings = {opening: key for opening, key in self._openings.items() if key in self._known}
+
+
+def _opening(tenant: str, sent: Sent) -> tuple[str, int, int]:
+    """Return what a conversation is known by that goes on elsewhere; it ends in 0 where nobody has replied yet."""
+    draft = sent.draft
+    if len(draft.ends) < sent.lead + 3:
+        return tenant, 0, 0
+    first, second = (_checksum(draft.body, draft.entry(sent.lead + number)) for number in (0, 1))
+    return tenant, first, second
+
+
+def _comparable(before: _Known, now: _Known) -> Sequence[int]:
+    """Return the digests of the messages before, where bytes or words are the same those of now."""
+    lead = len(before.entries) - len(before.parts.messages)
+    found = array("Q", before.entries)
+    for at in range(min(len(before.raw), len(now.raw))):
+        if before.raw[at] == now.raw[at]:
+            found[at] = now.entries[at]
+    return found[lead:]
+
+
+def _known(sent: Sent, tokens: Tokens, before: _Known | None) -> _Known:
+    draft, whole = sent.draft, memoryview(sent.draft.body)
+    same = 0 if before is None else _cache_watch_same(draft, whole, before.stem)
+    raw, entries, counts = array("Q"), array("Q"), array("Q")
+    if before is not None:
+        raw, entries, counts = before.raw[:same], before.entries[:same], before.counts[:same]
+    is_marked = _NAME in draft.body
+    for number in range(same, len(draft.ends)):
+        start, end = draft.entry(number)
+        if is_marked:
+            checksum = _checksum(draft.body, (start, end))
+        else:
+            checksum = zlib.crc32(whole[start:end]) | ((end - start) << 32)
+        raw.append(checksum)
+        if before is not None and number < len(before.raw) and before.raw[number] == checksum:
+            entries.append(before.entries[number])
+            counts.append(before.counts[number])
+        elif before is not None or number >= len(draft.ends) - _NEWEST or number < sent.lead:
+            digests = _digests(number, meant(draft.body[start:end]), sent)
+            entries.append(_joined(digests))
+            counts.append(len(digests))
+        else:
+            entries.append(0)
+            counts.append(0)
+    heads = {name: _head(name, sent, before) for name in ("tools", "system")}
+    parts = Parts(
+        sent.at,
+        sent.model,
+        heads["tools"][1],
+        [*heads["system"][1], *entries[: sent.lead]],
+        {
+            name: zlib.crc32(whole[slice(*draft.fields[name])])
+            for name in (*SWITCHES, *(_ROUTING if sent.is_items else ()))
+            if name in draft.fields and draft.body[slice(*draft.fields[name])] != b"null"
+        },
+        entries[sent.lead :],
+        counts[sent.lead :],
+        sent.view,
+        ["1h" if _HOUR.match(sent.body, place) else "5m" for place in _markers(sent.body)],
+    )
+    return _Known(parts, tokens, raw, entries, counts, heads, _stem(draft, whole))
+
+
+def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
+    """Return the digests of an entry's blocks; an item is one, whatever its name and state are."""
+    if not sent.is_items:
+        return [block.digest for block in message_blocks(number, entry, sent.layout, _uncounted)]
+    told = {name: value for name, value in entry.items() if name not in _UNSEEN and value is not None}
+    content = told.get("content")
+    if isinstance(content, str):
+        kind = "output_text" if told.get("role") == "assistant" else "input_text"
+        told["content"] = [{"type": kind, "text": content}]
+    told.setdefault("type", "message")
+    return [blake2b(dumped(dict(sorted(told.items()))), digest_size=16).digest()]
+
+
+def _stem(draft: Draft, whole: memoryview) -> tuple[int, int, int]:
+    """Return what tells whether a later body begins with the same entries, but for the newest."""
+    count = max(0, len(draft.ends) - _NEWEST)
+    end = draft.ends[count - 1] if count else draft.start
+    return count, end - draft.start, zlib.crc32(whole[draft.start : end])
+
+
+def _cache_watch_same(draft: Draft, whole: memoryview, stem: tuple[int, int, int]) -> int:
+    """Return how many entries of a body are those of an earlier one, by one look at all of them."""
+    count, length, checksum = stem
+    if len(draft.ends) < count or (draft.ends[count - 1] if count else draft.start) - draft.start != length:
+        return 0
+    return count if zlib.crc32(whole[draft.start : draft.start + length]) == checksum else 0
+
+
+def _checksum(body: bytes, place: Stretch) -> int:
+    """Return a number for the bytes of an entry; a marker that a client moves along does not change it."""
+    part = body[slice(*place)]
+    bare = _CACHE_WATCH_MARKER.sub(b"", part) if _NAME in part else part
+    return zlib.crc32(bare) | (len(bare) << 32)
+
+
+def _markers(body: bytes) -> Iterator[int]:
+    """Return the places behind the names of the markers in a body."""
+    place = body.find(_NAME)
+    while place >= 0:
+        place += len(_NAME)
+        yield place
+        place = body.find(_NAME, place)
+
+
+def _head(name: str, sent: Sent, before: _Known | None) -> tuple[int, list[int]]:
+    is_instructions = sent.is_items and name == "system"
+    place = sent.draft.fields.get("instructions" if is_instructions else name)
+    if place is None:
+        return 0, []
+    data = sent.draft.body[slice(*place)]
+    checksum = zlib.crc32(data) | (len(data) << 32)
+    if before is not None and before.heads[name][0] == checksum:
+        return before.heads[name]
+    if is_instructions:
+        return checksum, [checksum]
+    blocks = head_blocks({name: meant(data)}, sent.layout, _uncounted)
+    return checksum, [int.from_bytes(block.digest[:8]) for block in blocks]
+
+
+def _joined(digests: Any) -> int:
+    """Return one digest for several; never 0."""
+    return int.from_bytes(blake2b(b"".join(digests), digest_size=8).digest()) or 1
+
+
+def _uncounted(text: str) -> int:
+    del text
+    return 0
+
+
+def _diagnosis(answer: Mapping[str, Any]) -> str:
+    """Return the provider's own reason, where the client asked for one."""
+    found = answer.get("diagnostics")
+    reason = found.get("cache_miss_reason") if isinstance(found, Mapping) else None
+    kind = reason.get("type") if isinstance(reason, Mapping) else reason
+    return kind[:100] if isinstance(kind, str) and kind.isprintable() else ""

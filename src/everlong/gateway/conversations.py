@@ -1,0 +1,469 @@
+"""Conversations in memory: known by the beginnings of their bodies, with the view in force in the bytes of their API.
+
+The store tells what to send as messages; a client's body has entries. What stands in the place of the first entries is
+made once, when a view comes into force; all entries after it go on as the client wrote them. Cuts are made between
+entries, so where the store's view ends inside of one, the rest of that entry is told as the store has it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from everlong.gateway.body import Change, Draft, Read, draft_of, dumped, meant
+from everlong.store.compact import Seen, see
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from hashlib import _Hash as Hash
+
+    from everlong.caching import PromptCache
+    from everlong.context.policy import Habits, Waiting
+    from everlong.gateway.formats import Dialect
+    from everlong.model import Message
+    from everlong.store import Branch, Store
+    from everlong.store.stateless import Sender
+    from everlong.store.views import Piece
+
+__all__ = [
+    "Applied",
+    "Found",
+    "Line",
+    "Lines",
+    "Place",
+    "Shelf",
+    "applied_view",
+    "hashes_of",
+    "kept_lengths",
+    "moved_view",
+    "with_view",
+]
+
+MOST_BYTES = 32_000_000
+"""What is remembered of all conversations together, about."""
+
+_HEAD = 256
+"""Bytes at the beginning of a body by which possible conversations are found."""
+_BACK = (0, 1, 2, 3, 5, 8)
+"""The ends of which entries are kept, counted from the last one."""
+_EXCHANGE = 2
+"""Entries of a first exchange."""
+_LINE_BYTES, _ENTRY_BYTES = 4_000, 16
+"""What is remembered of a conversation and of each of its entries, about."""
+_RIVALS = 1_000
+"""So many of the newest places with the same beginning are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A view as it is put into bodies: what stands in the place of the first entries after the system prompt."""
+
+    view_id: int
+    covers: int
+    """Entries in whose place something else stands, system entries counted."""
+    data: bytes
+    """What stands there, entries with commas between them."""
+    ends: tuple[int, ...]
+    """Where each of these entries ends in it."""
+    note: str | None
+    """What is added to the system prompt."""
+    edits: dict[int, bytes] = field(default_factory=dict)
+    """Later entries that are sent otherwise, by their number."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One conversation: where each entry of its newest body ends, how deep that is in the tree, and what is known."""
+
+    read: Read
+    """Where the list begins, and what stands before it."""
+    lead: int
+    """Entries at the beginning that are system messages."""
+    ends: array[int]
+    depths: array[int]
+    branch: Branch
+    last: Message | None
+    """Whom the next messages follow: the last message, without its words."""
+    view: Applied | None = None
+    session: str | None = None
+    session_branch: int = 0
+    """The branch that the session is on; a place on another one may be in another conversation."""
+    cache: PromptCache | None = None
+    """Where the gateway itself places cache markers, what it has placed."""
+    reported: tuple[int, int] | None = None
+    """Bytes of the last body that was sent, and the tokens that the API counted in it. They hold whatever its client
+    does to markers: the next body is this one and something more."""
+    fixed_bytes: int = 0
+    """Bytes of a body that no compaction touches: all but the list, with the system messages at its beginning."""
+    waiting: Waiting | None = None
+    """What has happened since its last compaction; None where it never came near one."""
+    waiting_under: int | None = None
+    """The view under which that happened."""
+    habits: Habits | None = None
+    """How it behaves, where the threshold follows that."""
+    sent_at: float = 0.0
+    """When its last body was sent, on the clock that only goes forward."""
+    opened: int = 0
+    """Depth at which its first request ends. Up to there, other conversations may have the same words."""
+    reply: bytes | None = None
+    """The id of the reply to its newest body, where that is stored and its own."""
+    rest: bytes = b""
+    """A digest of the system prompt and tools that stood behind the list in its newest body."""
+    mark: bytes = b""
+    """The id by which its client finds its end."""
+    hint: str | None = None
+    """The name by which its client knows it."""
+    sender: Sender | None = None
+
+    def cut(self, count: int, branch: Branch, mark: bytes) -> Line:
+        """The conversation up to an entry, for a request that goes on from there.
+
+        Each request has a line of its own: others may go on from the same place at the same time.
+        """
+        covers = self.view.covers if self.view is not None else 0
+        is_whole = count == len(self.ends)
+        return Line(
+            self.read,
+            self.lead,
+            self.ends[:count],
+            self.depths[:count],
+            branch,
+            self.last if is_whole else None,
+            view=self.view if covers <= count else None,
+            session=self.session if branch.id == self.session_branch else None,
+            session_branch=self.session_branch,
+            cache=self.cache if is_whole else None,
+            reported=self.reported,
+            fixed_bytes=self.fixed_bytes,
+            waiting=self.waiting,
+            waiting_under=self.waiting_under,
+            habits=self.habits,
+            sent_at=self.sent_at,
+            opened=self.opened,
+            rest=self.rest,
+            mark=mark,
+            hint=self.hint,
+            sender=self.sender,
+        )
+
+    @property
+    def _start(self) -> int:
+        """Where the conversation begins in its body, behind the system messages."""
+        return self.ends[self.lead - 1] if self.lead else self.read.start
+
+    def measure(self, size: int) -> None:
+        """Note how much of a body of so many bytes no compaction touches."""
+        self.fixed_bytes = size - (self.ends[-1] - self._start if self.ends else 0)
+
+    @property
+    def messages(self) -> int:
+        """Messages that were said, as far as each is an entry of its own."""
+        return len(self.ends) - self.lead
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the first exchange."""
+        start = self._start
+        last = min(len(self.ends), self.lead + _EXCHANGE) - 1
+        return max(0, self.ends[last] - start) if last >= 0 else 0
+
+    def goes_on_from(self, other: Line) -> None:
+        """Take over what is known of the same conversation, which was read anew."""
+        self.reported, self.sent_at = other.reported, other.sent_at
+        self.waiting, self.waiting_under, self.habits = other.waiting, other.waiting_under, other.habits
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes to remember, about."""
+        shown = 0 if self.view is None else len(self.view.data) + sum(map(len, self.view.edits.values()))
+        return _LINE_BYTES + _ENTRY_BYTES * len(self.ends) + shown
+
+
+class Place(NamedTuple):
+    """A known beginning of a body: the conversation, the number of its last entry, and the node there.
+
+    On which branch that node is, is asked when something is stored after it; by then it may be another one.
+    """
+
+    line: Line
+    number: int
+    branch: Branch
+    mark: bytes
+    """The id by which the client finds the node."""
+
+
+Hashed: TypeAlias = "tuple[int, Hash]"
+"""A length, and the hash of that many bytes."""
+
+
+class Found(NamedTuple):
+    """A known beginning of a body, and the hash of all bytes up to there."""
+
+    place: Place
+    hasher: Hash
+
+
+def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, done: int = 0) -> Iterator[Hashed]:
+    """Hash the beginnings of a body that have certain lengths, the shortest first; it is the same hasher each time.
+
+    One that has hashed so many bytes already goes on from there.
+    """
+    hasher, whole = hasher or sha256(), memoryview(body)
+    for length in lengths:
+        if length >= done:
+            hasher.update(whole[done:length])
+            done = length
+            yield length, hasher
+
+
+def kept_lengths(line: Line, places: dict[int, Place]) -> dict[int, int]:
+    """Return by their lengths which beginnings of a body are remembered, each with the number of its last entry."""
+    count = len(line.ends)
+    numbers = sorted(count - back for back in _BACK if count - back in places)
+    return {line.ends[number - 1]: number for number in numbers if line.ends[number - 1] >= _HEAD}
+
+
+class _Key(NamedTuple):
+    length: int
+    digest: bytes
+
+
+class _Kept(NamedTuple):
+    line: Line
+    head: bytes
+    keys: list[_Key]
+
+
+class _Head:
+    """The lengths of known bodies with one beginning, in order, each as often as it is known."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def add(self, length: int) -> None:
+        insort(self.lengths, length)
+
+    def remove(self, length: int) -> None:
+        del self.lengths[bisect_left(self.lengths, length)]
+
+    def upto(self, length: int) -> list[int]:
+        return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
+
+
+class Shelf:
+    """What is remembered of all tenants' conversations together: the one that was not asked for longest goes first."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[int, tuple[Lines, Line, int]] = OrderedDict()
+
+    def put(self, lines: Lines, line: Line) -> None:
+        """Remember one, and let go of others where that is too much."""
+        weight = line.weight
+        self._kept[id(line)] = (lines, line, weight)
+        self._bytes += weight
+        while self._bytes > self._most and len(self._kept) > 1:
+            oldest, other, _ = next(iter(self._kept.values()))
+            oldest.forget(other)
+
+    def drop(self, line: Line) -> None:
+        """Say that one is no longer remembered."""
+        _, _, weight = self._kept.pop(id(line))
+        self._bytes -= weight
+
+    def use(self, line: Line) -> None:
+        """Say that one was asked for."""
+        self._kept.move_to_end(id(line))
+
+
+class Lines:
+    """The conversations of one tenant and one API that were seen last."""
+
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self._shelf = shelf or Shelf()
+        self._places: dict[tuple[bytes, _Key], Place] = {}
+        self._heads: dict[bytes, _Head] = {}
+        self._nodes: dict[bytes, Place] = {}
+        self._kept: dict[int, _Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def lengths(self, body: bytes) -> list[int]:
+        """Return the lengths of known beginnings that a body may have."""
+        known = self._heads.get(body[:_HEAD])
+        return [] if known is None else known.upto(len(body))
+
+    def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> Found | None:
+        """The longest known beginning of a body; of a large one, whose `hashes_of` were made beside."""
+        head, found = body[:_HEAD], None
+        for length, hasher in hashes_of(body, self.lengths(body)) if hashes is None else hashes.items():
+            place = self._places.get((head, _Key(length, hasher.digest())))
+            if place is not None:
+                found = Found(place, hasher.copy())
+        if found is not None and id(found.place.line) in self._kept:
+            self._shelf.use(found.place.line)
+        return found
+
+    @property
+    def has_view(self) -> bool:
+        """Whether any of these conversations was compacted."""
+        return any(kept.line.view is not None for kept in self._kept.values())
+
+    def at(self, mark: bytes) -> Place | None:
+        """The conversation that was at a place lately, by the id that its client finds it by."""
+        return self._nodes.get(mark)
+
+    def keep(
+        self,
+        body: bytes,
+        line: Line,
+        places: dict[int, Place],
+        found: Found | None = None,
+        hashes: Mapping[int, Hash] | None = None,
+    ) -> None:
+        """Remember a body that was read, with the places at the ends of some entries by their number.
+
+        With what was found of it, none of these entries is an earlier one. Of a large body the `hashes_of` the lengths
+        that are kept were made beside.
+        """
+        self.forget(line)
+        head, numbers = body[:_HEAD], kept_lengths(line, places)
+        keys: list[_Key] = []
+        known = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
+        for length, hasher in hashes_of(body, numbers, *known) if hashes is None else hashes.items():
+            number = numbers[length]
+            key = _Key(length, hasher.digest())
+            keys.append(key)
+            self._places[head, key] = places[number]
+            self._nodes[places[number].mark] = places[number]
+            self._heads.setdefault(head, _Head()).add(length)
+        if not keys:
+            return
+        self._kept[id(line)] = _Kept(line, head, keys)
+        self._shelf.put(self, line)
+
+    def forget(self, line: Line) -> None:
+        """Let go of a conversation."""
+        gone = self._kept.pop(id(line), None)
+        if gone is None:
+            return
+        self._shelf.drop(line)
+        known = self._heads[gone.head]
+        for key in gone.keys:
+            known.remove(key.length)
+            place = self._places.get((gone.head, key))
+            if place is not None and place.line is line:
+                del self._places[gone.head, key]
+                if (known_there := self._nodes.get(place.mark)) is not None and known_there.line is line:
+                    del self._nodes[place.mark]
+        if not known.lengths:
+            del self._heads[gone.head]
+
+
+def applied_view(store: Store, dialect: Dialect, line: Line) -> Applied | None:
+    """The view in force for a conversation, in the bytes of an API; None where everything is sent as it came."""
+    seen = see(store, line.branch)
+    if seen.view_id is None:
+        return None
+    _, cover = store.view_items(line.branch)
+    tail = [piece for piece in seen.sent if piece.message is not None and piece.from_depth >= cover]
+    own = seen.messages[len(seen.system.messages()) : len(seen.messages) - len(tail)]
+    covers = max(line.lead, bisect_left(line.depths, cover) + 1)
+    reached = line.depths[covers - 1] if covers <= len(line.depths) else line.branch.depth
+    inside = [piece.message for piece in tail if piece.to_depth <= reached and piece.message is not None]
+    entries = dialect.entries_of([*own, *inside])
+    if not entries:
+        return None
+    data, ends = _listed(entries)
+    return Applied(seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, line, reached))
+
+
+def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
+    """Entries as they stand in a list, and where each of them ends."""
+    written = [dumped(entry) for entry in entries]
+    return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
+
+
+def _edits(seen: Seen, dialect: Dialect, line: Line, reached: int) -> dict[int, bytes]:
+    """Entries after the view from which thinking is taken that belongs to another one."""
+    if not dialect.binds_thinking:
+        return {}
+    changed: dict[int, list[Piece]] = {}
+    for given, sent in zip(seen.pieces, seen.sent, strict=True):
+        if given.message is not sent.message and sent.to_depth > reached:
+            changed.setdefault(bisect_left(line.depths, sent.to_depth), []).append(sent)
+    found: dict[int, bytes] = {}
+    for number in changed:
+        low, high = (line.depths[number - 1] if number else 0), line.depths[number]
+        said = [one.message for one in seen.sent if low < one.to_depth <= high and one.message is not None]
+        entries = dialect.entries_of(said)
+        if len(entries) == 1:
+            found[number] = dumped(entries[0])
+    return found
+
+
+def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Applied) -> Draft:
+    """A body with a view in the place of what it covers."""
+    changes: list[Change] = []
+    begin, after = line.ends[line.lead - 1] if line.lead else read.start, line.ends[view.covers - 1]
+    ends = list(line.ends[: line.lead])
+    data, places = view.data, view.ends
+    if view.note is not None:
+        leading, change = dialect.noted(body, read, _leading(body, read, line), view.note)
+        if leading is not None:
+            noted, noted_ends = _listed(leading)
+            changes.append((read.start, begin, noted))
+            ends = [read.start + place for place in noted_ends]
+        if change is not None:
+            changes.append(change)
+    if line.lead:
+        data, places = b"," + data, tuple(place + 1 for place in places)
+    last = ends[-1] if ends else read.start
+    ends += [last + place for place in places]
+    changes += ((begin, after, data), *_edited(line, view.edits))
+    ends += _moved(line, view, ends[-1] - after)
+    return draft_of(body, read, line.ends).changed(changes, ends)
+
+
+def _leading(body: bytes, read: Read, line: Line) -> list[Any]:
+    """The system messages at the beginning of a body."""
+    draft = draft_of(body, read, line.ends)
+    return [meant(body[slice(*draft.entry(number))]) for number in range(line.lead)]
+
+
+def moved_view(line: Line, to: Line) -> Applied | None:
+    """The view of a conversation for another body that says the same; None where that one has no cut at its end."""
+    if line.view is None:
+        return None
+    numbers = {number: _number_at(to, line.depths[number]) for number in (line.view.covers - 1, *line.view.edits)}
+    covers = numbers[line.view.covers - 1]
+    if covers is None:
+        return None
+    edits = {at: data for number, data in line.view.edits.items() if (at := numbers[number]) is not None}
+    return replace(line.view, covers=covers + 1, edits=edits)
+
+
+def _number_at(line: Line, depth: int) -> int | None:
+    number = bisect_left(line.depths, depth)
+    return number if number < len(line.depths) and line.depths[number] == depth else None
+
+
+def _moved(line: Line, view: Applied, shift: int) -> Iterator[int]:
+    """Where the entries after a view end, with those among them that are sent otherwise."""
+    for number in range(view.covers, len(line.ends)):
+        if number in view.edits:
+            shift += 1 + len(view.edits[number]) - (line.ends[number] - line.ends[number - 1])
+        yield line.ends[number] + shift
+
+
+def _edited(line: Line, edits: dict[int, bytes]) -> Sequence[Change]:
+    # Between two entries stands a comma and maybe space; all of it is written anew.
+    return [(line.ends[number - 1], line.ends[number], b"," + data) for number, data in edits.items()]

@@ -1,0 +1,737 @@
+"""The wire formats of the three APIs, and what their clients give away about themselves.
+
+A dialect knows where a body has its messages, how they read in one common form, and how a view of them is written back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from everlong.errors import EverlongError, TranscriptError
+from everlong.gateway.body import Broken, Change, Read, dumped, meant
+from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
+from everlong.providers.anthropic_api import AnthropicGathering, anthropic_reply
+from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
+from everlong.providers.client import Gathering
+from everlong.providers.openai_api import OpenAIGathering, openai_reply
+from everlong.store.stateless import Sender
+from everlong.wire import from_items, message_of_answer, sendable, to_anthropic, to_items, to_openai
+
+__all__ = [
+    "ANTHROPIC",
+    "OPENAI",
+    "PLATFORM",
+    "RESPONSES",
+    "Dialect",
+    "ResponsesRequest",
+    "asked",
+    "client_of",
+    "folder_in",
+    "hint_in",
+    "hint_of",
+    "is_leading",
+    "is_stateless",
+    "looks_aside",
+    "messages_of",
+    "sender_of",
+    "whole_number",
+]
+
+
+class Dialect(ABC):
+    """One API."""
+
+    name: ClassVar[str]
+    api: ClassVar[str]
+    """Whose upstreams speak it: ``openai`` or ``anthropic``."""
+    list_name: ClassVar[str] = "messages"
+    """The field that holds the conversation."""
+    takes_markers: ClassVar[bool] = True
+    """Whether cache markers may be put into requests."""
+    binds_thinking: ClassVar[bool] = True
+    """Whether thinking is refused after what stands before it has changed."""
+    path: ClassVar[str]
+    """Where requests of this kind are sent."""
+    last_event: ClassVar[re.Pattern[bytes]]
+    """How the last event of a stream begins, with the end of the line before it: words of a reply may say the same."""
+
+    @abstractmethod
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        """What an entry of a body says, after a message; `Broken` where it is no message."""
+
+    def said(self, entries: Sequence[Any], before: Message | None) -> list[list[Message]]:
+        """What entries say that follow a message, by entry: a message stands where its last entry does."""
+        found: list[list[Message]] = []
+        for entry in entries:
+            found.append(self.messages_of(entry, before))
+            before = found[-1][-1] if found[-1] else before
+        return found
+
+    def is_said(self, entry: Any) -> bool:
+        """Return whether an entry of a body is something that the model said."""
+        return isinstance(entry, dict) and entry.get("role") == "assistant"
+
+    def compacts_upstream(self, read: Read) -> bool:
+        """Return whether a request asks the provider to compact it, so that nobody here may."""
+        del read
+        return False
+
+    @abstractmethod
+    def system_of(self, read: Read) -> list[Message]:
+        """The system messages that stand outside of the list."""
+
+    @abstractmethod
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        """Messages, without system messages, as entries of a body."""
+
+    @abstractmethod
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
+        """A note after the system prompt: the leading system entries with it, or a change of a field."""
+
+    @abstractmethod
+    def answer_tokens(self, read: Read) -> int:
+        """The room that the answer may take; 0 where the request does not say."""
+
+    @abstractmethod
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        """What a whole answer says; None where it says nothing."""
+
+    @abstractmethod
+    def gathering(self) -> Gathering:
+        """Adds up the events of a stream."""
+
+    @abstractmethod
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """An error of the gateway's own in the shape of the API."""
+
+
+class _OpenAI(Dialect):
+    name = api = "openai"
+    path = "/v1/chat/completions"
+    last_event = re.compile(rb"[\r\n]data: ?\[DONE\]")
+
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        del before
+        if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
+            raise Broken("an entry of messages is no message")
+        return [entry]
+
+    def system_of(self, read: Read) -> list[Message]:
+        del read
+        return []
+
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        return _unmarked(sendable(messages))
+
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
+        del body, read
+        if not leading:
+            return None, None
+        return [*leading[:-1], with_part_appended(leading[-1], note)], None
+
+    def answer_tokens(self, read: Read) -> int:
+        return whole_number(read.field("max_completion_tokens")) or whole_number(read.field("max_tokens"))
+
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        return openai_reply(answer, self.name)
+
+    def gathering(self) -> Gathering:
+        return _FirstChoice()
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+        return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+class _FirstChoice(OpenAIGathering):
+    """Adds up the first of several answers to one request: a conversation goes on with one of them."""
+
+    def take(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
+        choices = [choice for choice in chunk.get("choices") or [] if not choice.get("index")]
+        yield from super().take({**chunk, "choices": choices})
+
+
+class _Anthropic(Dialect):
+    name = api = "anthropic"
+    path = "/v1/messages"
+    last_event = re.compile(rb"[\r\n](?:event: ?message_stop|data: ?\{ ?\"type\": ?\"message_stop\")")
+
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        try:
+            return to_openai([entry], before=before)
+        except EverlongError as error:
+            raise Broken(str(error)) from error
+
+    def system_of(self, read: Read) -> list[Message]:
+        try:
+            return to_openai([], read.field("system"))
+        except EverlongError as error:
+            raise Broken(str(error)) from error
+
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        return _unmarked(sendable(to_anthropic(messages)[1]))
+
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
+        del leading
+        place, value = read.place("system"), read.field("system")
+        block = dumped({"type": "text", "text": note})
+        if place is None or not value:
+            return None, None
+        start, end = place
+        if isinstance(value, list):
+            return None, (end - 1, end - 1, b"," + block)
+        return None, (start, end, b'[{"type":"text","text":' + body[start:end] + b"}," + block + b"]")
+
+    def answer_tokens(self, read: Read) -> int:
+        return whole_number(read.field("max_tokens"))
+
+    def compacts_upstream(self, read: Read) -> bool:
+        asked = read.field("context_management")
+        edits = asked.get("edits") if isinstance(asked, dict) else None
+        kinds = (edit.get("type") for edit in edits if isinstance(edit, dict)) if isinstance(edits, list) else ()
+        return any(isinstance(kind, str) and kind.startswith("compact_") for kind in kinds)
+
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        return anthropic_reply(answer, self.name) if isinstance(answer.get("content"), list) else None
+
+    def gathering(self) -> Gathering:
+        return AnthropicGathering()
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+OPENAI: Dialect = _OpenAI()
+ANTHROPIC: Dialect = _Anthropic()
+
+
+def _unmarked(entries: Sequence[Any], depth: int = 2) -> list[Any]:
+    """Entries without the cache markers that stood in them when they came, maybe by another API.
+
+    Clients move their markers along; those of long ago would be too many, and one API does not know them.
+    """
+    found: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            plain = {name: value for name, value in entry.items() if name != "cache_control"}
+            if depth and isinstance(plain.get("content"), list):
+                plain["content"] = _unmarked(plain["content"], depth - 1)
+            found.append(plain)
+        else:
+            found.append(entry)
+    return found
+
+
+def is_leading(entry: Any) -> bool:
+    """Whether an entry at the beginning of a list belongs to the system prompt."""
+    return isinstance(entry, dict) and is_system(entry)
+
+
+def whole_number(value: Any) -> int:
+    """Return a number of tokens that a request names; 0 where it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+_LONGEST_NAME = 40
+_PRODUCT = re.compile(r"[^\s/(),;]+")
+
+_PRODUCTS = {
+    "claude-cli": "claude-code",
+    "claude-code": "claude-code",
+    "opencode": "opencode",
+    "pi": "pi",
+    "aider": "aider",
+    "cline": "cline",
+    "roocode": "roo",
+    "roo-code": "roo",
+    "kilocode": "kilo",
+    "kilo-code": "kilo",
+    "githubcopilotchat": "copilot",
+    "geminicli": "gemini-cli",
+    "qwencode": "qwen-code",
+    "litellm": "litellm",
+    "ai-sdk": "ai-sdk",
+    "agents": "openai-agents",
+    "curl": "curl",
+    "python-requests": "python-requests",
+    "python-httpx": "python-httpx",
+    "mozilla": "browser",
+}
+"""Names by the first product of the ``User-Agent``, in lower case."""
+_FAMILIES = (
+    (re.compile(r"codex(?![a-z])"), "codex"),
+    (re.compile(r"(?:async)?(?:azure)?openai$"), "openai-sdk"),
+    (re.compile(r"(?:async)?anthropic(?:bedrock|vertex|foundry)?$"), "anthropic-sdk"),
+    (re.compile(r"python$"), "python"),
+)
+"""The same for products with several spellings."""
+_LIBRARIES = frozenset({"openai-sdk", "anthropic-sdk", "openai-agents", "ai-sdk", "litellm", "python", "browser"})
+"""Names that say what a program is made with; another header may say which program it is."""
+_TITLES = {
+    "aider": "aider",
+    "cline": "cline",
+    "roo code": "roo",
+    "kilo code": "kilo",
+    "opencode": "opencode",
+    "pi": "pi",
+}
+_SITES = {
+    "aider.chat": "aider",
+    "cline.bot": "cline",
+    "roocode.com": "roo",
+    "roo-cline": "roo",
+    "kilocode.ai": "kilo",
+    "opencode.ai": "opencode",
+}
+
+
+def client_of(headers: Mapping[str, str]) -> str | None:
+    """Return the short name of the program that sent a request; None where its headers do not tell.
+
+    Known programs have one name in all their versions. For others it is the first product of the ``User-Agent``, at
+    most 40 printable characters. A program that uses an SDK without naming itself is known by the SDK.
+    """
+    told = {name.lower(): value for name, value in headers.items()}
+    if told.get("x-claude-code-session-id"):
+        return "claude-code"
+    origin = _known(told.get("originator", ""))
+    if origin is not None:
+        return origin
+    found = _product(told.get("user-agent", ""))
+    if found is None or found in _LIBRARIES:
+        return _app(told) or found
+    return found
+
+
+def _product(agent: str) -> str | None:
+    product = _PRODUCT.match(agent.strip())
+    if product is None:
+        return None
+    known = _known(product[0])
+    if known == "python" and "aiohttp/" in agent:
+        return "aiohttp"
+    return known or "".join(filter(str.isprintable, product[0]))[:_LONGEST_NAME] or None
+
+
+def _known(product: str) -> str | None:
+    name = product.lower()
+    return _PRODUCTS.get(name) or next((known for family, known in _FAMILIES if family.match(name)), None)
+
+
+def _app(told: Mapping[str, str]) -> str | None:
+    """Return the program by the headers that routers of models have for it."""
+    title = _TITLES.get(told.get("x-title", "").strip().lower())
+    site = told.get("http-referer", "").lower()
+    return title or next((name for part, name in _SITES.items() if part in site), None)
+
+
+# -- its folder --------------------------------------------------------------------------------------------------------
+
+_SEEN_CHARACTERS = 200_000
+_LONGEST_PATH = 300
+_LONGEST_LEAD = 80
+_FOLDER_MARKS = ("irectory", "Workspace Path:")
+"""A line that tells a folder has one of these; they are found faster than a pattern is."""
+_FOLDER = re.compile(
+    r"[ \t]*(?:(?:[-*•]|\d{1,2}[.)])[ \t]*)?(?:\*\*)?"
+    r"(?:(?:(?:primary |current )?working directory|workspace path)(?:\*\*)?:(?:\*\*)?(?P<told>.+)"
+    r"|# current (?:working|workspace) directory \((?P<listed>.+)\) files[ \t]*)",
+    re.IGNORECASE,
+)
+_TAGGED = re.compile(rf"<cwd>(?P<told>[^<\n]{{1,{_LONGEST_PATH + 20}}})</cwd>")
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:[\\/]|\\\\[^\\]")
+
+
+def folder_in(system_text: str, messages: Sequence[Message]) -> str | None:
+    """Return the working directory that a client tells in its system prompt or first messages; None without one.
+
+    An absolute path of POSIX or Windows, at most 300 characters. Looks at the system prompt and the messages before the
+    first answer, together 200,000 characters; a line that a person typed does not count.
+    """
+    if (path := _folder(system_text[:_SEEN_CHARACTERS])) is not None:
+        return path
+    left = _SEEN_CHARACTERS - len(system_text)
+    for message in messages:
+        if left <= 0 or message.get("role") == "assistant":
+            break
+        if message.get("role") == "user" or is_system(message):
+            text = text_of(message)[:left]
+            left -= len(text)
+            if (path := _folder(text, message)) is not None:
+                return path
+    return None
+
+
+def _folder(text: str, message: Message | None = None) -> str | None:
+    typed: str | None = "" if message is None or is_system(message) else None
+    for line, told in _told_folders(text):
+        path = told.strip().strip("`'\"").strip()
+        if len(path) > _LONGEST_PATH or not path.isprintable() or not _ABSOLUTE.match(path):
+            continue
+        if typed is None and message is not None:
+            typed = typed_words(message)
+        if not typed or line.strip() not in typed:
+            return path
+    return None
+
+
+def _told_folders(text: str) -> Iterator[tuple[str, str]]:
+    """Return what may be a folder, with the line or tag that tells it."""
+    for tag in _TAGGED.finditer(text):
+        yield tag[0], tag["told"]
+    for line in _marked_lines(text):
+        if found := _FOLDER.fullmatch(line.rstrip("\r")):
+            yield line, found["told"] or found["listed"]
+
+
+def _marked_lines(text: str) -> Iterator[str]:
+    """Return the lines that may tell a folder, if they are no longer than such a line can be."""
+    for mark in _FOLDER_MARKS:
+        at = text.find(mark)
+        while at >= 0:
+            start = text.rfind("\n", max(0, at - _LONGEST_LEAD), at) + 1
+            limit = at + _LONGEST_PATH + _LONGEST_LEAD
+            end = text.find("\n", at, limit)
+            end = min(limit, len(text)) if end < 0 else end
+            if start or at <= _LONGEST_LEAD:
+                yield text[start:end]
+            at = text.find(mark, end)
+
+
+# -- what it asks on the side ------------------------------------------------------------------------------------------
+
+_TINY = 16
+_SYSTEM_HEAD = 1_000
+_USER_HEAD = 400
+
+_GAP = r"[^.!?\n]{0,120}?"
+_ASKS = r"\b(?:generat|writ|creat|provid|suggest|giv|mak|produc|return|output|extract|com(?:e|ing) up)\w*\b"
+_FEW_WORDS = r"\b(?:[1-9]|1[0-2])(?:\s?(?:-|–|to|or)\s?\d{1,2})?[ -]words?\b|\b(?:\d{2}|100)[ -]char(?:acter)?s\b"
+_TALK = (
+    r"\b(?:this|the|the following|the above|the current) (?:coding |chat )?(?:conversation|session|chat|thread)\b"
+    r"|\ba conversation\b|\bchat history\b"
+)
+"""A conversation, as a system prompt speaks of it."""
+_SENT_TALK = (
+    r"\b(?:this|the following|the above|the current) (?:coding |chat )?(?:conversation|session|chat|thread)\b"
+    r"|\bchat history\b|\bthe conversation(?: history| so far| above| below)?\s*(?:[:.,\n]|$)"
+)
+"""The same in a user's message, where it must be the one that is sent along."""
+
+
+def _asking_for_a_label(talk: str) -> re.Pattern[str]:
+    title = rf"(?:title|headline|label)\b{_GAP}(?:{talk})|(?:name|topic) (?:for|of) (?:{talk})"
+    return re.compile(
+        rf"{_ASKS}{_GAP}\b(?:{title})"
+        rf"|\b(?:based on|for|from|given) (?:{talk}){_GAP}{_ASKS}{_GAP}\b(?:title|headline|label|name|topic)\b"
+        rf"|\b(?:summari[sz]|descri)\w*\b{_GAP}(?:{talk}){_GAP}(?:{_FEW_WORDS})",
+        re.IGNORECASE,
+    )
+
+
+_SYSTEM_ASKS = _asking_for_a_label(_TALK)
+_USER_ASKS = _asking_for_a_label(_SENT_TALK)
+_LABELLER = re.compile(
+    r"\b(?:you are|act as) (?:a|an|the) [\w ,-]{0,40}\b(?:title|topic)[ -](?:generator|detector|extractor|writer)\b"
+    r"|\bindicates? a new (?:conversation )?topic\b",
+    re.IGNORECASE,
+)
+_ASKING_ROLES = frozenset({"user", "system", "developer"})
+
+
+def looks_aside(*, has_tools: bool, max_tokens: int, system_text: str, messages: Sequence[Message]) -> bool:
+    """Return whether a request looks like a side request of a client, and not like a conversation.
+
+    A side request brings no tools, has no assistant message, and does one of these:
+
+    - It allows an answer of 1 to 16 tokens only (0 means that it does not say), as a probe of a quota does.
+    - Its system prompt asks within the first 1,000 characters for the title, name or topic of a conversation, or for a
+      summary of one in so many words.
+    - Its last user message begins with such a request about the very conversation that it sends along.
+
+    Everything else is a conversation, even if it has one turn only: "Write a title for my blog post" is one.
+
+    Args:
+        has_tools: the request offers tools to the model.
+        max_tokens: the most tokens that the answer may have; 0 where the request does not say.
+        system_text: the words of the system prompt.
+        messages: all messages of the request.
+    """
+    if has_tools or any(message.get("role") not in _ASKING_ROLES for message in messages):
+        return False
+    asked = next((message for message in reversed(messages) if message.get("role") == "user"), None)
+    if asked is None:
+        return False
+    if 0 < max_tokens <= _TINY:
+        return True
+    system = system_text or "\n".join(text_of(message) for message in messages if is_system(message))
+    head = system[:_SYSTEM_HEAD]
+    if _LABELLER.search(head) or _SYSTEM_ASKS.search(head):
+        return True
+    return _USER_ASKS.search(text_of(asked).lstrip()[:_USER_HEAD]) is not None
+
+
+PLATFORM = "gateway"
+"""Where sessions of stateless clients come from."""
+
+_LONGEST = 200
+_NAMES = ("thread-id", "session-id", "x-session-affinity")
+
+
+def hint_of(headers: Mapping[str, str]) -> str | None:
+    """The name in the headers of a request."""
+    own = headers.get("x-everlong-session")
+    if own:
+        return _cut(own)
+    claude = headers.get("x-claude-code-session-id")
+    if claude:
+        return _cut(f"{claude}/{headers.get('x-claude-code-agent-id', '')}")
+    return next((_cut(value) for name in _NAMES if (value := headers.get(name))), None)
+
+
+def sender_of(headers: Mapping[str, str]) -> Sender:
+    """Return who sends a request, as far as its headers tell."""
+    claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
+    works_for = _cut(f"{claude}/") if claude and agent and not headers.get("x-everlong-session") else None
+    return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers))
+
+
+def hint_in(metadata: Any) -> str | None:
+    """The session's part of the ``metadata.user_id`` of a body."""
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if not isinstance(user, str):
+        return None
+    if user.startswith("{"):
+        try:
+            told = json.loads(user)
+        except (ValueError, RecursionError):
+            return None
+        named = told.get("session_id") if isinstance(told, dict) else None
+        return _cut(named) if isinstance(named, str) and named else None
+    _, mark, named = user.rpartition("_session_")
+    return _cut(named) if mark and named else None
+
+
+def _cut(name: str) -> str:
+    return name.encode("utf-8", "replace").decode().replace("\0", "")[:_LONGEST]
+
+
+_OPAQUE = frozenset({"compaction", "compaction_summary", "context_compaction", "item_reference"})
+"""Items that stand for something that only the upstream knows."""
+_NAMED = ("previous_response_id", "conversation", "context_management", "background")
+"""Fields of requests whose conversation the upstream keeps, compacts, or answers later."""
+_MARKS = tuple(f'"{name}"'.encode() for name in (*_NAMED, *_OPAQUE))
+_TEXT_INPUT = re.compile(rb'"input"\s*:\s*"')
+
+
+def is_stateless(body: bytes) -> bool:
+    """Return whether a request brings its whole conversation, all of which can be read here."""
+    if not any(mark in body for mark in _MARKS) and not _TEXT_INPUT.search(body):
+        return True
+    try:
+        request = meant(body)
+    except Broken:
+        return True
+    if not isinstance(request, dict) or any(request.get(name) for name in _NAMED):
+        return False
+    items = request.get("input")
+    return isinstance(items, list) and not any(isinstance(one, dict) and one.get("type") in _OPAQUE for one in items)
+
+
+# -- conversations that the upstream keeps -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesRequest:
+    """What a request says."""
+
+    model: str
+    system: list[Message]
+    """Its instructions, which hold for this request only."""
+    messages: list[Message]
+    tools: list[Any] | None
+    follows: tuple[str, ...]
+    """Names of what it goes on from, which the upstream knows: a response, a conversation."""
+    conversation: str | None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a model has spoken before it."""
+        return bool(self.follows) or any(message["role"] == "assistant" for message in self.messages)
+
+    def written(self, clean: Callable[[Message], Message]) -> str:
+        """The same as a text, with messages as they may be kept."""
+        said = (list(map(clean, self.system)), list(map(clean, self.messages)))
+        return dumped([self.model, *said, self.tools, self.follows, self.conversation]).decode()
+
+    @classmethod
+    def read(cls, text: str) -> ResponsesRequest:
+        """What such a text says."""
+        model, system, messages, tools, follows, conversation = meant(text.encode())
+        return cls(model, system, messages, tools, tuple(follows), conversation)
+
+
+def asked(body: Any) -> ResponsesRequest:
+    """Read a request; `Broken` where it is none."""
+    if not isinstance(body, dict):
+        raise Broken("the body is no JSON object")
+    given, tools = body.get("input"), body.get("tools")
+    said: list[Message] = [{"role": "user", "content": given}] if isinstance(given, str) else messages_of(given or [])
+    talk = body.get("conversation")
+    conversation = talk.get("id") if isinstance(talk, dict) else talk
+    named = [name for name in (body.get("previous_response_id"), conversation) if isinstance(name, str) and name]
+    return ResponsesRequest(
+        str(body.get("model") or ""),
+        _instructed(body.get("instructions")),
+        said,
+        tools if isinstance(tools, list) else None,
+        tuple(named),
+        conversation if isinstance(conversation, str) else None,
+    )
+
+
+def messages_of(items: Any) -> list[Message]:
+    """Items of a request or an answer as messages; `Broken` where they are none."""
+    if not isinstance(items, list):
+        raise Broken("the items are no list")
+    return [message for said in _said(items) for message in said]
+
+
+def _said(items: Sequence[Any]) -> list[list[Message]]:
+    try:
+        return from_items(items)
+    except TranscriptError as error:
+        raise Broken(str(error)) from error
+
+
+def _instructed(instructions: Any) -> list[Message]:
+    return [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
+
+
+# -- conversations that the client keeps -------------------------------------------------------------------------------
+
+
+class _Responses(Dialect):
+    name = "openai-responses"
+    api = "openai"
+    list_name = "input"
+    takes_markers = False
+    binds_thinking = False
+    path = "/v1/responses"
+    last_event = re.compile(rb"[\r\n](?:event: ?|data: ?\{ ?\"type\": ?\")response\.(?:completed|incomplete|failed)")
+
+    def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
+        del before
+        return _said([entry])[0]
+
+    def said(self, entries: Sequence[Any], before: Message | None) -> list[list[Message]]:
+        del before
+        return _said(entries)
+
+    def is_said(self, entry: Any) -> bool:
+        kind = str(entry.get("type")) if isinstance(entry, dict) else ""
+        return kind == "reasoning" or kind.endswith("_call") or super().is_said(entry)
+
+    def system_of(self, read: Read) -> list[Message]:
+        return _instructed(read.field("instructions"))
+
+    def entries_of(self, messages: Sequence[Message]) -> list[Any]:
+        return to_items(messages)
+
+    def noted(
+        self, body: bytes, read: Read, leading: Sequence[Any], note: str
+    ) -> tuple[list[Any] | None, Change | None]:
+        del body
+        if leading:
+            content = leading[-1].get("content")
+            parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else list(content or [])
+            last = {**leading[-1], "content": [*parts, {"type": "input_text", "text": note}]}
+            return [*leading[:-1], last], None
+        place, value = read.place("instructions"), read.field("instructions")
+        if place is None or not isinstance(value, str) or not value:
+            return None, None
+        return None, (*place, dumped(f"{value}\n\n{note}"))
+
+    def answer_tokens(self, read: Read) -> int:
+        return whole_number(read.field("max_output_tokens"))
+
+    def gathering(self) -> Gathering:
+        return _Items()
+
+    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
+        output = answer.get("output")
+        if not isinstance(output, list) or answer.get("status") not in {None, "completed", "incomplete"}:
+            return None
+        message = message_of_answer(output)
+        stop: StopReason = "tool_calls" if message.get("tool_calls") else "end"
+        if answer.get("status") == "incomplete":
+            stop = "length"
+        usage, model = _usage(answer.get("usage")), str(answer.get("model") or "")
+        return Reply(message, usage, stop, model, self.api, answer.get("id"), answer)
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return OPENAI.error(status, message)
+
+
+class _Items(Gathering):
+    """Takes the answer out of a stream: its last event has it whole, or the events before it have its items."""
+
+    def __init__(self) -> None:
+        self._answer: dict[str, Any] | None = None
+        self._done: list[Any] = []
+        self._words: list[str] = []
+
+    def take(self, piece: Mapping[str, Any]) -> Iterator[Event]:
+        kind = piece.get("type")
+        if kind in {"response.completed", "response.incomplete"}:
+            self._answer = piece["response"]
+        elif kind == "response.output_item.done":
+            self._done.append(piece["item"])
+            self._words = []
+        elif kind == "response.output_text.delta":
+            self._words.append(str(piece.get("delta") or ""))
+        return iter(())
+
+    def whole(self) -> dict[str, Any] | None:
+        answer = self._answer
+        return {**answer, "output": self._done} if answer is not None and not answer.get("output") else answer
+
+    def so_far(self) -> dict[str, Any] | None:
+        text = "".join(self._words)
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+        output = [*self._done, said] if text else self._done
+        return {"status": "incomplete", "output": output} if output else None
+
+
+def _usage(usage: Any) -> Usage:
+    cached = tokens_in(usage, "input_tokens_details", "cached_tokens")
+    return Usage(
+        input_tokens=max(0, tokens_in(usage, "input_tokens") - cached),
+        output_tokens=tokens_in(usage, "output_tokens"),
+        cache_read_tokens=cached,
+        reasoning_tokens=tokens_in(usage, "output_tokens_details", "reasoning_tokens"),
+    )
+
+
+RESPONSES: Dialect = _Responses()

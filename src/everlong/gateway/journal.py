@@ -1,0 +1,461 @@
+"""The gateway's journal: a request is in a file before it goes upstream, its answer before the client has all of it.
+
+From there it goes into the database, many requests in one transaction. A process that is killed in between, or a
+database that is away for a while, loses nothing: what is in a file and not in the database is stored by whoever runs
+next. Each entry is one line. Entries that cannot be stored for another reason than the database being away are put
+aside, not thrown away. What is stored leaves the journal within seconds.
+
+A gateway holds a lock on each of its files for as long as it lives; a file that can be locked was left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from everlong.config.files import try_lock
+from everlong.errors import EverlongError, StoreBusy, StoreFull, StoreUnavailable
+from everlong.gateway.body import dumped
+from everlong.model import Message
+from everlong.store.stateless import Sender
+
+__all__ = ["AWAY", "OPEN", "Spool", "Spooled"]
+
+AWAY = (StoreUnavailable, StoreBusy, StoreFull, OSError)
+"""What a database says, or does not say, that is away."""
+
+OPEN = "open"
+"""The status of a request of which nothing has come yet."""
+
+_FULL = 4_000_000
+"""A file of this size is not written to any more."""
+_RESERVE = 1_000_000
+"""Bytes of the disk that are kept for the answers to requests that have gone out."""
+_ROOM = 65_536
+"""Bytes that must fit in the journal for it to count as one that can be written."""
+_ASIDE = "put-aside.broken"
+_MOST_HELD = 1_000
+"""Entries that may wait in memory while there is no room for them anywhere."""
+
+
+class Spooled(NamedTuple):
+    """One request with what came of it."""
+
+    tenant: str
+    api: str
+    body: str | None
+    """The whole body, where the conversation was not known; else it says where it belongs and what it adds."""
+    at: tuple[int, str, int] | None
+    messages: list[Message]
+    model: str | None
+    hint: str | None
+    reply: Message | None
+    usage: dict[str, Any] | None
+    status: str
+    error: str | None
+    began: float
+    cost: float = 0.0
+    """US dollars."""
+    names: Sequence[str] = ()
+    """What later requests may call the reply."""
+    sender: Sender | Sequence[Any] | None = None
+    """The sender; a list of its field values when read from the file."""
+
+    @property
+    def sent_by(self) -> Sender:
+        """Return the sender."""
+        told = self.sender
+        if isinstance(told, Sender):
+            return told
+        return Sender("gateway", self.hint) if told is None else Sender(*told)
+
+
+@dataclass(slots=True)
+class _File:
+    """A file of the journal that this process writes, or has written and not stored completely."""
+
+    path: Path
+    handle: int
+    size: int = 0
+    waiting: int = 0
+    """Its entries that are not in the database yet."""
+    has_stored: bool = False
+    """Whether it holds entries that are in the database already."""
+    has_reserve: bool = False
+    """Whether room on the disk is kept with it."""
+
+    @property
+    def reserve(self) -> Path:
+        """The file that keeps room on the disk."""
+        return self.path.with_suffix(".reserve")
+
+    def make_reserve(self) -> None:
+        """Keep room on the disk, where none is kept; `OSError` where there is none."""
+        if not self.has_reserve:
+            _allocate(self.reserve, _RESERVE)
+            self.has_reserve = True
+
+    def drop_reserve(self) -> None:
+        """Give that room back."""
+        self.reserve.unlink(missing_ok=True)
+        self.has_reserve = False
+
+    def close(self, *, is_stored: bool) -> None:
+        """Let go of it; one of which everything is stored goes away."""
+        self.drop_reserve()
+        if is_stored:
+            _remove(self.path, self.handle)
+        else:
+            os.close(self.handle)
+
+
+class Spool:
+    """The journal of one gateway, in a folder with those of others."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: _File | None = None
+        """The file that is written to."""
+        self._places: dict[int, _File] = {}
+        """The file of each entry that waits."""
+        self._waiting: dict[int, Spooled | None] = {}
+        self._number = 0
+        self._lock = threading.RLock()
+        """The loop writes entries while a thread stores older ones."""
+
+    @property
+    def waiting(self) -> int:
+        """Entries that are not in the database yet."""
+        return len(self._waiting)
+
+    def put_request(self, entry: Spooled) -> int:
+        """Write a request before it goes upstream; its number.
+
+        Raises `OSError` where there is no room for it, or would be none for its answer.
+        """
+        line = _line(list(_told(entry)))
+        with self._lock:
+            file = self._opened()
+            file.make_reserve()
+            return self._add(line)
+
+    def put(self, entry: Spooled) -> int:
+        """Write what came of a request; its number. Raises `OSError` where there is no room for it."""
+        line = _line(list(_told(entry)))
+        with self._lock:
+            try:
+                return self._add(line)
+            except OSError:
+                if self._file is None or not self._file.has_reserve:
+                    raise
+                self._file.drop_reserve()  # it was kept for this
+                return self._add(line)
+
+    def hold(self, entry: Spooled, number: int | None = None) -> bool:
+        """Keep an entry in memory that there is no room for, to be tried again; False where too many are kept."""
+        with self._lock:
+            if number is None:
+                if len(self._waiting) >= _MOST_HELD:
+                    return False
+                self._number += 1
+                number = self._number
+            self._waiting[number] = entry
+            return True
+
+    def can_write(self) -> bool:
+        """Return whether the journal takes entries: some are written on trial."""
+        with self._lock:
+            try:
+                file = self._opened()
+                file.make_reserve()
+                _append(file, b" " * _ROOM + b"\n")
+                os.ftruncate(file.handle, file.size)
+            except OSError:
+                return False
+            return True
+
+    def done(self, number: int) -> None:
+        """Say that an entry is in the database."""
+        with self._lock:
+            if self._waiting.pop(number, self) is self:
+                return
+            file = self._places.pop(number, None)
+            if file is None:
+                return
+            file.waiting -= 1
+            file.has_stored = True
+            if file.waiting:
+                return
+            if file is not self._file:
+                file.close(is_stored=True)
+            elif file.size > _FULL:
+                self._empty(file)
+
+    def tidy(self) -> None:
+        """Take entries that are in the database out of the journal; those who forget words rely on it."""
+        with self._lock:
+            file = self._file
+            if file is None or not file.has_stored:
+                return
+            if not file.waiting:
+                self._empty(file)
+                return
+            self._file = None  # it goes away with the last entry that waits
+            try:
+                self._opened().make_reserve()
+                file.drop_reserve()
+            except OSError:  # there is no room for another one
+                if self._file is not None:
+                    self._file.close(is_stored=True)
+                self._file = file
+
+    def keep(self, number: int, entry: Spooled) -> None:
+        """Say that an entry could not be stored, to be tried again."""
+        with self._lock:
+            self._waiting[number] = entry
+
+    def put_aside(self, number: int, entry: Spooled, error: Exception) -> None:
+        """Say that an entry cannot be stored; it is kept apart, and not tried again."""
+        self._put_aside(entry, error)
+        self.done(number)
+
+    def settle(self, number: int, entry: Spooled, stored: asyncio.Future[Any]) -> None:
+        """Do with an entry what has to be done now that it is stored, or is not."""
+        error = None if stored.cancelled() else stored.exception()
+        if stored.cancelled() or isinstance(error, AWAY):
+            self.keep(number, entry)
+        elif isinstance(error, Exception):
+            self.put_aside(number, entry, error)
+        else:
+            self.done(number)
+
+    def close(self) -> None:
+        """Let go of the files; those of which everything is stored go away."""
+        with self._lock:
+            files = {id(file): file for file in (*self._places.values(), self._file) if file is not None}
+            self._file = None
+            self._places.clear()
+            for file in files.values():
+                file.close(is_stored=not file.waiting)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> _File:
+        """Return the file that is written to: a new one, locked, where there is none or it is full."""
+        if self._file is not None and self._file.size <= _FULL:
+            return self._file
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            path = self._folder / f"{int(time.time())}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
+            # Another gateway may take it for one that was left behind, before it is locked; then it is made anew.
+            if (handle := _locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is not None:
+                break
+        if self._file is not None and not self._file.waiting:
+            self._file.close(is_stored=True)
+        elif self._file is not None:
+            self._file.drop_reserve()
+        self._file = _File(path, handle)
+        return self._file
+
+    def _add(self, line: bytes) -> int:
+        file = self._opened()
+        _append(file, line)
+        file.size += len(line)
+        file.waiting += 1
+        self._number += 1
+        self._waiting[self._number] = None
+        self._places[self._number] = file
+        return self._number
+
+    @staticmethod
+    def _empty(file: _File) -> None:
+        os.ftruncate(file.handle, 0)
+        file.size, file.has_stored = 0, False
+
+    # -- storing -------------------------------------------------------------------------------------------------------
+
+    def retry(self, store: Callable[[Spooled], None]) -> int:
+        """Store what could not be stored; how much that was. Stops where the database is still away."""
+        done = 0
+        for number, entry in list(self._waiting.items()):
+            if entry is not None:
+                self._put_aside_or(store, entry)
+                self.done(number)
+                done += 1
+        return done
+
+    def take_over(self, store: Callable[[Spooled], None]) -> int:
+        """Store what processes that are gone left behind; how much that was."""
+        done = 0
+        for path, handle in self._left_behind():
+            is_stored = False
+            try:
+                for line in path.read_bytes().splitlines():
+                    done += self._stored_line(line, store)
+                is_stored = True
+            finally:
+                if is_stored:
+                    path.with_suffix(".reserve").unlink(missing_ok=True)
+                    _remove(path, handle)
+                else:
+                    os.close(handle)
+        return done
+
+    def _left_behind(self) -> Iterator[tuple[Path, int]]:
+        """Yield the files that nobody holds, locked; ``taken`` is what an older version called those it was reading."""
+        found = (path for kind in ("*.jsonl", "*.taken") for path in self._folder.glob(kind))
+        for path in sorted(found) if self._folder.is_dir() else ():
+            try:
+                handle = _locked(path, os.O_RDWR)
+            except OSError:
+                continue  # another process was quicker, or files cannot be locked here: then nobody's are touched
+            if handle is not None:
+                yield path, handle
+
+    def _stored_line(self, line: bytes, store: Callable[[Spooled], None]) -> int:
+        try:
+            entry = Spooled(*orjson.loads(line))
+        except (ValueError, TypeError):  # the process was killed while it wrote the last one
+            return 0
+        self._put_aside_or(store, entry)
+        return 1
+
+    def _put_aside_or(self, store: Callable[[Spooled], None], entry: Spooled) -> None:
+        try:
+            store(entry)
+        except AWAY:
+            raise
+        except (EverlongError, ValueError, TypeError, KeyError) as error:
+            self._put_aside(entry, error)
+
+    def _put_aside(self, entry: Spooled, error: Exception) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._lock:
+            while (handle := _locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
+                time.sleep(0.01)
+            try:
+                os.write(handle, _line([str(error), *_told(entry)]))
+            finally:
+                os.close(handle)
+
+    # -- forgetting ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_aside(self) -> bool:
+        """Whether entries were put aside, by this gateway or another one."""
+        return any(self._folder.glob("*.broken"))
+
+    def scrub(self, is_forgotten: Callable[[Spooled], bool]) -> int:
+        """Take entries that were put aside out of the journal where their words were forgotten; how many."""
+        gone = 0
+        for path in sorted(self._folder.glob("*.broken")) if self._folder.is_dir() else ():
+            handle = _locked(path, os.O_RDWR)
+            if handle is None:
+                continue  # somebody writes or scrubs it; in a moment again
+            try:
+                lines = path.read_bytes().splitlines(keepends=True)
+                left = [line for line in lines if not _is_gone(line, is_forgotten)]
+                gone += len(lines) - len(left)
+                if not left:
+                    path.unlink()
+                elif len(left) < len(lines):
+                    _replace(path, b"".join(left))
+            finally:
+                os.close(handle)
+        return gone
+
+
+def _told(entry: Spooled) -> Spooled:
+    return entry._replace(sender=astuple(entry.sender)) if isinstance(entry.sender, Sender) else entry
+
+
+def _line(values: list[Any]) -> bytes:
+    return dumped(values) + b"\n"
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    if os.write(handle, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _append(file: _File, data: bytes) -> None:
+    """Write behind what a file has, all of it or nothing: half a line would spoil the next one."""
+    try:
+        _write_all(file.handle, data)
+    except OSError:
+        os.ftruncate(file.handle, file.size)
+        raise
+
+
+def _allocate(path: Path, size: int) -> None:
+    """Make a file that has its room on the disk; none where there is no room."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        if sys.platform == "linux":
+            os.posix_fallocate(handle, 0, size)
+        else:
+            _write_all(handle, bytes(size))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(handle)
+
+
+def _is_gone(line: bytes, is_forgotten: Callable[[Spooled], bool]) -> bool:
+    """Return whether an entry that was put aside holds forgotten words; one that cannot be read is kept."""
+    try:
+        return is_forgotten(Spooled(*orjson.loads(line)[1:]))
+    except (ValueError, TypeError):
+        return False
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file anew, readable by its owner only; the old one stays where that fails."""
+    made = path.with_suffix(".new")
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+    made.replace(path)
+
+
+def _locked(path: Path, flags: int) -> int | None:
+    """Open and lock a file; None where somebody else has it, or has just removed it."""
+    handle = os.open(path, flags, 0o600)
+    is_ours = False
+    try:
+        is_ours = try_lock(handle) and _is_at(handle, path)
+    finally:
+        if not is_ours:
+            os.close(handle)
+    return handle if is_ours else None
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Return whether an open file still is the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove(path: Path, handle: int) -> None:
+    """Delete a file that is open and locked; what is left of it for a moment is empty."""
+    os.ftruncate(handle, 0)
+    if sys.platform != "win32":
+        path.unlink(missing_ok=True)
+    os.close(handle)
+    if sys.platform == "win32":
+        with suppress(OSError):  # somebody looks at it right now, and removes it then
+            path.unlink(missing_ok=True)

@@ -1,0 +1,280 @@
+"""The recording of responses of the Responses API that name the one before them instead of repeating it."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everlong.errors import NotStored, StoreUnavailable
+from everlong.gateway.body import dumped, meant
+from everlong.gateway.formats import OPENAI, ResponsesRequest, asked, folder_in, looks_aside
+from everlong.gateway.journal import AWAY, Spool, Spooled
+from everlong.gateway.recorder import Keeper, Stored, Storing, Underway
+from everlong.model import Node, text_of
+from everlong.store.content import blob, encoded, is_large
+from everlong.store.names import is_name
+from everlong.store.past_turns import storable
+from everlong.store.stateless import Placed, Sender, StatelessRequest
+from everlong.store.tree import Branch
+
+if TYPE_CHECKING:
+    from everlong.gateway.recorder import Ended
+    from everlong.gateway.stream import StreamTap, WholeTap
+    from everlong.gateway.writer import Writer
+    from everlong.model import Message
+    from everlong.store import Store
+
+__all__ = ["RESPONSES_API", "Call", "ResponseKeeper", "Responses", "read_asked"]
+
+RESPONSES_API = "responses"
+"""What the journal calls this API."""
+
+
+class ResponseKeeper(Keeper):
+    """Keeps the conversations of one tenant that come in by the Responses API."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, OPENAI)
+
+    def asked(
+        self,
+        said: ResponsesRequest,
+        sender: Sender,
+        awaited: Mapping[str, float] | None = None,
+        before: float | None = None,
+    ) -> Placed:
+        """Store what a request says where it belongs.
+
+        Args:
+            said: the request.
+            sender: who sends it.
+            awaited: when the turns were begun whose replies had these names last, where somebody remembers it.
+                `StoreUnavailable` says that one that the request follows is not in the database yet.
+            before: of turns in a conversation that the upstream keeps, it can only follow those begun earlier.
+        """
+        for name in said.follows:
+            found = self.store.turns.named(name, before=before if name == said.conversation else None)
+            if awaited and name in awaited and (found is None or found.began < awaited[name]):
+                raise StoreUnavailable(f"the reply {name!r} that a request follows is not in the database yet")
+            reply = None if found is None else self.store.turns.reply(found.id)
+            if found is not None and reply is not None:
+                at = Branch(found.branch, found.node, found.depth)
+                with suppress(NotStored):
+                    return self._placed(said, sender, [reply, *said.messages], at)
+        return self._placed(said, sender, list(said.messages))
+
+    def count_new(self, said: ResponsesRequest) -> int:
+        """Count the blocks of a request that are not stored yet, or are repeated after a reply that it follows."""
+        store = self.store
+        trace = store.chain.trace(map(store.cleaned, said.messages), None)
+        return len(trace.ids) if said.follows else store.stateless.count_unknown(trace)
+
+    def _placed(
+        self, said: ResponsesRequest, sender: Sender, messages: list[Message], at: Branch | None = None
+    ) -> Placed:
+        store = self.store
+        mark = b"" if at is None else store.stateless.mark_of(at)
+        trace = store.chain.trace(map(store.cleaned, messages), None if at is None else Node(mark, at.depth))
+        preamble = None
+        if said.system or said.tools:
+            told = {"system": list(map(store.cleaned, said.system)), "tools": said.tools or None}
+            preamble = blob(store.tenant, encoded(told))
+        system = "\n".join(map(text_of, said.system))
+        about = replace(
+            sender,
+            model=storable(said.model) or None,
+            folder=folder_in(system, messages),
+            is_aside=looks_aside(has_tools=bool(said.tools), max_tokens=0, system_text=system, messages=messages),
+        )
+        return store.stateless.place(StatelessRequest(messages, trace, about, preamble, at, mark))
+
+    def replayed(self, entry: Spooled) -> None:
+        """Store what had to wait for the database, unless it is there."""
+        known = (self.store.turns.named(name) for name in entry.names)
+        if not any(turn is not None and turn.began == entry.began for turn in known):
+            super().replayed(entry)
+
+    def _place_of(self, entry: Spooled) -> tuple[Branch, str]:
+        if entry.body is not None:
+            placed = self.asked(ResponsesRequest.read(entry.body), entry.sent_by, before=entry.began)
+            return placed.at, placed.session
+        if entry.at is None:
+            return super()._place_of(entry)
+        at = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])  # there is a turn already, which was begun
+        return at, ""
+
+
+_MOST = 20_000
+"""Names of responses that may wait for a database that is away; what follows older ones begins anew."""
+
+
+class _Given(NamedTuple):
+    """A response that clients have and the database may not have yet."""
+
+    began: float
+    stored: asyncio.Future[Any] | None
+    """Done when it is there; None where it waits in the journal."""
+
+
+@dataclass(slots=True)
+class Call(Underway):
+    """A request that is under way."""
+
+    asked: ResponsesRequest
+    sender: Sender
+    awaited: dict[str, _Given]
+    """What it follows that may not be stored yet, by name."""
+    at: Branch | None = None
+    """Where it stands, once its turn is begun."""
+    is_over: bool = False
+    """Whether it is known what came of it."""
+    tap: StreamTap | WholeTap | None = None
+    """Listens to the answer, once there is one."""
+    warning: str = ""
+    """What is wrong with keeping it, where it passes all the same."""
+
+    def names(self, ended: Ended) -> tuple[str, ...]:
+        """By what later requests may name the response."""
+        if ended.reply is None:
+            return ()
+        names = (ended.reply.id, self.asked.conversation)
+        return tuple(name for name in names if isinstance(name, str) and is_name(name))
+
+    def unsettled(self) -> list[asyncio.Future[Any]]:
+        """What it follows of which it is not known yet whether it can be stored."""
+        waiting = (given.stored for given in self.awaited.values())
+        return [stored for stored in waiting if stored is not None and not stored.done()]
+
+
+def read_asked(body: bytes) -> ResponsesRequest:
+    """Return what a request says; `Broken` where it cannot be read."""
+    return asked(meant(body))
+
+
+class Responses(Storing[Call, Branch]):
+    """The conversations of one tenant."""
+
+    def __init__(self, keeper: ResponseKeeper, writer: Writer, spool: Spool) -> None:
+        super().__init__(writer, spool)
+        self._keeper = keeper
+        self._unstored: OrderedDict[str, _Given] = OrderedDict()
+
+    def enter(self, said: ResponsesRequest, sender: Sender) -> Call:
+        """Take a request in."""
+        named = said.conversation if said.conversation and is_name(said.conversation) else None
+        awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
+        sender = replace(sender, session=sender.session or named)
+        call = Call(said, sender, awaited, is_large=is_large([said.system, said.messages]))
+        self._watch(call)
+        return call
+
+    def count_new(self, said: ResponsesRequest) -> int:
+        """Count the blocks of a request that would have to be stored. Blocks."""
+        return self._keeper.count_new(said)
+
+    def owns(self, name: str) -> bool:
+        """Return whether a response or a conversation of this name is one of this tenant's. Blocks."""
+        return name in self._unstored or self._keeper.store.turns.named(name) is not None
+
+    def _overdue(self, call: Call) -> None:
+        """Store a request that takes its time, after what it follows."""
+        unsettled = call.unsettled()
+        if unsettled:
+            unsettled[0].add_done_callback(lambda _: self._overdue(call))
+        elif not call.is_over:
+            self.begin(call)
+
+    async def finish(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+        """Write down what became of a request; from now on others may follow it."""
+        stored, names = await super().finish(call, ended), call.names(ended)
+        for name in names:
+            if name not in self._unstored or self._unstored[name].began <= call.began:
+                self._unstored[name] = _Given(call.began, stored)
+                self._unstored.move_to_end(name)
+        while len(self._unstored) > _MOST:
+            self._unstored.popitem(last=False)
+        stored.add_done_callback(partial(self._given, names, call.began))
+        return stored
+
+    def finish_in_store(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+        """Store what became of a request, after what it follows; done when it is there."""
+        unsettled = call.unsettled()
+        if unsettled:
+            return asyncio.ensure_future(self._finished_after(unsettled, call, ended))
+        return super().finish_in_store(call, ended)
+
+    async def _finished_after(self, others: list[asyncio.Future[Any]], call: Call, ended: Ended) -> None:
+        await asyncio.wait(others)
+        await super().finish_in_store(call, ended)
+
+    def _given(self, names: Sequence[str], began: float, stored: asyncio.Future[Any]) -> None:
+        if stored.cancelled() or isinstance(stored.exception(), AWAY):
+            for name in self._still(names, began):
+                self._unstored[name] = _Given(began, None)
+        else:
+            self._let_go(names, began)
+
+    def _let_go(self, names: Iterable[str], began: float) -> None:
+        """Forget the names of a response that is stored, or never will be."""
+        for name in self._still(names, began):
+            del self._unstored[name]
+
+    def _still(self, names: Iterable[str], began: float) -> list[str]:
+        """Those names that are not those of a newer response by now."""
+        return [name for name in names if name in self._unstored and self._unstored[name].began == began]
+
+    # -- storing -------------------------------------------------------------------------------------------------------
+
+    def _lane(self, call: Call) -> int:
+        said = call.asked
+        first = said.follows[0].encode("utf-8", "replace") if said.follows else dumped(said.messages[:1])
+        return zlib.crc32(first)
+
+    def _entry(self, call: Call, ended: Ended) -> Spooled:
+        store, at = self._keeper.store, call.at
+        return Spooled(
+            tenant=store.tenant,
+            api=RESPONSES_API,
+            body=call.asked.written(store.cleaned) if at is None else None,
+            at=None if at is None else (at.id, at.head.hex(), at.depth),
+            messages=[],
+            model=call.asked.model or None,
+            hint=call.sender.session,
+            reply=None if ended.message is None else store.cleaned(ended.message),
+            usage=ended.usage,
+            status=ended.status,
+            error=ended.error,
+            began=call.began,
+            cost=ended.cost,
+            names=call.names(ended),
+            sender=call.sender,
+        )
+
+    def _work(self, call: Call, ended: Ended | None) -> Callable[[], Stored[Branch]]:
+        return lambda: self._stored(call, ended)
+
+    def _stored(self, call: Call, ended: Ended | None) -> Stored[Branch]:
+        """In the writer's thread."""
+        keeper, said, model = self._keeper, call.asked, call.asked.model or None
+        placed = keeper.asked(said, call.sender, {name: given.began for name, given in call.awaited.items()})
+        branch, session, turns = placed.at, placed.session, keeper.store.turns
+        if ended is None:
+            return Stored(turns.begin(branch, model=model, session=session, began=call.began).id, branch)
+        return Stored(turns.whole(branch, ended.past(session, model, call.began, call.names(ended))), branch)
+
+    def _end(self, call: Call, turn: int, ended: Ended) -> None:
+        self._keeper.finished(turn, ended, call.names(ended))
+
+    def _settled(self, call: Call, stored: Stored[Branch] | None, *, is_away: bool) -> None:
+        del is_away
+        if stored is None:
+            return
+        call.at = stored.also
+        for name, given in call.awaited.items():
+            self._let_go([name], given.began)

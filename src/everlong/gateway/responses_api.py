@@ -1,0 +1,489 @@
+"""The Responses API: requests that name the one before them, and compactions that its clients ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiohttp import ClientError, web
+
+from everlong.context import ContextCompressor
+from everlong.errors import ContextOverflow, MessageError, TargetUnreachable
+from everlong.gateway.account import REQUEST_ID, account_of
+from everlong.gateway.auth import Refused
+from everlong.gateway.body import (
+    Broken,
+    check_model,
+    check_structure,
+    dumped,
+    is_heavy,
+    meant,
+    read_body,
+    read_fields,
+    spliced,
+)
+from everlong.gateway.formats import OPENAI, RESPONSES, messages_of, sender_of
+from everlong.gateway.recorder import Ended, too_much_new
+from everlong.gateway.requests import WARNING, header_text
+from everlong.gateway.response_recorder import Call, Responses, read_asked
+from everlong.gateway.stream import tap_for
+from everlong.gateway.upstream import (
+    ClientGone,
+    Relay,
+    answered,
+    comes_whole,
+    failure,
+    forwarded_headers,
+    streamed,
+    target_of,
+)
+from everlong.model import (
+    SUMMARY_STARTS,
+    Message,
+    checked_messages,
+    is_reasoning,
+    is_system,
+    parts_of,
+    text_of,
+    with_content,
+)
+from everlong.providers.base import Reply, Usage
+from everlong.providers.failures import classify_answer
+from everlong.wire import to_items
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+    from everlong.config import Settings
+    from everlong.context import Summarizer
+    from everlong.gateway.account import Account
+    from everlong.gateway.body import Read
+    from everlong.gateway.budget import Budget
+    from everlong.gateway.formats import ResponsesRequest
+    from everlong.gateway.recorder import Finishing
+    from everlong.gateway.routing import Route, Routes
+    from everlong.gateway.stream import StreamTap, WholeTap
+
+__all__ = [
+    "COMPACT_PATH",
+    "ClientCompaction",
+    "Made",
+    "Responder",
+    "asks_compaction",
+    "check_readable",
+    "compacted_answer",
+    "holds_compaction",
+    "is_compaction",
+    "response_answer",
+    "response_events",
+    "unfolded",
+]
+
+_log = logging.getLogger("everlong.gateway")
+
+
+async def check_readable(words: bytes | None) -> None:
+    """Refuse a request that upstreams may read in another way than we do; its words are None where nobody can."""
+    try:
+        if words is not None:
+            await asyncio.to_thread(read_fields, words)
+            return
+    except Broken:
+        pass
+    raise Refused(400, "this request cannot be read, so it does not go on with the gateway's own key")
+
+
+def _named_in(words: bytes) -> list[str]:
+    """Return the names of what a request goes on from; `Broken` where upstreams may read it in another way."""
+    fields = read_fields(words)
+    request = {name: meant(words[slice(*place)]) for name, place in fields.items()}
+    names = [request.get("previous_response_id"), request.get("conversation")]
+    items = request.get("input")
+    named = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    names += [item.get("id") for item in named if item.get("type") == "item_reference" or item.keys() == {"id"}]
+    return [str(name.get("id") if isinstance(name, dict) else name) for name in names if name]
+
+
+class Responder:
+    """Requests of the Responses API, of all tenants."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        routes: Routes,
+        responses_of: Callable[[str], Responses],
+        finishing: Finishing,
+        cost: Callable[[str, str, Usage], float],
+        budget: Budget,
+        most_new: int,
+    ) -> None:
+        self._relay = relay
+        self._routes = routes
+        self._responses_of = responses_of
+        self._finishing = finishing
+        self._cost = cost
+        self._budget = budget
+        self._most_new = most_new
+        self._tenants: dict[str, Responses] = {}
+
+    def _responses(self, tenant: str) -> Responses:
+        if tenant not in self._tenants:
+            self._tenants[tenant] = self._responses_of(tenant)
+        return self._tenants[tenant]
+
+    async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
+        """Pass one on: a body, and its words without an encoding, where they can be read."""
+        known = self._responses(tenant)
+        call = None if words is None else await self._entered(request, words, known)
+        model, route = await self._upstream_of(call, words)
+        headers = forwarded_headers(request.headers.items())
+        account = account_of(request)
+        account.api, account.provider = "openai", route.provider
+        account.model = model
+        if route.authorize(headers, account.spoken) and account.spoken:
+            try:
+                await self.check_names(tenant, words)
+            except Refused as refused:
+                await self._finish(known, call, Ended(error=f"status {refused.status}"))
+                raise
+        try:
+            if account.charge is not None:
+                await self._budget.reserve(account.charge, words, RESPONSES, account.model, route.provider)
+        except Refused as refused:
+            await self._finish(known, call, Ended(error=f"status {refused.status}"))
+            raise
+        if call is not None:
+            call.warning = header_text(await self._finishing.note(known, call, account))
+        try:
+            upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
+            if account.charge is not None:
+                account.charge.answered(upstream)
+            return await self._answer(request, upstream, known, call)
+        except ClientGone:
+            self._abandon(known, call)
+            return web.Response(status=499)  # to nobody
+        except asyncio.CancelledError:
+            self._abandon(known, call)
+            raise
+        except (ClientError, TimeoutError, OSError) as error:
+            said = failure(route.shown, error)
+            extra = await self._finish(known, call, Ended(error=said))
+            return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
+
+    async def _upstream_of(self, call: Call | None, words: bytes | None) -> tuple[str, Route]:
+        """Return the model of a request, and where it goes."""
+        if call is None:
+            return await self._routes.find_for("openai", words)
+        return call.asked.model, self._routes.find("openai", call.asked.model)
+
+    async def check_name(self, tenant: str, name: str) -> None:
+        """Refuse a response or conversation that is not one of a tenant's: the upstream knows no tenants."""
+        await self._check_owned(self._responses(tenant), [name])
+
+    async def check_names(self, tenant: str, words: bytes | None) -> None:
+        """Refuse a request that goes on from what another tenant may have said, under the key that all share."""
+        await check_readable(words)
+        assert words is not None  # noqa: S101 - refused before
+        await self._check_owned(self._responses(tenant), await asyncio.to_thread(_named_in, words))
+
+    async def _check_owned(self, known: Responses, names: list[str]) -> None:
+        for name in names:
+            if not await asyncio.to_thread(known.owns, name):
+                raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
+
+    async def _entered(self, request: web.Request, words: bytes, known: Responses) -> Call | None:
+        try:
+            said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
+            check_model(said.model)
+            await self._check_new(said, known)
+            return known.enter(said, sender_of(request.headers))
+        except Broken:
+            return None  # the upstream says what is wrong with it
+        except Refused:
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
+            _log.error("a request could not be read: %s", type(error).__name__)
+            return None
+
+    async def _check_new(self, said: ResponsesRequest, known: Responses) -> None:
+        """Refuse a request with more new blocks than others can wait for."""
+        blocks = sum(max(1, len(parts_of(message))) for message in said.messages)
+        if blocks > self._most_new and await asyncio.to_thread(known.count_new, said) > self._most_new:
+            raise too_much_new(self._most_new)
+
+    async def _answer(
+        self, request: web.Request, upstream: ClientResponse, known: Responses, call: Call | None
+    ) -> web.StreamResponse:
+        tap, account = tap_for(RESPONSES, upstream), account_of(request)
+        if call is not None:
+            call.tap = tap
+        if account.charge is not None:
+            account.charge.said = tap.partial
+        if await comes_whole(upstream):
+            data = await upstream.read()
+            tap(data)
+            ended = self._ended(account, tap, upstream.status)
+            return answered(upstream, data, await self._finish(known, call, ended))
+        is_finished = False
+
+        async def before_end() -> None:
+            nonlocal is_finished
+            if not is_finished:
+                is_finished = True
+                await self._finish(known, call, self._ended(account, tap, upstream.status))
+
+        told = {WARNING: call.warning} if call is not None and call.warning else {}
+        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
+
+    def _ended(self, account: Account, tap: StreamTap | WholeTap, status: int) -> Ended:
+        """How a request ended, with what it has used and cost on its account."""
+        if status != 200:
+            return Ended(error=f"status {status}")
+        reply = tap.reply()
+        if reply is None:
+            return Ended(error=tap.otherwise, partial=tap.partial())
+        account.usage = reply.usage
+        account.cost = self._cost(account.model, account.provider, reply.usage)
+        if account.charge is not None and reply.usage.total_tokens:
+            account.charge.told(account.cost)
+        return Ended(reply, cost=account.cost)
+
+    async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:
+        """Have written down what became of a request, the first time that something is told.
+
+        Returns a header that says what went wrong with that, where something did.
+        """
+        if call is None or call.is_over:
+            return {}
+        call.is_over = True
+        try:
+            problem = await self._finishing.finish(known, call, ended)
+        except Exception as error:  # noqa: BLE001 - an answer that is there is passed on, whatever fails here
+            _log.error("a turn could not be stored: %s", type(error).__name__)
+            problem = f"not stored: {type(error).__name__}"
+        return {WARNING: header_text(problem)} if problem else {}
+
+    def _abandon(self, known: Responses, call: Call | None) -> None:
+        """The client has hung up."""
+        partial = None if call is None or call.tap is None else call.tap.partial()
+        ended = Ended(error="the client hung up", is_cut=True, partial=partial)
+        self._finishing.do(self._finish(known, call, ended))
+
+
+COMPACT_PATH = "/v1/responses/compact"
+
+_KINDS = frozenset({"compaction", "compaction_summary", "context_compaction"})
+_SEAL = "everlong-compaction.1."
+"""The first letters of the content of an item of ours."""
+_UNKNOWN_STATUS = frozenset({400, 404, 405, 415, 422, 501})
+_SHARE = 0.1
+"""The share of the window that an item of ours may take; the client keeps some messages beside it."""
+_MOST_BYTES = 8_000_000
+"""What the items of a request may unpack to together; one is a tenth of a window."""
+_MOST_VALUES = 100_000
+
+
+class Made(NamedTuple):
+    """A compaction of ours."""
+
+    item: dict[str, Any]
+    reply: Reply
+    """The summary as it is stored."""
+
+
+def asks_compaction(path: str, read: Read) -> bool:
+    """Return whether a request asks for a compaction and nothing else."""
+    last = read.entries[-1].value if read.entries else None
+    return path == COMPACT_PATH or (isinstance(last, dict) and last.get("type") == "compaction_trigger")
+
+
+def is_compaction(answer: Mapping[str, Any]) -> bool:
+    """Return whether an answer is what a client expects that asked for a compaction: one such item, and only one."""
+    output = answer.get("output")
+    kinds = [item.get("type") for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    return sum(kind in _KINDS for kind in kinds) == 1
+
+
+def holds_compaction(body: bytes) -> bool:
+    """Return whether a body may have a compaction of ours in it."""
+    return _SEAL.encode() in body
+
+
+def unfolded(body: bytes) -> bytes:
+    """Return a body with the messages that our compaction items hold in the place of these items.
+
+    What a user said before the summary is left out where the client has kept it beside the item, as Codex does.
+    """
+    if not holds_compaction(body):
+        return body
+    try:
+        read = read_body(body, RESPONSES.list_name)
+    except Broken:
+        return body
+    left, held = _MOST_BYTES, []
+    for entry in read.entries:
+        words = _words_of(entry.value, left)
+        left -= len(words)
+        if messages := _held_in(words):
+            held.append((entry, messages))
+    try:
+        said = messages_of([entry.value for entry in read.entries])
+    except Broken:
+        return body
+    kept = {text_of(message) for message in said if message["role"] == "user"}
+    changes = [
+        (entry.start, entry.end, b",".join(map(dumped, to_items(_beside(messages, kept))))) for entry, messages in held
+    ]
+    return spliced(body, changes)
+
+
+def _beside(messages: Sequence[Message], kept: Set[str]) -> list[Message]:
+    """Return messages without those of a user before the summary that stand elsewhere."""
+    summary = next((at for at, one in enumerate(messages) if text_of(one).startswith(SUMMARY_STARTS)), 0)
+    return [
+        message
+        for at, message in enumerate(messages)
+        if at >= summary or message["role"] != "user" or text_of(message) not in kept
+    ]
+
+
+def _words_of(item: Any, most: int) -> bytes:
+    """Return what an item of ours holds, packed into so many bytes at most; nothing where it is none, or broken."""
+    if not isinstance(item, dict) or item.get("type") not in _KINDS:
+        return b""
+    content = item.get("encrypted_content")
+    if not isinstance(content, str) or not content.startswith(_SEAL):
+        return b""
+    unpacking = zlib.decompressobj()
+    try:
+        words = unpacking.decompress(base64.urlsafe_b64decode(content.removeprefix(_SEAL)), max(1, most))
+    except (ValueError, zlib.error):
+        return b""
+    if unpacking.unconsumed_tail:
+        raise Refused(413, f"the compactions in this request unpack to more than {_MOST_BYTES:,} bytes")
+    check_structure(words, _MOST_VALUES)
+    return words
+
+
+def _held_in(words: bytes) -> list[Message] | None:
+    """Return the messages that an item of ours stands for, by what it holds."""
+    try:
+        return checked_messages(json.loads(words)) or None if words else None
+    except (ValueError, MessageError, RecursionError):
+        return None
+
+
+def _item_of(messages: Sequence[Message]) -> dict[str, Any]:
+    packed = zlib.compress(dumped(list(messages)), 6)
+    content = _SEAL + base64.urlsafe_b64encode(packed).decode()
+    return {"type": "compaction", "id": f"cmp_{uuid.uuid4().hex}", "encrypted_content": content}
+
+
+class ClientCompaction:
+    """Makes compactions for clients whose upstream does not, and remembers which upstreams do."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings.compression
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def is_known_to(self, route: Route, path: str) -> bool | None:
+        """Return whether an upstream compacts; None where nobody has asked it yet."""
+        return self._known.get((route.base_url, path))
+
+    def learn(self, route: Route, path: str, *, is_known: bool) -> None:
+        """Remember whether an upstream compacts."""
+        self._known[route.base_url, path] = is_known
+
+    @staticmethod
+    def is_unknown(status: int, data: bytes) -> bool:
+        """Return whether a refusal may mean that the upstream knows no compaction."""
+        return status in _UNKNOWN_STATUS and not isinstance(classify_answer(status, data), ContextOverflow)
+
+    def make(self, body: bytes, window: int, model: str, summarizer: Summarizer | None) -> Made:
+        """Compact the conversation of a request into one item; nothing of it is stored. Blocks.
+
+        Instructions are left out: clients send their own again.
+        """
+        said = messages_of([entry.value for entry in read_body(body, RESPONSES.list_name).entries])
+        messages = [_without_thinking(message) for message in said if not is_system(message)]
+        engine = ContextCompressor(window, settings=self._settings, summarizer=summarizer, model=model)
+        try:
+            kept = engine.compress(messages, force=True, target_tokens=int(_SHARE * window))
+        except TargetUnreachable as error:
+            kept = engine.compress(messages, force=True, target_tokens=error.least)
+        summary = next((text for one in kept if (text := text_of(one)).startswith(SUMMARY_STARTS)), "")
+        told: Message = {
+            "role": "assistant",
+            "content": summary or "The conversation was short enough to be kept whole.",
+        }
+        return Made(_item_of(kept), Reply(told, Usage(), "end", model, RESPONSES.api))
+
+
+def _without_thinking(message: Message) -> Message:
+    parts = parts_of(message)
+    if not any(map(is_reasoning, parts)):
+        return message
+    return with_content(message, [part for part in parts if not is_reasoning(part)] or None)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+_USAGE = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}
+"""The client's model was not asked."""
+
+
+def compacted_answer(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer of the endpoint that compacts."""
+    frame = {"id": f"resp_{uuid.uuid4().hex}", "object": "response.compaction", "created_at": int(time.time())}
+    return {**frame, "output": [item], "usage": _USAGE}
+
+
+def response_answer(item: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Return a whole answer with one item."""
+    return {
+        "id": f"resp_{uuid.uuid4().hex}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": model,
+        "output": [item],
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "usage": _USAGE,
+    }
+
+
+def response_events(answer: Mapping[str, Any]) -> bytes:
+    """Return a stream that adds up to a whole answer."""
+    return b"".join(
+        b"event: " + event["type"].encode() + b"\ndata: " + dumped({**event, "sequence_number": number}) + b"\n\n"
+        for number, event in enumerate(_events(answer))
+    )
+
+
+def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"type": "response.created", "response": {**answer, "status": "in_progress", "output": [], "usage": None}}
+    for index, item in enumerate(answer["output"]):
+        yield {"type": "response.output_item.added", "output_index": index, "item": item}
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    yield {"type": "response.completed", "response": answer}

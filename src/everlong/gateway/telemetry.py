@@ -1,0 +1,404 @@
+"""Logs, metrics and traces of requests; none of them holds words of a conversation or a key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from io import RawIOBase
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import orjson
+
+from everlong.errors import ConfigError
+
+if TYPE_CHECKING:
+    from everlong.gateway.account import Account
+
+__all__ = [
+    "CONTENT_TYPE",
+    "LEVELS",
+    "Log",
+    "Metrics",
+    "Tracing",
+    "captured",
+    "open_log",
+    "open_tracing",
+    "server_logger",
+]
+
+LEVELS = ("debug", "info", "warning", "error")
+_SOON = 0.05
+_MOST_LINES = 10_000
+_MOST_CHARS = 200
+
+
+class Log:
+    """Writes lines to a file; without one, nowhere."""
+
+    def __init__(self, file: IO[bytes] | RawIOBase | None, level: str = "info") -> None:
+        self._file = file
+        self._least = LEVELS.index(level) if file is not None else len(LEVELS)
+        self._lines: list[Callable[[], bytes]] = []
+        """Put into words by the thread that writes them."""
+        self._dropped = 0
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._is_due = False
+
+    def request(self, account: Account) -> None:
+        """Say what became of a request."""
+        level = "error" if account.problem else "warning" if account.status >= 500 else "info"
+        if account.route in {"health", "metrics"} and level == "info":
+            level = "debug"
+        if self._wants(level):
+            self._put(partial(_request_line, level, time.time(), account, account.seconds))
+
+    def say(self, level: str, event: str, **fields: Any) -> None:
+        """Say something else."""
+        if self._wants(level):
+            self._put(partial(_line, level, event, time.time(), fields))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._write()
+        if self._file is not None and self._file is not sys.stderr.buffer:
+            self._file.close()
+        self._file = None
+
+    def _wants(self, level: str) -> bool:
+        return LEVELS.index(level) >= self._least
+
+    def _put(self, line: Callable[[], bytes]) -> None:
+        with self._lock:
+            if len(self._lines) >= _MOST_LINES:
+                self._dropped += 1
+                return
+            self._lines.append(line)
+            is_first, self._is_due = not self._is_due, True
+        if is_first:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:  # before or after the gateway runs
+                self._write()
+                return
+            loop.call_later(_SOON, lambda: loop.run_in_executor(None, self._write))
+
+    def _write(self) -> None:
+        with self._writing:
+            with self._lock:
+                lines, self._lines, self._is_due = self._lines, [], False
+                dropped, self._dropped = self._dropped, 0
+            if self._file is None or not lines:
+                return
+            if dropped:
+                lines.append(partial(_line, "warning", "lines dropped", time.time(), {"count": dropped}))
+            try:
+                self._file.write(b"".join(line() for line in lines))
+                self._file.flush()
+            except (OSError, ValueError):  # a full disk, or a terminal that is gone: requests matter more
+                self._dropped += len(lines)
+
+
+def open_log(path: str | None, level: str) -> Log:
+    """A log in a file, or on stderr."""
+    if path is None:
+        return Log(sys.stderr.buffer, level)
+    try:
+        return Log(Path(path).expanduser().open("ab"), level)
+    except OSError as error:
+        raise ConfigError(
+            f"the log file {path} cannot be written: {error.strerror or error}; choose another with gateway.log_file",
+            key="gateway.log_file",
+        ) from error
+
+
+def server_logger(log: Log) -> logging.Logger:
+    """What the HTTP server complains about: only what kind of error it is, because the text may quote a request."""
+    logger = logging.Logger("everlong.gateway")
+    logger.addHandler(_Kinds(log))
+    return logger
+
+
+@contextmanager
+def captured(log: Log) -> Iterator[None]:
+    """Take what the gateway's own modules say into the log; they name kinds of errors, never what was sent."""
+    logger, handler = logging.getLogger("everlong.gateway"), _Sayings(log)
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagated
+
+
+class _Sayings(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        self._log.say(level, "gateway", message=record.getMessage()[:_MOST_CHARS])
+
+
+class _Kinds(logging.Handler):
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = record.exc_info[0] if record.exc_info else None
+        is_clients = kind is not None and kind.__module__.startswith("aiohttp.")  # what it sent was no request
+        level = "warning" if is_clients else "error"
+        self._log.say(level, "connection", problem=kind.__name__ if kind is not None else "unknown")
+
+
+def _request_line(level: str, now: float, account: Account, seconds: float) -> bytes:
+    usage, miss = account.usage, account.miss
+    fields: dict[str, Any] = {
+        "id": account.id,
+        "method": account.method[:_MOST_CHARS],
+        "path": account.path[:_MOST_CHARS],
+        "status": account.status,
+        "ms": round(seconds * 1000, 3),
+        "received": account.received,
+        "sent": account.sent,
+        "tenant": account.tenant or None,
+        "model": _without_key(account, account.model)[:_MOST_CHARS] or None,
+        "session": account.session,
+        "branch": account.branch,
+        "opted_out": account.opted_out or None,
+        "compactions": account.compactions or None,
+        "prompt_tokens": usage.prompt_tokens if usage is not None else None,
+        "output_tokens": usage.output_tokens if usage is not None else None,
+        "cache_read_tokens": usage.cache_read_tokens if usage is not None else None,
+        "cache_missed_tokens": miss.tokens if miss is not None else None,
+        "cache_miss": f"{miss.reason}: {miss.detail}" if miss and miss.detail else miss.reason if miss else None,
+        "cache_diagnosis": (miss.diagnosis or None) if miss is not None else None,
+        "problem": account.problem or None,
+    }
+    return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})
+
+
+def _without_key(account: Account, text: str) -> str:
+    """Return a text of the client's, unless it has put its key there."""
+    return "" if account.caller is not None and account.caller.has_key_in(text) else text
+
+
+def _line(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:
+    moment = datetime.fromtimestamp(now, tz=UTC).isoformat(timespec="milliseconds")
+    return orjson.dumps({"time": moment, "level": level, "event": event, **_clean(fields)}) + b"\n"
+
+
+def _clean(fields: dict[str, Any]) -> dict[str, Any]:
+    """Texts that can be written: a client may send what is no Unicode."""
+    return {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_TOKENS = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cache_read": "cache_read_tokens",
+    "cache_write": "cache_write_tokens",
+}
+
+
+class _Histogram:
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(_BUCKETS, value)] += 1
+        self.sum += value
+
+
+class Metrics:
+    """Counts; everything here runs in the event loop."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self._seconds: defaultdict[str, _Histogram] = defaultdict(_Histogram)
+        self._received = 0
+        self._sent = 0
+        self._compactions: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._tokens: defaultdict[str, int] = defaultdict(int)
+        self._misses: defaultdict[str, int] = defaultdict(int)
+        self._dollars = 0.0
+        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+
+    def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
+        """Show a number that somebody else keeps."""
+        self._gauges.append((name, about, read))
+
+    def finished(self, account: Account) -> None:
+        """Count a request that is over."""
+        self._requests[account.route, account.status] += 1
+        self._seconds[account.route].add(account.seconds)
+        self._received += account.received
+        self._sent += account.sent
+        self._dollars += account.cost
+        if account.usage is not None:
+            for name, attribute in _TOKENS.items():
+                self._tokens[name] += getattr(account.usage, attribute)
+        if account.miss is not None:
+            self._misses[account.miss.reason] += account.miss.tokens
+
+    def compacted(self, reason: str, outcome: str) -> None:
+        """Count a compaction."""
+        self._compactions[reason, outcome] += 1
+
+    def text(self) -> str:
+        """All numbers."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        yield from _head("everlong_requests_total", "counter", "Requests by endpoint and status.")
+        for (route, status), count in sorted(self._requests.items()):
+            yield _metrics_line("everlong_requests_total", count, {"route": route, "status": str(status)})
+        yield from self._histograms()
+        yield from _single("everlong_requests_in_flight", "gauge", "Requests under way.", self.in_flight)
+        yield from _single("everlong_received_bytes_total", "counter", "Bytes of requests.", self._received)
+        yield from _single("everlong_sent_bytes_total", "counter", "Bytes of answers.", self._sent)
+        yield from _head("everlong_compactions_total", "counter", "Compactions by reason and outcome.")
+        for (reason, outcome), count in sorted(self._compactions.items()):
+            yield _metrics_line("everlong_compactions_total", count, {"reason": reason, "outcome": outcome})
+        yield from _head("everlong_tokens_total", "counter", "Tokens that upstreams reported, by kind.")
+        for kind in _TOKENS:
+            yield _metrics_line("everlong_tokens_total", self._tokens[kind], {"kind": kind})
+        yield from _head("everlong_cache_missed_tokens_total", "counter", "Tokens paid for again, by the reason.")
+        for reason, tokens in sorted(self._misses.items()):
+            yield _metrics_line("everlong_cache_missed_tokens_total", tokens, {"reason": reason})
+        yield from _single("everlong_dollars_total", "counter", "US dollars by known prices.", self._dollars)
+        for name, about, read in self._gauges:
+            yield from _single(name, "gauge", about, read())
+
+    def _histograms(self) -> Iterator[str]:
+        name = "everlong_request_seconds"
+        yield from _head(name, "histogram", "How long requests take, to the last byte.")
+        for route, histogram in sorted(self._seconds.items()):
+            total = 0
+            for bound, count in zip((*map(_number, _BUCKETS), "+Inf"), histogram.counts, strict=True):
+                total += count
+                yield _metrics_line(f"{name}_bucket", total, {"route": route, "le": bound})
+            yield _metrics_line(f"{name}_sum", histogram.sum, {"route": route})
+            yield _metrics_line(f"{name}_count", total, {"route": route})
+
+
+def _head(name: str, kind: str, about: str) -> Iterator[str]:
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _single(name: str, kind: str, about: str, value: float) -> Iterator[str]:
+    yield from _head(name, kind, about)
+    yield _metrics_line(name, value, {})
+
+
+def _metrics_line(name: str, value: float, labels: Mapping[str, str]) -> str:
+    inside = ",".join(f'{label}="{text}"' for label, text in labels.items())
+    return f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
+
+
+def _number(value: float) -> str:
+    return repr(value) if isinstance(value, int) else f"{value:.9g}"
+
+
+_OPERATIONS = {"chat": "chat", "messages": "chat", "responses": "chat"}
+
+
+class Tracing:
+    """Tells a tracer of requests that are over."""
+
+    def __init__(self, tracer: Any, close: Callable[[], None] | None = None) -> None:
+        self._tracer = tracer
+        self._close = close
+
+    def told(self, account: Account) -> None:
+        """Make a span of a request; only of those that are for a model."""
+        operation = _OPERATIONS.get(account.route)
+        if operation is None:
+            return
+        from opentelemetry import trace  # noqa: PLC0415 - only where tracing is wanted
+        from opentelemetry.propagate import extract  # noqa: PLC0415 - as above
+
+        started = int(account.started * 1e9)
+        span = self._tracer.start_span(
+            f"{operation} {account.model}".strip(),
+            context=extract({"traceparent": account.traceparent}) if account.traceparent else None,
+            kind=trace.SpanKind.CLIENT,
+            start_time=started,
+            attributes=_attributes(operation, account),
+        )
+        if account.status >= 400:
+            span.set_status(trace.Status(trace.StatusCode.ERROR))
+        span.end(end_time=started + int(account.seconds * 1e9))
+
+    def close(self) -> None:
+        """Send what is left."""
+        if self._close is not None:
+            self._close()
+
+
+def _attributes(operation: str, account: Account) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": account.provider or account.api or "custom",
+        "http.response.status_code": account.status,
+        "everlong.request.id": account.id,
+        "everlong.tenant": account.tenant,
+    }
+    if account.model:
+        found["gen_ai.request.model"] = account.model
+    if account.session is not None:
+        found["gen_ai.conversation.id"] = account.session
+    if account.usage is not None:
+        found["gen_ai.usage.input_tokens"] = account.usage.prompt_tokens
+        found["gen_ai.usage.output_tokens"] = account.usage.output_tokens
+    if account.compactions:
+        found["everlong.compactions"] = list(account.compactions)
+    if account.status >= 400:
+        found["error.type"] = account.problem or str(account.status)
+    return found
+
+
+def open_tracing() -> Tracing:
+    """Spans to where OpenTelemetry's own variables say.
+
+    Raises:
+        ConfigError: the packages are not installed.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - only where it is wanted
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - as above
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise ConfigError(
+            "gateway.tracing is true, but OpenTelemetry is not installed; install it with: pip install "
+            "'everlong[otel]', or set gateway.tracing to false",
+            key="gateway.tracing",
+        ) from error
+    provider = TracerProvider(resource=Resource.create({"service.name": "everlong-gateway"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Tracing(provider.get_tracer("everlong"), provider.shutdown)

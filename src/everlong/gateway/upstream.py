@@ -1,0 +1,542 @@
+"""The upstream's side: connections that are kept open, proxies and certificates, and bodies passed on as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import ipaddress
+import logging
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientError,
+    ClientHttpProxyError,
+    ClientOSError,
+    ClientProxyConnectionError,
+    ClientResponseError,
+    ClientSession,
+    ClientTimeout,
+    ServerDisconnectedError,
+    TCPConnector,
+    web,
+)
+from multidict import CIMultiDict
+from yarl import URL
+
+from everlong.errors import ConfigError
+from everlong.gateway.auth import is_loopback
+from everlong.gateway.body import readable_of
+
+if TYPE_CHECKING:
+    from aiohttp import ClientRequest, ClientResponse, StreamReader
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
+
+__all__ = [
+    "MAX_HEADER_BYTES",
+    "ClientGone",
+    "Network",
+    "Pool",
+    "Relay",
+    "Stream",
+    "Tap",
+    "answered",
+    "begin",
+    "comes_whole",
+    "cut_off",
+    "failure",
+    "forwarded_headers",
+    "is_whole",
+    "misnamed_header",
+    "next_chunk",
+    "streamed",
+    "target_of",
+    "was_stale",
+    "whole_of",
+]
+
+_IDLE_SECONDS = 2.0
+"""Servers close connections that were idle for longer than this, and none sooner."""
+_AT_ONCE_SECONDS = 0.5
+"""A connection that was closed before is known to be so within this time."""
+
+_only_new: ContextVar[bool] = ContextVar("only_new", default=False)
+_was_idle: ContextVar[bool] = ContextVar("was_idle", default=False)
+_since: ContextVar[float] = ContextVar("since", default=0.0)
+
+
+class Pool(TCPConnector):
+    """Connections, of which is known how long they were not used."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._released: WeakKeyDictionary[object, float] = WeakKeyDictionary()
+
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout) -> Connection:
+        """A free connection, or a new one."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            released = None if connection.protocol is None else self._released.get(connection.protocol)
+            if released is None or not _only_new.get():
+                break
+            connection.close()  # as old as the one that was stale
+        now = time.monotonic()
+        _was_idle.set(released is not None and now - released >= _IDLE_SECONDS)
+        _since.set(now)
+        return connection
+
+    def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
+        self._released[protocol] = time.monotonic()
+        super()._release(key, protocol, should_close=should_close)
+
+
+def begin(*, only_new: bool) -> None:
+    """Say that a request is sent from here; ``only_new`` for one that needs a connection of its own."""
+    _only_new.set(only_new)
+    _was_idle.set(False)
+
+
+def was_stale(error: ClientOSError | ServerDisconnectedError) -> bool:
+    """Whether the request that was sent from here last has failed because its connection was old."""
+    has_begun = isinstance(error, ServerDisconnectedError) and not isinstance(error.message, str)
+    return _was_idle.get() and not has_begun and time.monotonic() - _since.get() <= _AT_ONCE_SECONDS
+
+
+_log = logging.getLogger("everlong.gateway")
+
+_BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+"""Variables that name certificates to OpenSSL, Python, curl and Node."""
+
+
+class _Direct(NamedTuple):
+    """One entry of ``NO_PROXY``: a host with all below it or a network, maybe on one port only."""
+
+    host: str
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
+    port: int | None
+
+    def holds_for(self, host: str, port: int | None) -> bool:
+        """Return whether a host is reached directly because of this entry."""
+        if self.port is not None and self.port != port:
+            return False
+        if self.network is not None:
+            try:
+                return ipaddress.ip_address(host) in self.network
+            except ValueError:
+                return False
+        return self.host in {"*", host} or host.endswith(f".{self.host}")
+
+
+class Network:
+    """The way to upstreams.
+
+    Args:
+        ca_bundle: a file, or a folder of ``.pem`` and ``.crt`` files, that is trusted beside the system's certificates.
+        env: environment variables, instead of the process's own.
+
+    Raises:
+        ConfigError: a proxy is of a kind that is not supported, or the bundle cannot be read.
+    """
+
+    def __init__(self, ca_bundle: str | None = None, env: Mapping[str, str] | None = None) -> None:
+        env = os.environ if env is None else env
+        self._proxies = {
+            scheme: found
+            for scheme in ("http", "https")
+            if (found := _proxy(f"{scheme.upper()}_PROXY", _either(env, f"{scheme}_proxy"))) is not None
+        }
+        self._direct = [_direct(entry) for entry in _either(env, "no_proxy").replace(",", " ").split()]
+        self.ssl = _context(ca_bundle, env)
+        """What connections are verified with; True for the HTTP client's usual way."""
+
+    def proxy_for(self, url: URL) -> URL | None:
+        """Return the proxy for an address; None where it is reached directly, as this machine always is."""
+        proxy, host = self._proxies.get(url.scheme), (url.host or "").lower()
+        if proxy is None or is_loopback(host) or any(entry.holds_for(host, url.port) for entry in self._direct):
+            return None
+        return proxy
+
+    def shown_proxy(self, url: str) -> str:
+        """Return the proxy for an address without anything secret; empty where there is none."""
+        proxy = self.proxy_for(URL(url))
+        return "" if proxy is None else _shown(proxy)
+
+
+def _either(env: Mapping[str, str], name: str) -> str:
+    """Return a variable in small letters, else in capitals, as curl does."""
+    return (env.get(name) or env.get(name.upper()) or "").strip()
+
+
+def _proxy(name: str, value: str) -> URL | None:
+    if not value:
+        return None
+    given = value if "://" in value else f"http://{value}"
+    try:
+        found = URL(given)
+        is_proxy = found.scheme in {"http", "https"} and bool(found.host)
+    except ValueError:
+        found, is_proxy = URL(), False
+    if not is_proxy:
+        shown = f"a {found.scheme}:// address" if found.scheme and found.host else "no address"
+        raise ConfigError(f"{name} is {shown}, but a proxy must be http://HOST:PORT or https://HOST:PORT", key=name)
+    return found
+
+
+def _shown(proxy: URL) -> str:
+    return str(proxy.with_user(None).origin())
+
+
+def _direct(entry: str) -> _Direct:
+    host, port = entry.lower(), None
+    try:
+        return _Direct("", ipaddress.ip_network(host.strip("[]"), strict=False), None)
+    except ValueError:
+        pass
+    parts = urlsplit(f"//{host}")
+    try:
+        port = parts.port
+    except ValueError:  # no number behind the colon
+        port = None
+    name = (parts.hostname or host).removeprefix("*.").lstrip(".")
+    try:
+        return _Direct("", ipaddress.ip_network(name), port)
+    except ValueError:
+        return _Direct(name, None, port)
+
+
+def _context(ca_bundle: str | None, env: Mapping[str, str]) -> ssl.SSLContext | bool:
+    named = {name: env[name] for name in _BUNDLES if env.get(name)}
+    if ca_bundle is None and not named and not env.get("SSL_CERT_DIR"):
+        return True
+    context = ssl.create_default_context()  # which reads SSL_CERT_FILE and SSL_CERT_DIR in the place of the system's
+    if ca_bundle is not None:
+        try:
+            _trust(context, ca_bundle)
+        except OSError as error:
+            raise ConfigError(
+                f"gateway.ca_bundle is {ca_bundle}, which cannot be read as certificates: {_why(error)}; name a file "
+                "in the PEM format or a folder of such files",
+                key="gateway.ca_bundle",
+            ) from error
+    for path, name in {path: name for name, path in named.items()}.items():  # they often name the same file
+        try:
+            _trust(context, path)
+        except OSError as error:  # maybe meant for another program: whoever needs it is told where a connection fails
+            _log.warning("%s is %s, which cannot be read as certificates: %s", name, path, _why(error))
+    return context
+
+
+def _trust(context: ssl.SSLContext, path: str) -> None:
+    given = Path(path).expanduser()
+    for found in _files_in(given) if given.is_dir() else [given]:
+        context.load_verify_locations(cafile=found)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.suffix in {".pem", ".crt"})
+    if not found:
+        raise OSError(errno.ENOENT, "it has no .pem or .crt file")
+    return found
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)) if not isinstance(error, ssl.SSLError) else "no certificate in it"
+
+
+_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers that belong to one connection."""
+_NOT_OF_A_CONNECTION = frozenset(
+    {
+        *("accept-encoding", "anthropic-beta", "anthropic-version", "api-key", "authorization", "content-encoding"),
+        *("content-length", "content-type", "cookie", "expect", "host", "openai-beta", "openai-organization"),
+        *("openai-project", "origin", "x-api-key", "x-everlong", "x-everlong-key", "x-everlong-session"),
+        "x-goog-api-key",
+    }
+)
+"""Headers by which it is decided what becomes of a request; they are never those of one connection."""
+_OURS = frozenset({"host", "content-length", "expect", "x-everlong", "x-everlong-session", "x-everlong-key"})
+_LENGTH = frozenset({"content-length"})
+_RELAY_IDLE_SECONDS = 600.0
+"""How long an upstream may be silent; clients give up earlier."""
+_MOMENT_SECONDS = 0.05
+_PIECE_BYTES = 1_000_000
+MAX_HEADER_BYTES = 65_536
+"""Of one header: lists of beta features grow long."""
+
+Tap = Callable[[bytes], bool]
+"""Sees each chunk; says whether the stream ends with it."""
+
+
+class ClientGone(Exception):  # noqa: N818 - what has happened, not whose fault it is
+    """The client has hung up."""
+
+
+class Relay:
+    """Connections to where requests go."""
+
+    def __init__(self, network: Network | None = None, limit: int = 0) -> None:
+        self._session: ClientSession | None = None
+        self.network = network or Network()
+        self._limit = limit
+
+    async def start(self) -> None:
+        """Open the pool of connections."""
+        self._session = ClientSession(
+            connector=Pool(limit=self._limit, keepalive_timeout=60, ssl=self.network.ssl),
+            timeout=ClientTimeout(total=None, sock_connect=20, sock_read=_RELAY_IDLE_SECONDS),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None) -> ClientResponse:
+        """Send a request; the answer's head is there when this returns.
+
+        Where it met a connection that the upstream was just closing, it is sent once more, on a new one.
+        """
+        assert self._session is not None  # noqa: S101 - started before anything is sent
+        address = URL(url, encoded=True)  # as the client wrote it, whatever could be written otherwise
+        proxy = self.network.proxy_for(address)
+        for is_second in (False, True):
+            # A large body goes out in pieces, so that others get their turn.
+            data = io.BytesIO(body) if body is not None and len(body) > _PIECE_BYTES else body
+            begin(only_new=is_second)
+            try:
+                return await self._session.request(
+                    method, address, headers=headers, data=data, proxy=proxy, allow_redirects=False
+                )
+            except (ClientOSError, ServerDisconnectedError) as error:
+                if is_second or not was_stale(error):
+                    raise
+        raise AssertionError("unreachable")
+
+
+def failure(where: str, error: BaseException) -> str:
+    """Why an upstream did not answer, in words; none of its own."""
+    if isinstance(error, ServerDisconnectedError):
+        return f"the upstream {where} closed the connection before it had answered"
+    if isinstance(error, ClientHttpProxyError):
+        return f"the proxy on the way to {where} answered with status {error.status}; see HTTPS_PROXY and NO_PROXY"
+    if isinstance(error, ClientProxyConnectionError):
+        said = error.os_error.strerror or type(error.os_error).__name__
+        return f"the proxy on the way to {where} could not be reached: {said}; see HTTPS_PROXY and NO_PROXY"
+    if isinstance(error, ClientConnectorCertificateError):
+        said = str(getattr(error.certificate_error, "verify_message", "")) or "it could not be verified"
+        return f"the certificate of {where} is not trusted: {said}; name your network's own with gateway.ca_bundle"
+    if isinstance(error, ClientResponseError):
+        return f"the upstream {where} answered with something that is no HTTP"
+    return f"the upstream {where} could not be reached: {str(error) or type(error).__name__}"
+
+
+def forwarded_headers(
+    headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS, is_read: bool = True
+) -> CIMultiDict[str]:
+    """The headers that go on, in their order; those of one connection stay behind.
+
+    Where the answer ``is_read`` here, it must not come in an encoding that cannot be.
+    """
+    given = list(headers)
+    named = {name.strip().lower() for key, value in given if key.lower() == "connection" for name in value.split(",")}
+    passed: CIMultiDict[str] = CIMultiDict()
+    spelled: dict[str, str] = {}
+    for name, value in given:
+        lowered = name.lower()
+        if lowered in _HOP or lowered in without or lowered in named:
+            continue
+        sent = readable_of(value) if is_read and lowered == "accept-encoding" else value
+        # The HTTP client keeps only the last of several headers that are spelled differently.
+        passed.add(spelled.setdefault(lowered, name), _sendable(sent))
+    return passed
+
+
+def misnamed_header(headers: Iterable[tuple[str, str]]) -> str | None:
+    """Return a header that a request calls one of its connection though it is not; None where it calls none so.
+
+    Such a header would be seen here and not upstream: whoever was let in by it could have it left out.
+    """
+    named = (name.strip().lower() for key, value in headers if key.lower() == "connection" for name in value.split(","))
+    return next((name for name in named if name in _NOT_OF_A_CONNECTION), None)
+
+
+def target_of(request: web.Request) -> str:
+    """The path and query that a client asked for, as it wrote them; a host that it named with them is left out."""
+    url = request.rel_url
+    return f"{url.raw_path}?{url.raw_query_string}" if url.raw_query_string else url.raw_path
+
+
+def is_whole(upstream: ClientResponse) -> bool:
+    """Whether an answer is one piece, which is of no use before it has come to its end."""
+    kind = upstream.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind != "text/event-stream" and "Content-Length" in upstream.headers)
+
+
+async def comes_whole(upstream: ClientResponse) -> bool:
+    """Whether an answer is one piece, and all of it is there or comes in a moment: most come with their heads."""
+    if not is_whole(upstream):
+        return False
+    if not upstream.content.is_eof():
+        try:
+            async with asyncio.timeout(_MOMENT_SECONDS):
+                await upstream.content.wait_eof()
+        except (ClientError, OSError, TimeoutError):
+            return False
+    return upstream.content.exception() is None
+
+
+async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:
+    """All that comes of an answer, and whether it has broken off."""
+    parts: list[bytes] = []
+    is_cut = False
+    while not is_cut:
+        part, is_cut = await next_chunk(upstream.content)
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts), is_cut
+
+
+def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str], *, is_head: bool = False) -> web.Response:
+    """A whole answer as it came; the answer to a question for its head has the length of what is not sent."""
+    headers = forwarded_headers(upstream.headers.items(), without=frozenset() if is_head else _LENGTH)
+    headers.update(extra)
+    return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=None if is_head else data)
+
+
+async def cut_off(
+    request: web.Request, upstream: ClientResponse, data: bytes, extra: dict[str, str]
+) -> web.StreamResponse:
+    """An answer that has broken off, as far as it came; it breaks off for the client too."""
+    stream = Stream(request, upstream, extra)
+    stream.is_cut = True
+    await stream.open()
+    if data:
+        await stream.write(data)
+    return await stream.end()
+
+
+class Stream:
+    """A stream to the client that begins as the upstream's does, and ends as it ends."""
+
+    def __init__(self, request: web.Request, upstream: ClientResponse, extra: dict[str, str]) -> None:
+        headers = forwarded_headers(upstream.headers.items(), without=frozenset())
+        headers.update(extra)
+        self._request = request
+        self.response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
+        self.is_cut = False
+        """Whether the upstream has broken off."""
+
+    def unpacked(self) -> None:
+        """Say that other bytes are sent than came, in no encoding."""
+        for name in ("Content-Length", "Content-Encoding"):
+            self.response.headers.popall(name, None)
+
+    async def open(self) -> None:
+        """Send the head."""
+        try:
+            await self.response.prepare(self._request)
+        except ConnectionError as error:
+            raise ClientGone from error
+
+    async def chunks(self, upstream: ClientResponse, ahead: bytes = b"") -> AsyncIterator[bytes]:
+        """What comes from upstream, as it comes, after what was read of it already."""
+        if ahead:
+            yield ahead
+        while not self.is_cut:
+            chunk, self.is_cut = await next_chunk(upstream.content)
+            if not chunk:
+                return
+            yield chunk
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece."""
+        try:
+            await self.response.write(data)
+        except ConnectionError as error:
+            raise ClientGone from error
+
+    async def end(self) -> web.StreamResponse:
+        """Come to an end, or break off, so that the client knows."""
+        if not self.is_cut:
+            try:
+                await self.response.write_eof()
+            except ConnectionError as error:
+                raise ClientGone from error
+            return self.response
+        self.response.force_close()
+        if self._request.transport is not None:
+            self._request.transport.close()
+        return self.response
+
+
+async def streamed(
+    request: web.Request,
+    upstream: ClientResponse,
+    tap: Tap,
+    before_end: Callable[[], Awaitable[None]],
+    extra: dict[str, str],
+    ahead: bytes = b"",
+) -> web.StreamResponse:
+    """Pass a stream on, chunk by chunk; `before_end` is awaited before its last bytes.
+
+    ``ahead`` is what was read of it already.
+    """
+    stream = Stream(request, upstream, extra)
+    left = upstream.content_length
+    try:
+        await stream.open()
+        async for chunk in stream.chunks(upstream, ahead):
+            left = None if left is None else left - len(chunk)
+            if tap(chunk) or left == 0:
+                await before_end()
+            await stream.write(chunk)
+        await before_end()
+        return await stream.end()
+    finally:
+        upstream.release()
+
+
+async def next_chunk(content: StreamReader) -> tuple[bytes, bool]:
+    """What has come next, and whether the upstream has broken off; nothing at the end."""
+    try:
+        return await content.readany(), False
+    except (ClientError, OSError, TimeoutError):
+        return content._read_nowait(-1), True  # noqa: SLF001 - what came before the break is the client's
+
+
+def _sendable(value: str) -> str:
+    """A header's value; bytes that are no text in UTF-8 cannot be written as they came."""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace").decode()
+    return value

@@ -1,0 +1,250 @@
+"""What adapters to other frameworks share: a whole history goes in at every call, what fits the window comes out.
+
+A framework hands over the whole conversation each time, so a compaction must be known again: `Keeper` remembers views
+by the hash of the history that they stand for, sends the same view with the new messages behind it until the next
+compaction is due, and so leaves the beginning of every request as it was, which prompt caches need. Histories that
+were edited, rewound or forked are found by what they still share. Knows no framework; messages are in the OpenAI
+format.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from everlong.context import ContextCompressor, ContextEngine, repair_messages
+from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended
+from everlong.providers.failures import overflow_numbers
+from everlong.tokens import MessageCounter
+
+if TYPE_CHECKING:
+    from everlong.store import Store
+
+__all__ = ["Fitted", "Keeper", "MakeEngine", "Originals", "refused_window"]
+
+MakeEngine = Callable[[], ContextEngine]
+"""Makes the engine of a conversation; every conversation has one of its own."""
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED = 2_000
+"""So many places of conversations are known again; of the others, a compaction is made anew when it is due."""
+_GROWTH = 1.05
+"""Where a compaction left a list over the threshold, it must have grown by this before the next."""
+
+_LESS = 0.9
+"""Where a refused request was too long for a window that nobody named, it is taken to be this share of it."""
+
+_Original = TypeVar("_Original")
+
+
+class Fitted(NamedTuple):
+    """What to send now, and the engine to be told of the response."""
+
+    messages: list[Message]
+    engine: ContextEngine
+
+
+class _Turns:
+    """An engine, and the place up to which it has been led: whoever goes on from another place gets a new one."""
+
+    def __init__(self, engine: ContextEngine) -> None:
+        self.engine = engine
+        self.lock = Lock()
+        self.at: Hashable = None
+
+
+class _Line(NamedTuple):
+    """A conversation up to a place: its engine, and the view that stands for its first messages."""
+
+    turns: _Turns
+    covered: int = 0
+    view: tuple[Message, ...] = ()
+    note: str = ""
+    floor: float = 0.0
+    """Up to this size compacting is known to be in vain."""
+
+
+class Keeper:
+    """Keeps any number of conversations inside their windows.
+
+    Args:
+        make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(128_000)``.
+        store: where every message and every compaction is kept, if anywhere; views then outlive the process.
+        platform: what engines are told of where they are used.
+    """
+
+    def __init__(self, make_engine: MakeEngine, *, store: Store | None = None, platform: str = "library") -> None:
+        self._make_engine = make_engine
+        self._store = store
+        self._platform = platform
+        self._chain = HashChain()
+        self._counter = MessageCounter()
+        self._lines: OrderedDict[Hashable, _Line] = OrderedDict()
+        self._lock = Lock()
+
+    def fit(
+        self,
+        messages: Sequence[Message],
+        *,
+        conversation: str = "",
+        model: str = "",
+        overhead: int = 0,
+        refused_window: int | None = None,
+    ) -> Fitted:
+        """What to send in place of a whole conversation.
+
+        Args:
+            messages: all of it, with its system prompt first.
+            conversation: its name, where the framework has one: it is never taken for another one, whatever it
+                says. Without a name it is known by its words.
+            model: the name of the model, where it is known.
+            overhead: tokens that the request carries besides, such as the schemas of tools.
+            refused_window: the provider said that the request is too long: its window, 0 if it did not tell.
+        """
+        history = repair_messages(list(messages))
+        start = leading_system_count(history)
+        nodes = self._chain.nodes(history[start:])
+        places = [(conversation, at, node.id) for at, node in enumerate(nodes, 1)]
+        line = self._line(places, conversation)
+        engine = line.turns.engine
+        with line.turns.lock:  # engines are not made for two turns at once; other conversations go on
+            if hasattr(engine, "overhead_tokens"):
+                engine.overhead_tokens = overhead
+            current = self._shown(line, history, start, conversation)
+            size = self._size(engine, current, overhead)
+            if refused_window is not None:
+                window = refused_window or int(size * _LESS)
+                if window < engine.context_length:
+                    engine.update_model(model, window)  # it was said to be larger than it is
+            if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):
+                reason = "preflight" if refused_window is None else "overflow"
+                line = self._compacted(line, history, start, current, reason, conversation)
+                current = self._shown(line, history, start, conversation)
+                after = self._size(engine, current, overhead)
+                floor = after * _GROWTH if after >= size or engine.should_compress(after) else 0.0
+                line = line._replace(floor=floor)
+        if places:
+            self._remember(places[-1], line)
+        return Fitted(current, engine)
+
+    def _shown(self, line: _Line, history: list[Message], start: int, conversation: str) -> list[Message]:
+        """What stands for a history now: the view, and all that came after it."""
+        if self._store is not None:
+            return self._store.context(self._store.record(history, conversation=conversation))
+        return [*_noted(history[:start], line.note), *line.view, *history[start + line.covered :]]
+
+    def _compacted(
+        self,
+        line: _Line,
+        history: list[Message],
+        start: int,
+        current: list[Message],
+        reason: str,
+        conversation: str,
+    ) -> _Line:
+        if self._store is not None:
+            from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
+
+            at = self._store.record(history, conversation=conversation)
+            self._store.compact(at, line.turns.engine, Occasion(reason=reason))
+            return line
+        shorter = repair_messages(line.turns.engine.compress(list(current)))
+        if self._counter.total(shorter) >= self._counter.total(current):
+            return line
+        end = leading_system_count(shorter)
+        note = line.note + _added(_noted(history[:start], line.note), shorter[:end])
+        return line._replace(covered=len(history) - start, view=tuple(shorter[end:]), note=note)
+
+    def _size(self, engine: ContextEngine, messages: list[Message], overhead: int) -> int:
+        """By the engine's own count, where it has one: that is calibrated by what the provider reported."""
+        estimate = getattr(engine, "estimate_tokens", self._counter.total)
+        return int(estimate(messages)) + (0 if hasattr(engine, "overhead_tokens") else overhead)
+
+    # -- knowing conversations again ---------------------------------------------------------------------------------
+
+    def _line(self, places: list[tuple[str, int, bytes]], conversation: str) -> _Line:
+        """The line that a history goes on from; one of its own from where it parted from another conversation."""
+        with self._lock:
+            place = next((place for place in reversed(places) if place in self._lines), None)
+            line = self._lines[place] if place is not None else None
+            if line is not None and line.turns.at == place:
+                return line
+        turns = _Turns(self._engine(conversation))
+        return _Line(turns) if line is None else line._replace(turns=turns)
+
+    def _remember(self, place: Hashable, line: _Line) -> None:
+        with self._lock:
+            line.turns.at = place
+            self._lines[place] = line
+            self._lines.move_to_end(place)
+            while len(self._lines) > _REMEMBERED:
+                self._lines.popitem(last=False)
+
+    def _engine(self, conversation: str) -> ContextEngine:
+        engine = _contained(self._make_engine())
+        known = {"platform": self._platform, "conversation_id": conversation, "context_length": engine.context_length}
+        engine.on_session_start(conversation or self._platform, **known)
+        return engine
+
+
+class Originals(Generic[_Original]):
+    """From messages back to what the framework had in their place, so that all that is kept is sent as it was."""
+
+    def __init__(self, pairs: Iterable[tuple[Message, _Original]]) -> None:
+        self._found: dict[str, _Original] = {}
+        self._results: dict[str, _Original] = {}
+        for message, original in pairs:
+            self._found[_key(message)] = original
+            if message["role"] == "tool":
+                self._results[str(message.get("tool_call_id"))] = original
+
+    def of(self, message: Message) -> _Original | None:
+        """What a message was made from; None for one that a compaction wrote or changed."""
+        return self._found.get(_key(message))
+
+    def result_of(self, message: Message) -> _Original | None:
+        """What the result of a tool was before it was cleared or shortened."""
+        return self._results.get(str(message.get("tool_call_id"))) if message["role"] == "tool" else None
+
+
+def refused_window(error: Exception) -> int | None:
+    """The window that an API named when it refused a request as too long, 0 if it named none; None for other errors."""
+    body, code = getattr(error, "body", None), getattr(error, "code", None)
+    numbers = overflow_numbers(str(error), body if isinstance(body, Mapping) else {}, {str(code)})
+    return None if numbers is None else numbers[1] or 0
+
+
+def _contained(engine: ContextEngine) -> ContextEngine:
+    """An engine that cannot break a turn; one that is not built in runs behind a guard."""
+    if isinstance(engine, ContextCompressor):
+        return engine
+    from everlong.plugins.engines import adopt  # noqa: PLC0415 - only those with another engine load it
+    from everlong.plugins.guard import GuardedEngine  # noqa: PLC0415 - as above
+
+    own = adopt(engine)
+    return GuardedEngine(own, lambda: ContextCompressor(own.context_length or 128_000), warn=_log.warning)
+
+
+def _key(message: Message) -> str:
+    return json.dumps(message, sort_keys=True, default=str)
+
+
+def _is_due(engine: ContextEngine, messages: list[Message], size: int) -> bool:
+    return engine.should_compress_preflight(messages) or engine.should_compress(size)
+
+
+def _noted(system: list[Message], note: str) -> list[Message]:
+    if not note or not system:
+        return system
+    return [*system[:-1], with_part_appended(system[-1], note)]
+
+
+def _added(before: list[Message], after: list[Message]) -> str:
+    """What a compaction wrote behind the system prompt."""
+    old, new = ("\n".join(map(text_of, messages)) for messages in (before, after))
+    return new[len(old) :].strip() if new.startswith(old) else ""

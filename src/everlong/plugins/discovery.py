@@ -1,0 +1,288 @@
+"""Where plugins are looked for, in order, and what is found there; nothing of it is imported.
+
+The order is that in which a name is resolved: folders of engines (the user's, the project's, those of
+``plugins.paths``), then general plugins in the same places, then what installed packages offer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from everlong.config.paths import PROJECT_FOLDER, config_home, project_folder
+from everlong.errors import PluginError
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+
+__all__ = [
+    "ENGINES",
+    "ENGINE_GROUP",
+    "FOLDER",
+    "PLUGIN_GROUP",
+    "RESERVED_NAMES",
+    "Found",
+    "Manifest",
+    "Places",
+    "check_name",
+    "is_plugin",
+    "printable",
+    "read_manifest",
+]
+
+RESERVED_NAMES = frozenset({"compressor", "context_engine", "enabled", "paths"})
+"""Names that no plugin can have: the built-in engine, the folder of engines, and the settings beside the sections."""
+
+_FILES = ("plugin.yaml", "plugin.yml")
+_MOST_BYTES = 64 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The facts of a ``plugin.yaml``; empty where it does not tell them."""
+
+    name: str = ""
+    description: str = ""
+    version: str = ""
+    author: str = ""
+    provides: tuple[str, ...] = ()
+    """Context engines that the plugin registers under other names than its own."""
+    problem: str = ""
+    """What is wrong with the file, in a sentence; empty where nothing is."""
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that a plugin cannot have, with a `PluginError` that says why."""
+    if not _NAME.fullmatch(name):
+        raise PluginError(
+            f"a plugin cannot be called {printable(name, 80)!r}: a name has 1 to 64 letters, digits, '.', '_' and '-', "
+            "and begins with a letter or a digit"
+        )
+    if name in RESERVED_NAMES:
+        raise PluginError(f"a plugin cannot be called {name!r}: that name has a meaning of its own; choose another")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a plugin's folder; never raises, and never reads more than a bounded amount."""
+    path = next((folder / name for name in _FILES if (folder / name).exists()), None)
+    if path is None:
+        return Manifest(problem="it has no plugin.yaml")
+    try:
+        if not path.is_file():
+            return Manifest(problem=f"its {path.name} is no file")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        return Manifest(problem=f"its {path.name} cannot be read: {error.strerror or error}")
+    if len(data) > _MOST_BYTES:
+        return Manifest(problem=f"its {path.name} is larger than {_MOST_BYTES // 1024} KiB")
+    return _parsed(data, path.name)
+
+
+def printable(value: object, longest: int = _LONGEST) -> str:
+    """A text in one line that can be shown on any terminal: no control characters, not too long."""
+    text = " ".join("".join(char if char.isprintable() else " " for char in str(value)).split())
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _parsed(data: bytes, name: str) -> Manifest:
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only where there is a manifest
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+
+    try:
+        # Every value is a text here, so that version 1.10 is not 1.1; tags and types mean nothing.
+        values: Any = YAML(typ="base", pure=True).load(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return Manifest(problem=f"its {name} is not UTF-8 text")
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark is not None else ""
+        return Manifest(problem=f"its {name} is not valid YAML{where}")
+    except (ValueError, RecursionError):
+        return Manifest(problem=f"its {name} has a value that cannot be read")
+    if not isinstance(values, Mapping):
+        return Manifest(problem=f"its {name} holds no mapping of name, description and version")
+    return _checked(values, name)
+
+
+def _checked(values: Mapping[Any, Any], name: str) -> Manifest:
+    wrong = [key for key in ("name", "description", "version", "author") if not _is_plain(values.get(key))]
+    provides = values.get("provides", ())
+    provides = [provides] if isinstance(provides, str) else provides
+    if not isinstance(provides, list | tuple) or not all(isinstance(one, str) for one in provides):
+        wrong, provides = [*wrong, "provides"], ()
+    facts = {key: printable(values[key]) for key in ("name", "description", "version", "author") if values.get(key)}
+    if wrong:
+        facts = {key: value for key, value in facts.items() if key not in wrong}
+        problem = f"{', '.join(wrong)} in its {name} must be text"
+    else:
+        missing = [key for key in ("name", "description", "version") if key not in facts]
+        problem = f"its {name} does not tell {', '.join(missing)}" if missing else ""
+    return Manifest(**facts, provides=tuple(printable(one, 64) for one in provides[:100]), problem=problem)
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+FOLDER = "plugins"
+ENGINES = "context_engine"
+"""The folder below a folder of plugins in which context engines are."""
+ENGINE_GROUP = "everlong.engines"
+PLUGIN_GROUP = "everlong.plugins"
+
+Kind = Literal["engine", "general"]
+Origin = Literal["built-in", "user", "project", "path", "package"]
+
+_MOST_FOLDERS = 500
+"""More folders in one place are not looked at: such a place is none for plugins."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plugin that is there, whether or not it works."""
+
+    name: str
+    kind: Kind
+    origin: Origin
+    folder: Path | None = None
+    entry: EntryPoint | None = None
+    manifest: Manifest = field(default_factory=Manifest)
+    needs_trust: bool = False
+    """Whether it came with a project, so that it is loaded only after the user has trusted it."""
+    refused: str = ""
+    """Why it cannot be used under its name; empty where it can."""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it as far as that can be seen from outside; empty where nothing is."""
+        return self.refused or self.manifest.problem
+
+    @property
+    def where(self) -> str:
+        """The folder or the package that it is in."""
+        if self.folder is not None:
+            return str(self.folder)
+        if self.entry is not None:
+            package = self.entry.dist.name if self.entry.dist is not None else "a package"
+            return f"{self.entry.value} of {package}"
+        return "Everlong"
+
+    def answers_to(self, name: str) -> bool:
+        """Whether a user may mean this plugin by a name."""
+        return not self.refused and name in {self.name, self.manifest.name, *self.manifest.provides}
+
+
+@dataclass(frozen=True)
+class _Root:
+    """A folder with plugins in it."""
+
+    folder: Path
+    origin: Origin
+    needs_trust: bool = False
+
+
+class Places:
+    """The places of one configuration, as seen from one folder.
+
+    Args:
+        settings: the configuration, for ``plugins.paths``.
+        cwd: the folder whose project is meant; the working directory by default.
+    """
+
+    def __init__(self, settings: Settings, cwd: Path | None = None) -> None:
+        self._settings = settings
+        self._project = project_folder(cwd)
+        self._roots = list(self._all_roots())
+
+    def found(self) -> list[Found]:
+        """Every plugin that is there, in the order of resolution; the built-in one first, since nothing hides it."""
+        engines = [one for root in self._roots for one in _folders(root.folder / ENGINES, root, "engine")]
+        general = [one for root in self._roots for one in _general(root)]
+        return [
+            _builtin(),
+            *engines,
+            *general,
+            *_installed(ENGINE_GROUP, "engine"),
+            *_installed(PLUGIN_GROUP, "general"),
+        ]
+
+    def searched(self) -> list[str]:
+        """The places in words, in order, for a message about something that is in none of them."""
+        engines = [str(root.folder / ENGINES) for root in self._roots]
+        general = [str(root.folder) for root in self._roots]
+        return [*engines, *general, f"the entry points {ENGINE_GROUP}", f"the entry points {PLUGIN_GROUP}"]
+
+    def _all_roots(self) -> Iterator[_Root]:
+        yield _Root(config_home() / FOLDER, "user")
+        if self._project is not None:
+            yield _Root(self._project / PROJECT_FOLDER / FOLDER, "project", needs_trust=True)
+        for text in self._settings.plugins.paths:  # which is the user's own: no folder may set it
+            yield _Root(config_home() / Path(text).expanduser(), "path")
+
+    def missing_paths(self) -> list[str]:
+        """The folders that ``plugins.paths`` names and that are not there."""
+        return [str(root.folder) for root in self._roots if root.origin == "path" and not root.folder.is_dir()]
+
+
+def _builtin() -> Found:
+    about = "The built-in engine: clears old tool results, and summarizes the middle of a conversation."
+    manifest = Manifest("compressor", about, version("everlong"), provides=("compressor",))
+    return Found("compressor", "engine", "built-in", manifest=manifest)
+
+
+def _folders(folder: Path, root: _Root, kind: Kind) -> Iterator[Found]:
+    """The plugins directly in a folder."""
+    try:
+        inside = sorted(one for one in folder.iterdir() if one.name[0] not in "._" and one.name != ENGINES)
+    except OSError:  # it is not there, or not ours to look into
+        return
+    for one in [one for one in inside if is_plugin(one)][:_MOST_FOLDERS]:
+        yield _found(one, root, kind)
+
+
+def _general(root: _Root) -> Iterator[Found]:
+    if root.origin == "path" and is_plugin(root.folder):
+        yield _found(root.folder, root, "general")  # the plugin itself was named, and its folders are its own
+    else:
+        yield from _folders(root.folder, root, "general")
+
+
+def is_plugin(folder: Path) -> bool:
+    """Whether a folder has what makes it a plugin."""
+    return any(os.path.isfile(folder / name) for name in ("__init__.py", "plugin.yaml", "plugin.yml"))  # noqa: PTH113
+
+
+def _found(folder: Path, root: _Root, kind: Kind) -> Found:
+    manifest = read_manifest(folder)
+    refused = ""
+    try:
+        check_name(folder.name)
+    except PluginError as error:
+        refused = str(error)
+    name = printable(folder.name, 80)
+    return Found(name, kind, root.origin, folder, None, manifest, root.needs_trust, refused)
+
+
+def _installed(group: str, kind: Kind) -> Iterator[Found]:
+    seen: set[tuple[str, str]] = set()
+    for entry in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        if (entry.name, entry.value) in seen:  # the same package may be found twice on the path
+            continue
+        seen.add((entry.name, entry.value))
+        dist = entry.dist
+        about = printable(dist.metadata.json.get("summary") or "") if dist is not None else ""
+        manifest = Manifest(entry.name, about, dist.version if dist is not None else "")
+        refused = ""
+        try:
+            check_name(entry.name)
+        except PluginError as error:
+            refused = str(error)
+        yield Found(entry.name, kind, "package", None, entry, manifest, refused=refused)
