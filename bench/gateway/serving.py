@@ -45,7 +45,7 @@ def _run(upstream: str, database: str, values: Mapping[str, Any], spool: Path | 
     from everlong.gateway.gateway import Gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import tune  # noqa: PLC0415 - as above
-    from everlong.store.database import open_database  # noqa: PLC0415 - as above
+    from everlong.store.upgrade import open_database  # noqa: PLC0415 - as above
 
     async def serve() -> None:
         settings = Settings.model_validate(values)

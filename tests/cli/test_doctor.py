@@ -18,7 +18,7 @@ import pytest
 from everlong import Store
 from everlong.cli import doctor_checks
 from everlong.cli.doctor_checks import EXTRAS
-from everlong.store.versions import HEAD, REVISIONS, VERSION_TABLE
+from everlong.store.upgrade import HEAD, REVISIONS, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
 from tests.store.test_migrations import older

@@ -25,7 +25,8 @@ from everlong.gateway.gateway import Gateway
 from everlong.gateway.routing import Routes
 from everlong.gateway.window import Counting
 from everlong.store import Store
-from everlong.store.database import Database, open_database
+from everlong.store.database import Database
+from everlong.store.upgrade import open_database
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
 
 __all__ = ["TENANT", "Answer", "Raw", "Running", "run_gateway"]

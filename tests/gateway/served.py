@@ -17,7 +17,7 @@ from everlong.config import Settings
 from everlong.gateway.routing import Routes
 from everlong.gateway.server import HostedGateway
 from everlong.gateway.telemetry import Log
-from everlong.store.database import open_database
+from everlong.store.upgrade import open_database
 from tests.gateway.running import Raw
 
 __all__ = ["PROGRAM", "Program", "program", "raw", "serving"]

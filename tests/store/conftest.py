@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from everlong.store import Store
-from everlong.store.database import Database, open_database
+from everlong.store.database import Database
+from everlong.store.upgrade import open_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"], scope="session")

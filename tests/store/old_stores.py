@@ -17,8 +17,7 @@ from sqlalchemy import text
 from everlong.model import HashChain, Message
 from everlong.model.identity import Node
 from everlong.store.content import blob, encoded
-from everlong.store.database import backend_for
-from everlong.store.versions import upgrade
+from everlong.store.upgrade import backend_for, upgrade
 
 TENANT = "local"
 LAST = "0006"

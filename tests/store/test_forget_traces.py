@@ -12,8 +12,8 @@ from everlong.config.paths import data_home
 from everlong.context.report import Boundaries, CompactionReport, SummarizerInput
 from everlong.model import Message, title_from
 from everlong.store import Store
-from everlong.store.logs import write_session_log
 from everlong.store.schema import content
+from everlong.store.session_log import write_session_log
 from everlong.store.stateless import Sender, StatelessRequest
 from tests.store.engines import ScriptedEngine, summarizing
 

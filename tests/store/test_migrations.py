@@ -18,10 +18,10 @@ from sqlalchemy import create_engine, inspect, text
 from everlong.errors import SchemaMismatch
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.database import Database, open_database
+from everlong.store.database import Database
 from everlong.store.sqlite import SQLite
 from everlong.store.tree import Branch
-from everlong.store.versions import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, upgrade
+from everlong.store.upgrade import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, open_database, upgrade
 from tests.store.old_stores import OldStore
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]

@@ -244,7 +244,7 @@ class Compactor:
         """Write the JSON log of a session, where a folder for logs is set."""
         if self._log_folder is None or not session_id:
             return
-        from everlong.store.logs import write_session_log  # noqa: PLC0415 - once per session
+        from everlong.store.session_log import write_session_log  # noqa: PLC0415 - once per session
 
         try:
             write_session_log(self.conversation.store, session_id, self._log_folder)

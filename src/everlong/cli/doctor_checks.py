@@ -314,10 +314,10 @@ _ELSEWHERE = "everlong config set store.path PATH names another place"
 def check_store(situation: Situation) -> Iterator[Finding]:
     """Whether the store can be opened, whose it is, and of which version."""
     from everlong.errors import StoreError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.database import backend_for  # noqa: PLC0415 - as above
     from everlong.store.opening import default_path  # noqa: PLC0415 - as above
     from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
     from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
+    from everlong.store.upgrade import backend_for  # noqa: PLC0415 - as above
 
     chosen = situation.settings.store
     try:
@@ -350,7 +350,7 @@ def _file(path: Path, situation: Situation) -> Iterator[Finding]:
 
 
 def _looked_at(path: Path, raw: sqlite3.Connection, situation: Situation) -> Iterator[Finding]:
-    from everlong.store.versions import VERSION_TABLE  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.upgrade import VERSION_TABLE  # noqa: PLC0415 - keeps `everlong --help` quick
 
     tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if VERSION_TABLE not in tables:
@@ -384,7 +384,7 @@ def _verified(path: Path, messages: int, situation: Situation) -> Finding:
 
 
 def _schema(version: str) -> Finding:
-    from everlong.store.versions import HEAD, is_known  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.upgrade import HEAD, is_known  # noqa: PLC0415 - keeps `everlong --help` quick
 
     if version == HEAD:
         return ok("migrations", f"the schema is {HEAD}, the newest")
@@ -399,7 +399,7 @@ def _server(backend: PostgreSQL) -> Iterator[Finding]:
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - keeps `everlong --help` quick
 
     from everlong.errors import StoreError  # noqa: PLC0415 - as above
-    from everlong.store.database import version_of  # noqa: PLC0415 - as above
+    from everlong.store.upgrade import version_of  # noqa: PLC0415 - as above
 
     advice = "check store.url, the server and the network"
     backend.url = backend.url.update_query_dict({"connect_timeout": "5"})

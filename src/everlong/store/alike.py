@@ -18,7 +18,7 @@ from everlong.store.content import value_of
 from everlong.store.schema import annex, content, node, pending, turn, view, view_item
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 MOST_LOOKUPS = 200
 """Texts that are looked up one by one; with more of them one pass over everything is quicker."""
@@ -30,31 +30,31 @@ _AT_ONCE = 500
 _WORD = re.compile("[A-Za-z0-9]{3,}")
 
 
-def contents_with(store: Store, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
+def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
     """The names of all contents that hold a block of one of the messages."""
-    trace = store.chain.trace
+    trace = core.chain.trace
     blocks = {block for message in messages for block in trace([message]).blocks}
     found: set[bytes] = set()
-    for row in _rows(store, connection, messages) if blocks else ():
+    for row in _rows(core, connection, messages) if blocks else ():
         value = value_of(row.bytes, row.codec)
         if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
             found.add(bytes(row.digest))
     return found
 
 
-def _rows(store: Store, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
+def _rows(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
     from everlong.store.search.words import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
 
     live = select(content.c.digest, content.c.bytes, content.c.codec).where(
-        content.c.tenant == store.tenant, content.c.state == "live"
+        content.c.tenant == core.tenant, content.c.state == "live"
     )
     wanted = [needles for message in messages for needles in needles_of(message)]
-    has_index = store.searcher.index.version(connection) == INDEX_VERSION
+    has_index = core.searcher.index.version(connection) == INDEX_VERSION
     if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
         yield from connection.execute(live)
         return
-    digests = _in_no_index(store, connection)  # first: what is indexed meanwhile is found below
-    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(store, connection, needles)}
+    digests = _in_no_index(core, connection)  # first: what is indexed meanwhile is found below
+    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(core, connection, needles)}
     for part in _parts(sorted(seq for seq in seqs if seq > 0)):
         said = select(node.c.digest).where(node.c.seq.in_(part))
         digests.update(bytes(digest) for digest in connection.execute(said).scalars())
@@ -62,30 +62,30 @@ def _rows(store: Store, connection: Connection, messages: Sequence[Message]) -> 
         yield from connection.execute(live.where(content.c.digest.in_(part)))
 
 
-def _containing(store: Store, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
+def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
     """Numbers of the messages that may contain all of some texts."""
     from everlong.store.search.index import Scope, Wanted  # noqa: PLC0415 - as above
 
-    scope = Scope(store.tenant, is_messages_only=True)
+    scope = Scope(core.tenant, is_messages_only=True)
     after = None
     while True:
-        places = store.searcher.index.containing(connection, Wanted(needles), scope, after, _AT_ONCE, by_time=False)
+        places = core.searcher.index.containing(connection, Wanted(needles), scope, after, _AT_ONCE, by_time=False)
         yield from (place.seq for place in places)
         if len(places) < _AT_ONCE:
             return
         after = places[-1]
 
 
-def _in_no_index(store: Store, connection: Connection) -> set[bytes]:
+def _in_no_index(core: StoreCore, connection: Connection) -> set[bytes]:
     """The contents of messages that wait for the index, and of all that never gets there."""
     said = exists().where(node.c.digest == turn.c.reply)
     beside = [
-        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == store.tenant),
-        select(annex.c.digest).where(annex.c.tenant == store.tenant),
+        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
+        select(annex.c.digest).where(annex.c.tenant == core.tenant),
         select(view_item.c.digest)
         .join(view, view.c.id == view_item.c.view)
-        .where(view.c.tenant == store.tenant, view_item.c.digest.is_not(None)),
-        select(turn.c.reply).where(turn.c.tenant == store.tenant, turn.c.reply.is_not(None), ~said),
+        .where(view.c.tenant == core.tenant, view_item.c.digest.is_not(None)),
+        select(turn.c.reply).where(turn.c.tenant == core.tenant, turn.c.reply.is_not(None), ~said),
     ]
     return {bytes(digest) for digest in connection.execute(union(*beside)).scalars()}
 

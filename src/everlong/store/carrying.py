@@ -21,7 +21,7 @@ from everlong.store.viewing import NewView, System, items_of, put_in_force, writ
 from everlong.store.views import Derived, problems_of
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 _TRIED = 4
 """So many of the newest views are looked at."""
@@ -47,7 +47,7 @@ _LEADING = _newest(_IS_LEADING)
 _PASSING = _newest(or_(_IS_LEADING, branch.c.id.in_(branches_of_tree(bindparam("last"), bindparam("beyond")))))
 
 
-def view_to_carry(store: Store, connection: Connection, request: Request, match: Match) -> NewView | None:
+def view_to_carry(core: StoreCore, connection: Connection, request: Request, match: Match) -> NewView | None:
     """The view that a list should have on the fork that it becomes, if it is an older conversation, cleared."""
     if match.branch is None:
         return None
@@ -61,20 +61,20 @@ def view_to_carry(store: Store, connection: Connection, request: Request, match:
             continue
         if row.head_depth - match.depth > _THINNED * (new + 1):
             continue
-        entries = store.reader.entries(connection, path, start, row.head_depth)
+        entries = core.reader.entries(connection, path, start, row.head_depth)
         if any(entry.forgotten for entry in entries):
             continue
         sent = sent or [told for one in request.messages for told in told_by(request.chain, request.clean(one))]
         stored = [told for entry in entries if entry.id for told in told_by(request.chain, entry.message)]
         target = max(row.cover_depth, row.saw_depth)
         shift = shift_of(stored, sent[start - request.start.depth :], start, row.cover_depth, target)
-        carried = None if shift is None else _moved(store, connection, request, row, shift)
+        carried = None if shift is None else _moved(core, connection, request, row, shift)
         if carried is not None:
             return carried
     return None
 
 
-def carry(store: Store, connection: Connection, carried: NewView, to: Branch) -> None:
+def carry(core: StoreCore, connection: Connection, carried: NewView, to: Branch) -> None:
     """Put a carried view in force on the fork, in the transaction that made it; not where it has a better one."""
     row = connection.execute(
         select(branch.c.view_id, branch.c.epoch, view.c.cover_depth)
@@ -82,7 +82,7 @@ def carry(store: Store, connection: Connection, carried: NewView, to: Branch) ->
         .where(branch.c.id == to.id)
     ).one()
     if row.cover_depth is None or row.cover_depth < carried.derived.cover_depth:
-        ident = write_view(connection, store.database, store.tenant, to.id, carried, row.view_id, time.time())
+        ident = write_view(connection, core.database, core.tenant, to.id, carried, row.view_id, time.time())
         put_in_force(connection, to.id, ident, row.epoch)
 
 
@@ -106,8 +106,8 @@ def _common_depth(one: list[Segment], other: list[Segment]) -> int:
     return depth
 
 
-def _moved(store: Store, connection: Connection, request: Request, row: Row[Any], shift: Shift) -> NewView | None:
-    items = shifted(items_of(connection, store.reader, row.id), shift)
+def _moved(core: StoreCore, connection: Connection, request: Request, row: Row[Any], shift: Shift) -> NewView | None:
+    items = shifted(items_of(connection, core.reader, row.id), shift)
     cover, saw = shift(row.cover_depth), shift(shift.until)
     ends = {request.start.depth + end for end in request.trace.ends}
     places = {depth for item in items for depth in (item.from_depth, item.to_depth) if depth > shift.start}
@@ -115,6 +115,6 @@ def _moved(store: Store, connection: Connection, request: Request, row: Row[Any]
         return None  # the client cut its messages elsewhere
     replaced = None
     if row.preamble is not None:
-        replaced = store.reader.values(connection, [bytes(row.preamble)])[bytes(row.preamble)]["system"]
+        replaced = core.reader.values(connection, [bytes(row.preamble)])[bytes(row.preamble)]["system"]
     system = System([], row.system_suffix, replaced)
     return NewView(Derived(items, cover), system, saw, row.profile, row.tokens, row.state, origin=row.id)

@@ -23,6 +23,7 @@ from everlong.store.database import TryAgain
 from everlong.store.history import MANUAL, Occasion, compaction_values, size_of, state_after
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, compaction, view
+from everlong.store.sessions import Sessions
 from everlong.store.thinking import without_stale_thinking
 from everlong.store.tree import Branch, inherited_view
 from everlong.store.viewing import (
@@ -39,7 +40,7 @@ from everlong.store.viewing import (
 from everlong.store.views import TAG, Piece, derive, tagged, untagged
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 LEASE_SECONDS = 300.0
 
@@ -79,27 +80,27 @@ class Seen(NamedTuple):
     """The pieces as they are sent: without thinking that belongs to another view."""
 
 
-def see(store: Store, at: Branch, profile: str | None = None) -> Seen:
+def see(core: StoreCore, at: Branch, profile: str | None = None) -> Seen:
     """Read the context of a place: the view in force, if it may be used there, and what is raw."""
-    with store.database.read() as connection:
-        return _seen(store, connection, at, profile)
+    with core.database.read() as connection:
+        return _seen(core, connection, at, profile)
 
 
-def _seen(store: Store, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
+def _seen(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
     row = connection.execute(
-        select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == store.tenant)
+        select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
     ).first()
     if row is None:
-        raise NotStored(f"there is no branch {at.id} in {store.database.backend.where}")
+        raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
     shown = view_for(connection, row.view_id, at.depth, profile)
     path = segments_to(connection, at.id, at.depth)
-    pieces = pieces_of(connection, store.reader, path, shown, at.depth)
-    system = system_of(connection, store.reader, at.id, shown)
+    pieces = pieces_of(connection, core.reader, path, shown, at.depth)
+    system = system_of(connection, core.reader, at.id, shown)
     sent = without_stale_thinking(connection, path, pieces, shown)
     messages = [piece.message for piece in sent if piece.message is not None]
-    if shown is not None and (pins := pinned_in(connection, store.tenant, path)):
+    if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
         depths = [depth for _, depth in pins if depth <= shown.cover_depth]
-        entries = [e for d in depths for e in store.reader.entries(connection, path, d - 1, d) if e.id]
+        entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
         messages = with_pins(sent, entries)
     view_id = shown.id if shown is not None else None
     return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
@@ -116,7 +117,7 @@ def view_for(connection: Connection, view_id: int | None, depth: int, profile: s
 
 
 def compact(
-    store: Store,
+    core: StoreCore,
     at: Branch,
     engine: ContextEngine,
     occasion: Occasion = MANUAL,
@@ -133,11 +134,11 @@ def compact(
     of so many seconds; without (None) it does not, and whichever comes first holds. ``options`` (``focus_topic``,
     ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
     """
-    held = None if lease_seconds is None else leases.take(store.database, f"compact:{at.id}", lease_seconds)
+    held = None if lease_seconds is None else leases.take(core.database, f"compact:{at.id}", lease_seconds)
     if held is None and lease_seconds is not None:
-        return Compacted("busy", see(store, at).messages)
+        return Compacted("busy", see(core, at).messages)
     try:
-        seen = see(store, at)
+        seen = see(core, at)
         # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
         given = _tagged_system(seen.system) + tagged(seen.pieces)
         started = time.perf_counter()
@@ -165,72 +166,72 @@ def compact(
 
         def work(connection: Connection) -> tuple[int, int]:
             now = time.time()
-            ident = write_view(connection, store.database, store.tenant, at.id, made, seen.view_id, now)
+            ident = write_view(connection, core.database, core.tenant, at.id, made, seen.view_id, now)
             if not put_in_force(connection, at.id, ident, seen.epoch):
                 raise TryAgain("another view came into force")
-            row = {**facts, "tenant": store.tenant, "branch": at.id, "view_id": ident, "ts": now}
+            row = {**facts, "tenant": core.tenant, "branch": at.id, "view_id": ident, "ts": now}
             key = connection.execute(compaction.insert().values(row)).inserted_primary_key
             return ident, int(key[0]) if key is not None else 0
 
         try:
-            written = _written(store, at, work, roll_over)
+            written = _written(core, at, work, roll_over)
         except TryAgain:
-            return Compacted("lost", see(store, at).messages)
-        after = see(store, at)
+            return Compacted("lost", see(core, at).messages)
+        after = see(core, at)
         if after.view_id == written[0]:
-            _note_size(store, written[1], size_of(engine, after.messages, "after"), facts)
+            _note_size(core, written[1], size_of(engine, after.messages, "after"), facts)
         return Compacted("compacted", after.messages, *written[:2], made.state == "degraded", *written[2:])
     finally:
         if held is not None:
-            leases.release(store.database, held)
+            leases.release(core.database, held)
 
 
 def _written(
-    store: Store, at: Branch, work: Callable[[Connection], tuple[int, int]], roll_over: str | None
+    core: StoreCore, at: Branch, work: Callable[[Connection], tuple[int, int]], roll_over: str | None
 ) -> tuple[int, int, str | None, str | None]:
     """The view and its entry in the history, the child session, and what kept it from being opened."""
     if roll_over is None:
-        return *store.database.write(work), None, None
-    made = (0, 0)
+        return *core.database.write(work), None, None
+    made, sessions = (0, 0), Sessions(core)
 
     def both(connection: Connection, child: str) -> None:
         nonlocal made
         made = work(connection)
-        store.sessions.go_on(connection, roll_over, child, at, compaction_id=made[1])
+        sessions.go_on(connection, roll_over, child, at, compaction_id=made[1])
 
     try:
-        child = store.sessions.with_new_id(time.time(), both)
+        child = sessions.with_new_id(time.time(), both)
     except StoreError as error:  # a session that cannot go on must not cost the turn its compaction
-        return *store.database.write(work), None, f"session {roll_over} was not continued: {error}"
+        return *core.database.write(work), None, f"session {roll_over} was not continued: {error}"
     return *made, child, None
 
 
-def _note_size(store: Store, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
+def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
     """Correct in the history what is sent after a compaction, with all that is pinned.
 
     A long conversation takes its time to count, in which nobody else could write.
     """
     if any(facts.get(name) != value for name, value in sizes.items()):
-        row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == store.tenant)
+        row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == core.tenant)
         with suppress(StoreError):  # the compaction holds all the same
-            store.database.write(lambda connection: connection.execute(row.values(sizes)))
+            core.database.write(lambda connection: connection.execute(row.values(sizes)))
 
 
-def undo(store: Store, at: Branch) -> bool:
+def undo(core: StoreCore, at: Branch) -> bool:
     """Take the view in force away again, so that the one before it holds; False where none is in force."""
 
     def work(connection: Connection) -> bool:
         row = connection.execute(
-            store.database.backend.locked(select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id))
+            core.database.backend.locked(select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id))
         ).first()
         if row is None:
-            raise NotStored(f"there is no branch {at.id} in {store.database.backend.where}")
+            raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
         if row.view_id is None:
             return False
         prev = connection.execute(select(view.c.prev).where(view.c.id == row.view_id)).scalar()
         return put_in_force(connection, at.id, inherited_view(connection, prev, at.depth), row.epoch)
 
-    return store.database.write(work)
+    return core.database.write(work)
 
 
 def _tagged_system(system: System) -> list[Message]:

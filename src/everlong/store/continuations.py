@@ -16,7 +16,7 @@ from everlong.model import Message, text_of
 from everlong.store.schema import session, turn
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 __all__ = ["find_continued"]
 
@@ -28,7 +28,7 @@ _LONG_LINE = 30
 _LEAST_CHARACTERS = 100
 
 
-def find_continued(store: Store, connection: Connection, name: str, messages: Sequence[Message]) -> str | None:
+def find_continued(core: StoreCore, connection: Connection, name: str, messages: Sequence[Message]) -> str | None:
     """Return the conversation that a list of messages continues, of those that its client calls by a name."""
     told = _plain("\n".join(text_of(message) for message in messages if message.get("role") != "assistant"))
     if len(told) < _LEAST_CHARACTERS:
@@ -36,12 +36,12 @@ def find_continued(store: Store, connection: Connection, name: str, messages: Se
     replies = (
         select(turn.c.reply, session.c.conversation)
         .join(session, session.c.id == turn.c.session)
-        .where(session.c.tenant == store.tenant, session.c.client_session == name, turn.c.reply.is_not(None))
+        .where(session.c.tenant == core.tenant, session.c.client_session == name, turn.c.reply.is_not(None))
         .order_by(turn.c.id.desc())
         .limit(_NEWEST)
     )
     rows = connection.execute(replies).all()
-    values = store.reader.values(connection, [bytes(row.reply) for row in rows])
+    values = core.reader.values(connection, [bytes(row.reply) for row in rows])
     for row in rows:
         reply = values.get(bytes(row.reply))
         if reply is not None and _holds(told, text_of(reply)):

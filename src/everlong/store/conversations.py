@@ -23,10 +23,11 @@ from everlong.store.naming import clean_title
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.session import TOTALS, Session, usage_totals
+from everlong.store.sessions import Sessions
 from everlong.store.shown_path import Broken, Run, ShownPath, in_bites, parts_of, shown_paths, title_of
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 Kind = Literal["main", "side", "agent"]
 
@@ -127,9 +128,10 @@ class Mark(NamedTuple):
 class Conversations:
     """The conversations of one tenant."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._database = store.database
+    def __init__(self, core: StoreCore, sessions: Sessions) -> None:
+        self._core = core
+        self._sessions = sessions
+        self._database = core.database
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
@@ -151,7 +153,7 @@ class Conversations:
         if name:
             conditions.append(session.c.id.startswith(name, autoescape=True))
         query = select(session.c.conversation, session.c.kind, func.max(session.c.active).label("last")).where(
-            session.c.tenant == self._store.tenant
+            session.c.tenant == self._core.tenant
         )
         query = query.group_by(session.c.conversation, session.c.kind)
         with self._database.read() as connection:
@@ -191,7 +193,7 @@ class Conversations:
             where: only those for which this is true.
         """
         query = select(session.c.conversation).where(
-            session.c.tenant == self._store.tenant, session.c.kind.in_(list(kinds))
+            session.c.tenant == self._core.tenant, session.c.kind.in_(list(kinds))
         )
         if source is not None:
             query = query.where(session.c.source == source)
@@ -220,7 +222,7 @@ class Conversations:
     def count(self, kinds: Sequence[Kind] = ("main", "side", "agent")) -> int:
         """Return how many conversations there are."""
         query = select(func.count(session.c.conversation.distinct())).where(
-            session.c.tenant == self._store.tenant, session.c.kind.in_(list(kinds))
+            session.c.tenant == self._core.tenant, session.c.kind.in_(list(kinds))
         )
         with self._database.read() as connection:
             return int(connection.execute(query).scalar_one())
@@ -229,25 +231,25 @@ class Conversations:
         """Return all parts of a conversation, oldest first."""
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
-            return [Session.of(row) for row in parts_of(connection, self._store.tenant, [name])[name]]
+            return [Session.of(row) for row in parts_of(connection, self._core.tenant, [name])[name]]
 
     def path(self, ident: str) -> ShownPath:
         """Return the path through the tree that a conversation shows."""
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
-            parts = parts_of(connection, self._store.tenant, [name])
-            return shown_paths(connection, self._store.tenant, parts)[name]
+            parts = parts_of(connection, self._core.tenant, [name])
+            return shown_paths(connection, self._core.tenant, parts)[name]
 
     def compactions(self, ident: str) -> list[Compaction]:
         """Return the compaction history of a conversation, oldest first."""
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
-            rows = parts_of(connection, self._store.tenant, [name])[name]
+            rows = parts_of(connection, self._core.tenant, [name])[name]
             return self._history(connection, [row.id for row in rows])
 
     def system_prompt(self, ident: str) -> str | None:
         """Return the system prompt that a conversation began with."""
-        return self._store.sessions.system_prompt(self.parts(ident)[0].id)
+        return self._sessions.system_prompt(self.parts(ident)[0].id)
 
     def has_own_root(self, ident: str) -> bool:
         """Return whether a conversation's messages have ids of their own, not those that their words would give."""
@@ -262,8 +264,8 @@ class Conversations:
         """Yield a conversation from its first word on, with a mark for each compaction; read bit by bit."""
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
-            parts = parts_of(connection, self._store.tenant, [name])
-            shown = shown_paths(connection, self._store.tenant, parts)[name]
+            parts = parts_of(connection, self._core.tenant, [name])
+            shown = shown_paths(connection, self._core.tenant, parts)[name]
             marks = self._marks(connection, parts[name], shown)
         beside: dict[tuple[int, int], list[Broken]] = {}
         for one in shown.broken:
@@ -281,7 +283,7 @@ class Conversations:
             depth = turn - run.before + run.low
             if run.low < depth <= run.high:
                 with self._database.read() as connection:
-                    for entry in self._store.reader.entries(connection, run.path, depth - 1, depth):
+                    for entry in self._core.reader.entries(connection, run.path, depth - 1, depth):
                         if entry.id is not None:
                             return entry.id
         return None
@@ -311,13 +313,13 @@ class Conversations:
         while start < run.high:
             stop = min(max(start, 0) + STEP, run.high)
             with self._database.read() as connection:
-                found = self._store.reader.entries(connection, run.path, start, stop)
+                found = self._core.reader.entries(connection, run.path, start, stop)
             yield from found
             start = stop
 
     def _broken(self, one: Broken, turn: int | None) -> Iterator[Line]:
-        at = self._store.branch(one.echo_branch)
-        for entry in self._store.entries(at, one.fork_depth, one.echo_depth):
+        at = self._core.branch(one.echo_branch)
+        for entry in self._core.entries(at, one.fork_depth, one.echo_depth):
             if entry.id is not None:
                 yield Line(turn, entry, one.status, one.error)
 
@@ -352,7 +354,7 @@ class Conversations:
 
         def work(connection: Connection) -> None:
             name = self._name_of(connection, ident)
-            for number, row in enumerate(parts_of(connection, self._store.tenant, [name])[name], start=1):
+            for number, row in enumerate(parts_of(connection, self._core.tenant, [name])[name], start=1):
                 own = wanted if number == 1 else f"{wanted} #{number}"
                 connection.execute(update(session).where(session.c.id == row.id).values(title=own))
 
@@ -362,12 +364,12 @@ class Conversations:
     def delete(self, ident: str) -> None:
         """Remove all parts; their messages go with the next `vacuum` unless another conversation needs them."""
         for part in self.parts(ident):
-            self._store.sessions.delete(part.id)
+            self._sessions.delete(part.id)
 
     def forget(self, ident: str) -> Forgotten:
         """Forget all messages of a conversation that no other shows; words that others use too stay there."""
-        store, parts, shown = self._store, self.parts(ident), self.path(ident)
-        own = {part.id: [e.id for e in store.sessions.entries(part.id) if e.id is not None] for part in parts}
+        core, parts, shown = self._core, self.parts(ident), self.path(ident)
+        own = {part.id: [e.id for e in self._sessions.entries(part.id) if e.id is not None] for part in parts}
         known = {node for nodes in own.values() for node in nodes}
         for one in shown.broken:
             own[one.session].append(one.echo_node)
@@ -375,14 +377,14 @@ class Conversations:
         for line in self.lines(ident):
             if line.entry.id is not None and line.status is None and line.entry.id not in known:
                 own[parts[-1].id].append(line.entry.id)
-        done = [forget(store, nodes, session=part) for part, nodes in own.items()]
+        done = [forget(core, nodes, session=part) for part, nodes in own.items()]
         return Forgotten(*(sum(figures) for figures in zip(*done, strict=True)))
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _name_of(self, connection: Connection, ident: str) -> str:
         """Return the id of the conversation that a part belongs to; a part that is gone may still have named it."""
-        mine = select(session.c.conversation).where(session.c.tenant == self._store.tenant)
+        mine = select(session.c.conversation).where(session.c.tenant == self._core.tenant)
         for condition in (session.c.id == ident, session.c.conversation == ident):
             name = connection.execute(mine.where(condition).limit(1)).scalar()
             if name is not None:
@@ -392,13 +394,13 @@ class Conversations:
     def _history(self, connection: Connection, parts: Sequence[str]) -> list[Compaction]:
         found: dict[int, Compaction] = {}
         for some in in_bites(parts):
-            query = select(compaction).where(compaction.c.tenant == self._store.tenant, compaction.c.session.in_(some))
+            query = select(compaction).where(compaction.c.tenant == self._core.tenant, compaction.c.session.in_(some))
             found |= {row.id: compaction_of(row) for row in connection.execute(query)}
         return sorted(found.values(), key=lambda one: (one.at, one.id))
 
     def _made(self, connection: Connection, names: Sequence[str], title: str | None = None) -> list[Conversation]:
         """Return conversations by their ids, in that order; with a title, those that have it in theirs."""
-        tenant = self._store.tenant
+        tenant = self._core.tenant
         parts = parts_of(connection, tenant, names)
         if title is not None:
             parts = {name: rows for name, rows in parts.items() if title.lower() in (title_of(rows) or "").lower()}
@@ -443,7 +445,7 @@ class Conversations:
         found: dict[str, int] = {}
         for some in in_bites(names):
             query = select(session.c.works_for, func.count(session.c.conversation.distinct())).where(
-                session.c.tenant == self._store.tenant, session.c.kind == "agent", session.c.works_for.in_(some)
+                session.c.tenant == self._core.tenant, session.c.kind == "agent", session.c.works_for.in_(some)
             )
             found |= {row[0]: int(row[1]) for row in connection.execute(query.group_by(session.c.works_for))}
         return found

@@ -12,17 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, Select, text
+from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
-from everlong.errors import SchemaMismatch, StoreBusy, StoreError
+from everlong.errors import StoreError
 from everlong.store.batches import Batch
-from everlong.store.schema import metadata
 from everlong.store.tally import Counts
-from everlong.store.versions import CONVERSATIONS, HEAD, VERSION_TABLE, is_known, upgrade
 
 T = TypeVar("T")
 
@@ -30,8 +27,6 @@ _log = logging.getLogger("everlong.store")
 
 ATTEMPTS = 40
 """How often a transaction that lost against another is tried again before that counts as an error."""
-_OPENINGS = 12
-"""How often an opening waits for the lock: a process that upgrades a large store has it for minutes."""
 
 
 class Backend(Protocol):
@@ -126,22 +121,13 @@ class TryAgain(Exception):  # noqa: N818 - a signal inside this package, never s
 
 
 class Database:
-    """A database of one backend, with its schema brought up to date."""
+    """A database of one backend: reads, and transactions that are run again where that helps."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._own = threading.local()
         with self.translating():
             self.engine = backend.engine()
-        try:
-            self._bring_up_to_date()
-            with self.translating():
-                missing = backend.check_end(self.engine)
-            if missing:
-                _log.warning("%s", missing)
-        except BaseException:  # whatever it was goes on its way, without an open file left behind
-            self.engine.dispose()
-            raise
 
     @property
     def mark(self) -> str:
@@ -227,104 +213,7 @@ class Database:
     def _batch(self) -> Batch | None:
         return getattr(self._own, "batch", None)
 
-    def _bring_up_to_date(self) -> None:
-        """Create or upgrade the schema; while another process does that, wait longer than for any other write."""
-        for attempt in range(1, _OPENINGS + 1):
-            with self.read() as connection:
-                if version_of(connection) == HEAD:
-                    return
-            try:
-                self.write(self._make_or_upgrade)
-            except StoreBusy:
-                if attempt == _OPENINGS:
-                    raise
-            else:
-                return
-
-    def _make_or_upgrade(self, connection: Connection) -> None:
-        self.backend.prepare(connection)
-        version = version_of(connection)  # again: another process may have been quicker
-        if version == HEAD:
-            return
-        if version is None:
-            if not self.backend.is_empty(connection):
-                raise SchemaMismatch(
-                    f"{self.backend.where} holds tables that are not Everlong's; "
-                    "name another file or database in store.path or store.url"
-                )
-            create_all(connection)
-        elif is_known(version):
-            self._upgrade(connection, version)
-        else:
-            raise SchemaMismatch(
-                f"{self.backend.where} was written by a newer version of Everlong (its schema is {version!r}, "
-                f"this version knows up to {HEAD!r}); update Everlong to open it"
-            )
-
-    def _upgrade(self, connection: Connection, version: str) -> None:
-        """Bring an older database up to date, all in the transaction that is under way: as a whole or not at all."""
-        from everlong.store.separation import has_words, separate  # noqa: PLC0415 - seldom, and it needs the store
-
-        is_joined = version < CONVERSATIONS and has_words(connection)
-        if is_joined:
-            copy = self.backend.keep_copy(self.engine, f"before-{CONVERSATIONS}")
-            kept = f"a copy from before is {copy}" if copy else "its own tools make a copy, such as pg_dump"
-            _log.warning("%s is brought up to date; %s", self.backend.where, kept)
-        upgrade(connection)
-        if is_joined:
-            separate(self, connection)
-
 
 def pause(attempt: int) -> None:
     """Wait a moment, longer with each attempt and by chance, so that rivals part."""
     time.sleep(random.uniform(0, min(0.2, 0.002 * 2**attempt)))  # noqa: S311 - no secret
-
-
-def create_all(connection: Connection) -> None:
-    """Make the newest schema in an empty database; the same as all migrations in order, but quicker."""
-    metadata.create_all(connection, checkfirst=False)
-    connection.execute(
-        text(
-            f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
-            f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
-        )
-    )
-    connection.execute(text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:head)"), {"head": HEAD})  # noqa: S608
-
-
-def version_of(connection: Connection) -> str | None:
-    """The schema's version; None where the tables are not there or not ours."""
-    if not connection.dialect.has_table(connection, VERSION_TABLE):
-        return None
-    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
-
-
-def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Database:
-    """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``).
-
-    A file is written to without waiting for the disk where whoever writes can say everything again.
-    """
-    return Database(backend_for(url_or_path, wait, waits_for_disk=waits_for_disk))
-
-
-def backend_for(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Backend:
-    """The backend that a path or a url means; nothing is opened yet."""
-    text_form = str(url_or_path)
-    scheme, found, rest = text_form.partition("://")
-    if not found:
-        from everlong.store.sqlite import SQLite  # noqa: PLC0415 - only the one that is used
-
-        return SQLite(Path(url_or_path), wait, waits_for_disk=waits_for_disk)
-    kind = scheme.partition("+")[0]
-    if kind == "sqlite":
-        from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
-
-        return SQLite(Path(rest.removeprefix("/")), wait, waits_for_disk=waits_for_disk)
-    if kind in {"postgresql", "postgres"}:
-        from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
-
-        return PostgreSQL(f"postgresql+psycopg://{rest}", wait)
-    raise StoreError(
-        f"store.url: a database of the kind {kind!r} is not known; "
-        "allowed are sqlite:///path/to/file and postgresql://user@host/database"
-    )

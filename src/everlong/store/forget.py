@@ -21,7 +21,6 @@ from everlong.store.alike import contents_with
 from everlong.store.content import digest_of, value_of
 from everlong.store.forgotten import stub_of, stub_of_prompt
 from everlong.store.kin import sessions_along, stretch_of
-from everlong.store.logs import forget_in_logs
 from everlong.store.maintenance import drop_additions, out_of_search
 from everlong.store.naming import clean_title, title_base
 from everlong.store.outputs import drop_outputs
@@ -38,11 +37,12 @@ from everlong.store.schema import (
     view,
     view_item,
 )
+from everlong.store.session_log import forget_in_logs
 from everlong.store.shown_path import shown_paths
 from everlong.store.tree import inherited_view
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 
 class Forgotten(NamedTuple):
@@ -54,7 +54,7 @@ class Forgotten(NamedTuple):
     """Messages of a session that stay, because another session shows them too."""
 
 
-def forget(store: Store, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
+def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
     """Forget messages by their ids, and the same words wherever else they stand; and what a model said of them.
 
     Where they are those of a session, messages that another conversation shows too (of a fork) stay, and words that
@@ -62,42 +62,42 @@ def forget(store: Store, nodes: Sequence[bytes], *, session: str | None = None) 
     """
 
     def work(connection: Connection) -> _Forgetting:
-        chosen = [_node_row(store, connection, ident) for ident in nodes]
-        mine = [] if session is None else _parts_with(store, connection, session)
-        return _Forgetting(store, connection).run(chosen, mine)
+        chosen = [_node_row(core, connection, ident) for ident in nodes]
+        mine = [] if session is None else _parts_with(core, connection, session)
+        return _Forgetting(core, connection).run(chosen, mine)
 
-    return _without_logs(store, store.database.write(work))
+    return _without_logs(core, core.database.write(work))
 
 
-def forget_conversation(store: Store, ident: str) -> Forgotten:
+def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
     """Forget all that was said in the conversation that a session is part of, as far as no other one shows it.
 
     That is what it shows, what was taken back, and replies that broke off. Words that others use too stay with those.
     """
 
     def work(connection: Connection) -> _Forgetting:
-        mine = _parts_with(store, connection, ident)
-        return _Forgetting(store, connection).run(_said_in(store, connection, mine), mine)
+        mine = _parts_with(core, connection, ident)
+        return _Forgetting(core, connection).run(_said_in(core, connection, mine), mine)
 
-    return _without_logs(store, store.database.write(work))
+    return _without_logs(core, core.database.write(work))
 
 
-def forget_titles(store: Store, words: str) -> int:
+def forget_titles(core: StoreCore, words: str) -> int:
     """Take away titles that hold some words, in whatever case; how many conversations had one."""
 
     def work(connection: Connection) -> int:
         titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
-            sessions.c.tenant == store.tenant, sessions.c.title.is_not(None)
+            sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
         )
         found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
         for part in _parts([row.id for row in found]):
             connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         return len({row.conversation for row in found})
 
-    return store.database.write(work)
+    return core.database.write(work)
 
 
-def forget_prompts(store: Store, words: str) -> int:
+def forget_prompts(core: StoreCore, words: str) -> int:
     """Take the words out of system prompts, and tools that were offered with them, that hold some; how many did."""
     columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
     sought = words.casefold()
@@ -105,7 +105,7 @@ def forget_prompts(store: Store, words: str) -> int:
     def work(connection: Connection) -> tuple[int, set[str]]:
         used: set[bytes] = set()
         for column in columns:
-            query = select(column).where(column.table.c.tenant == store.tenant, column.is_not(None)).distinct()
+            query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
             used |= {bytes(digest) for digest in connection.execute(query).scalars()}
         gone: list[bytes] = []
         for part in _parts(sorted(used)):
@@ -122,9 +122,9 @@ def forget_prompts(store: Store, words: str) -> int:
             told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
         return len(gone), told
 
-    count, told = store.database.write(work)
+    count, told = core.database.write(work)
     if count:
-        forget_in_logs(store, set(), told)
+        forget_in_logs(core, set(), told)
     return count
 
 
@@ -141,15 +141,15 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _without_logs(store: Store, done: _Forgetting) -> Forgotten:
+def _without_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
     """Take what was forgotten out of the logs as well; what was done."""
-    forget_in_logs(store, done.parts, done.changed)
+    forget_in_logs(core, done.parts, done.changed)
     return done.figures
 
 
-def _parts_with(store: Store, connection: Connection, ident: str) -> list[Row[Any]]:
+def _parts_with(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
     """All parts of the conversation that a session is part of."""
-    own = select(sessions).where(sessions.c.tenant == store.tenant)
+    own = select(sessions).where(sessions.c.tenant == core.tenant)
     name = connection.execute(
         own.with_only_columns(sessions.c.conversation).where(
             or_(sessions.c.id == ident, sessions.c.conversation == ident)
@@ -161,10 +161,10 @@ def _parts_with(store: Store, connection: Connection, ident: str) -> list[Row[An
     return list(connection.execute(query).all())
 
 
-def _said_in(store: Store, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
+def _said_in(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
     """The messages of a conversation, with those that it does not show."""
     name, low = parts[0].conversation, min(part.from_depth for part in parts)
-    stretches = list(shown_paths(connection, store.tenant, {name: list(parts)})[name].stretches())
+    stretches = list(shown_paths(connection, core.tenant, {name: list(parts)})[name].stretches())
     stretches += [part for one in parts if one.branch is not None for part in stretch_of(connection, one)]
     mine = turn.c.session.in_([part.id for part in parts])
     asked = select(turn.c.branch, func.max(turn.c.depth).label("depth")).where(mine).group_by(turn.c.branch)
@@ -180,18 +180,18 @@ def _said_in(store: Store, connection: Connection, parts: Sequence[Row[Any]]) ->
     return [found[seq] for seq in sorted(found)]
 
 
-def _node_row(store: Store, connection: Connection, ident: bytes) -> Row[Any]:
-    row = connection.execute(select(node).where(node.c.id == ident, node.c.tenant == store.tenant)).first()
+def _node_row(core: StoreCore, connection: Connection, ident: bytes) -> Row[Any]:
+    row = connection.execute(select(node).where(node.c.id == ident, node.c.tenant == core.tenant)).first()
     if row is None:
-        raise NotStored(f"there is no message {ident.hex()} in {store.database.backend.where}")
+        raise NotStored(f"there is no message {ident.hex()} in {core.database.backend.where}")
     return row
 
 
 class _Forgetting:
     """One act of forgetting inside one transaction."""
 
-    def __init__(self, store: Store, connection: Connection) -> None:
-        self.store = store
+    def __init__(self, core: StoreCore, connection: Connection) -> None:
+        self.core = core
         self.connection = connection
         self.parts: set[str] = set()
         """Sessions that are forgotten themselves."""
@@ -215,13 +215,13 @@ class _Forgetting:
             whole |= self._alike(whole)
         rows = {row.seq: row for row in chosen}
         for part in _parts(sorted(whole)):
-            found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.store.tenant)
+            found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.core.tenant)
             rows.update({row.seq: row for row in self.connection.execute(found)})
         beside = self._additions(list(rows.values()), spare_shared=spare_shared)
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
         items = self._literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
-        out_of_search(self.store, self.connection, [*rows, *(-item.seq for item in items)])
+        out_of_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
         for row in chosen:
             if bytes(row.digest) in shared:
                 self._part_from_content(row)
@@ -232,8 +232,8 @@ class _Forgetting:
         self._void(views, items)
         for part in _parts(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
-            drop_outputs(self.connection, self.store.tenant, list(part))
-        drop_additions(self.store, self.connection)
+            drop_outputs(self.connection, self.core.tenant, list(part))
+        drop_additions(self.core, self.connection)
         self.parts = {row.id for row in mine}
         self.figures = Forgotten(len(rows), len(views), asked - len(chosen))
         return self
@@ -245,7 +245,7 @@ class _Forgetting:
         others = {
             one.id: one
             for part in first
-            for one in sessions_along(self.connection, self.store.tenant, [part])
+            for one in sessions_along(self.connection, self.core.tenant, [part])
             if one.id not in own and one.branch is not None
         }
         return [part for one in others.values() for part in stretch_of(self.connection, one)]
@@ -259,7 +259,7 @@ class _Forgetting:
         held = select(annex.c.branch, annex.c.depth, annex.c.digest, branch.c.parent, branch.c.fork_depth).join(
             branch, branch.c.id == annex.c.branch
         )
-        query = held.where(annex.c.tenant == self.store.tenant, annex.c.kind == "addition")
+        query = held.where(annex.c.tenant == self.core.tenant, annex.c.kind == "addition")
         here: dict[bytes, Row[Any]] = {}
         elsewhere: set[bytes] = set()
         for row in self.connection.execute(query):
@@ -272,7 +272,7 @@ class _Forgetting:
                 here[bytes(row.digest)] = found
         if spare_shared:
             return here.keys() - elsewhere
-        texts = self.store.reader.values(
+        texts = self.core.reader.values(
             self.connection, [*here, *(bytes(row.digest) for row in here.values())] if here else []
         )
         return {
@@ -294,11 +294,11 @@ class _Forgetting:
     def _alike(self, digests: set[bytes]) -> set[bytes]:
         """Other contents with one of the same blocks: the message in another shape, split, merged or marked."""
         messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
-        return contents_with(self.store, self.connection, messages)
+        return contents_with(self.core, self.connection, messages)
 
     def _replies(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
         """The replies that became these messages, and all that a conversation got."""
-        asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.store.tenant, turn.c.reply.is_not(None))
+        asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.core.tenant, turn.c.reply.is_not(None))
         rows: list[Any] = []
         for part in _parts([bytes(row.id) for row in chosen]):
             rows += self.connection.execute(asked.where(turn.c.echo_node.in_(part))).all()
@@ -313,20 +313,20 @@ class _Forgetting:
 
     def _entomb(self, digests: Iterable[bytes], *, remember: bool) -> None:
         """Take the words out of contents; where asked, remember their blocks so that they stay out."""
-        tenant, now = self.store.tenant, time.time()
+        tenant, now = self.core.tenant, time.time()
         statement = "INSERT INTO tombstone (block, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING"
         for row in self._live(digests):
             message = value_of(row.bytes, row.codec)
-            blocks = sorted(set(self.store.chain.trace([message]).blocks)) if remember else []
+            blocks = sorted(set(self.core.chain.trace([message]).blocks)) if remember else []
             if blocks:
                 rows = [(block, tenant, now) for block in blocks]
-                self.connection.exec_driver_sql(self.store.database.sql(statement), rows)
+                self.connection.exec_driver_sql(self.core.database.sql(statement), rows)
             values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of(tenant, message)}
             self.connection.execute(update(content).where(content.c.seq == row.seq).values(values))
 
     def _drop_titles(self, digests: set[bytes], mine: Sequence[Row[Any]]) -> None:
         """Take away the titles of a conversation, and all that were taken from words that are forgotten now."""
-        tenant = self.store.tenant
+        tenant = self.core.tenant
         messages = (value_of(row.bytes, row.codec) for row in self._live(digests))
         taken = {title_base(title) for one in messages if (title := clean_title(title_from([one]))) is not None}
         titled = select(sessions.c.id, sessions.c.title).where(
@@ -341,17 +341,17 @@ class _Forgetting:
     def _part_from_content(self, row: Row[Any]) -> None:
         """Give a node a tombstone of its own, and leave the words to those who share them."""
         for held in self._live([bytes(row.digest)]):
-            own = digest_of(self.store.tenant, b"forgotten:" + bytes(row.id))
-            stub = stub_of(self.store.tenant, value_of(held.bytes, held.codec))
-            values = (self.store.tenant, own, None, 0, "forgotten", stub)
+            own = digest_of(self.core.tenant, b"forgotten:" + bytes(row.id))
+            stub = stub_of(self.core.tenant, value_of(held.bytes, held.codec))
+            values = (self.core.tenant, own, None, 0, "forgotten", stub)
             statement = "INSERT INTO content (tenant, digest, bytes, codec, state, stub) VALUES (?,?,?,?,?,?)"
-            self.connection.exec_driver_sql(self.store.database.sql(f"{statement} ON CONFLICT DO NOTHING"), values)
+            self.connection.exec_driver_sql(self.core.database.sql(f"{statement} ON CONFLICT DO NOTHING"), values)
             self.connection.execute(update(node).where(node.c.seq == row.seq).values(digest=own))
 
     def _views_over(self, places: set[tuple[int, int]]) -> list[int]:
         """Views that were made with one of the places in sight."""
         found: list[int] = []
-        usable = select(view).where(view.c.tenant == self.store.tenant, view.c.state != "void")
+        usable = select(view).where(view.c.tenant == self.core.tenant, view.c.state != "void")
         for row in self.connection.execute(usable).all():
             spans = {part.branch: part for part in segments_to(self.connection, row.branch, row.saw_depth)}
             if any(b in spans and spans[b].low < depth <= spans[b].high for b, depth in places):
@@ -406,7 +406,7 @@ class _Forgetting:
         in_view = others.where(view_item.c.digest == digest, view.c.state != "void")
         said = select(func.count()).where(node.c.digest == digest)
         beside = select(func.count()).where(annex.c.digest == digest)
-        replied = select(func.count()).where(turn.c.tenant == self.store.tenant, turn.c.reply == digest)
+        replied = select(func.count()).where(turn.c.tenant == self.core.tenant, turn.c.reply == digest)
         return any(self.connection.execute(query).scalar_one() for query in (in_view, said, beside, replied))
 
 

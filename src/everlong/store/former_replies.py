@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, func, select, update
 
 from everlong.model import Message
+from everlong.store.additions import Additions
 from everlong.store.content import value_of
 from everlong.store.echo import is_echo
 from everlong.store.forgotten import read_stub
 from everlong.store.former_tree import KnownBranch, KnownTurn, Place, Tree, in_parts, turns_of
 from everlong.store.naming import new_session_id
+from everlong.store.recognition import Recognizer
+from everlong.store.replies import Replies
 from everlong.store.schema import content, node, session, turn
+from everlong.store.sessions import Sessions
+from everlong.store.stateless import Stateless
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 PLATFORM = "gateway"
 """Where the sessions come from that are made here: only a gateway stored turns without one."""
@@ -40,11 +45,15 @@ class _Held(NamedTuple):
 class FormerReplies:
     """Makes messages of the replies of one tenant, and finds the sessions of requests that have none."""
 
-    def __init__(self, store: Store, connection: Connection) -> None:
-        self.store = store
+    def __init__(self, core: StoreCore, connection: Connection) -> None:
+        self.core = core
+        additions = Additions(core.database, core.chain)
+        recognizer, self.opener = Recognizer(core, additions), Sessions(core)
+        stateless = Stateless(core, self.opener, recognizer, additions)
+        self.replies = Replies(core, stateless, recognizer)
         self.connection = connection
-        self.run = store.database.backend.run
-        sql = store.database.sql
+        self.run = core.database.backend.run
+        sql = core.database.sql
         self._where = sql("SELECT branch, depth FROM node WHERE id = ?")
         self._said_at = sql("UPDATE node SET ts = ? WHERE id = ?")
         self._noted = sql("UPDATE turn SET echo_node = ?, session = ?, branch = ? WHERE id = ?")
@@ -52,12 +61,12 @@ class FormerReplies:
         self._next = sql(
             "SELECT id, parent, digest, role, depth FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1"
         )
-        self.tree = Tree(connection, store.tenant)
-        self.turns = turns_of(connection, store.tenant, self.tree)
+        self.tree = Tree(connection, core.tenant)
+        self.turns = turns_of(connection, core.tenant, self.tree)
         self.sessions = {
             row.id: row
             for row in connection.execute(
-                select(session).where(session.c.tenant == store.tenant).order_by(session.c.started, session.c.id)
+                select(session).where(session.c.tenant == core.tenant).order_by(session.c.started, session.c.id)
             )
         }
         self.on_branch = {row.branch for row in self.sessions.values()}
@@ -96,7 +105,7 @@ class FormerReplies:
         for one in turns:
             ident = one.node
             for side, block in held[one.reply].blocks if one.reply in held else []:
-                ident = self.store.chain.step(ident, side, block)  # type: ignore[arg-type]
+                ident = self.core.chain.step(ident, side, block)  # type: ignore[arg-type]
             ids[one.id] = ident
         asked = sorted({ids[one.id] for one in turns if one.said is None and ids[one.id] != one.node})
         rows = self.connection.execute(select(node.c.id, node.c.branch, node.c.depth).where(node.c.id.in_(asked)))
@@ -110,7 +119,7 @@ class FormerReplies:
             if one.said is None and one.status == "done" and told is not None and told.message is not None:
                 self._link_changed(one, told.message)
         keys = [(_first_of(held.get(one.reply or b"")), one.echo, one.id) for one in turns]
-        statement = self.store.database.sql("UPDATE turn SET reply_key = ?, echo_node = ? WHERE id = ?")
+        statement = self.core.database.sql("UPDATE turn SET reply_key = ?, echo_node = ? WHERE id = ?")
         self.run(self.connection, statement, keys)
 
     def _held(self, digests: Iterable[bytes]) -> dict[bytes, _Held]:
@@ -119,7 +128,7 @@ class FormerReplies:
         for row in self.connection.execute(query):
             if row.state == "live" and row.bytes is not None:
                 message = value_of(row.bytes, row.codec)
-                blocks = [("a", block) for block in self.store.chain.trace([message]).blocks]
+                blocks = [("a", block) for block in self.core.chain.trace([message]).blocks]
                 found[bytes(row.digest)] = _Held(blocks, message)
             elif row.stub is not None:
                 proofs = read_stub(row.stub)[1]
@@ -141,9 +150,9 @@ class FormerReplies:
             if (one.place.depth > 0) if row[1] is None else bytes(row[1]) != one.node:
                 continue
             ident, digest = bytes(row[0]), bytes(row[2])
-            said = self.store.reader.values(self.connection, [digest])[digest]
+            said = self.core.reader.values(self.connection, [digest])[digest]
             # In its own session, what an assistant says next is what the client made of the reply.
-            if is_echo(self.store.chain, reply, said) or (is_own and ident not in linked):
+            if is_echo(self.core.chain, reply, said) or (is_own and ident not in linked):
                 one.echo, one.said = ident, Place(number, row[4])
                 self.echoes.setdefault(one.node, set()).add(ident)
                 return
@@ -159,7 +168,7 @@ class FormerReplies:
         """Return for each branch where a model speaks first on the way to its end."""
         own = (
             select(node.c.branch, func.min(node.c.depth).label("depth"))
-            .where(node.c.tenant == self.store.tenant, node.c.role == "assistant")
+            .where(node.c.tenant == self.core.tenant, node.c.role == "assistant")
             .group_by(node.c.branch)
         )
         depths = {row.branch: row.depth for row in self.connection.execute(own)}
@@ -237,7 +246,7 @@ class FormerReplies:
             return  # of a session that was deleted
         if one.reply is None or told is None or told.message is None or not told.blocks:
             return
-        place, replies = one.place, self.store.replies
+        place, replies = one.place, self.replies
         at = Branch(place.branch, one.node, place.depth)
         if one.status != "done":
             self._note(one, replies.add_broken(self.connection, at, told.message), one.session)
@@ -290,9 +299,7 @@ class FormerReplies:
             if where.branch == one.place.branch:
                 about["client_session"] = self.tree.branches[where.branch].ext_id
         ident = _free_id(self.connection, one.ts)
-        self.store.sessions.open_in(
-            self.connection, Branch(where.branch, one.echo or b"", where.depth), ident=ident, **about
-        )
+        self.opener.open_in(self.connection, Branch(where.branch, one.echo or b"", where.depth), ident=ident, **about)
         times = {"started": one.ts, "active": one.ts if one.ended is None else one.ended}
         self.connection.execute(update(session).where(session.c.id == ident).values(times))
         self.on_branch.add(where.branch)
@@ -304,7 +311,7 @@ class FormerReplies:
         used = {one.preamble for one in self.turns if one.preamble is not None}
         used |= {one.preamble for one in self.tree.branches.values() if one.preamble is not None}
         for some in in_parts(sorted(used)):
-            told = self.store.reader.values(self.connection, some)
+            told = self.core.reader.values(self.connection, some)
             found |= {digest for digest, value in told.items() if isinstance(value, dict) and value.get("tools")}
         return found
 

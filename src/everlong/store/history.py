@@ -18,7 +18,7 @@ from everlong.model import Message
 from everlong.store.schema import compaction, view
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 
 WEAK_BELOW = 0.5
@@ -107,21 +107,21 @@ def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion)
     return values
 
 
-def history(store: Store, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
+def history(core: StoreCore, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
     """The compactions of a session, of a branch, or of all, oldest first."""
-    query = select(compaction).where(compaction.c.tenant == store.tenant).order_by(compaction.c.ts, compaction.c.id)
+    query = select(compaction).where(compaction.c.tenant == core.tenant).order_by(compaction.c.ts, compaction.c.id)
     if session is not None:
         query = query.where(compaction.c.session == session)
     if branch is not None:
         query = query.where(compaction.c.branch == branch)
-    with store.database.read() as connection:
+    with core.database.read() as connection:
         return [compaction_of(row) for row in connection.execute(query)]
 
 
-def repeated_views(store: Store) -> dict[int, int]:
+def repeated_views(core: StoreCore) -> dict[int, int]:
     """For each view that a fork took over, the view of another branch that it repeats."""
-    query = select(view.c.id, view.c.origin).where(view.c.tenant == store.tenant, view.c.origin.is_not(None))
-    with store.database.read() as connection:
+    query = select(view.c.id, view.c.origin).where(view.c.tenant == core.tenant, view.c.origin.is_not(None))
+    with core.database.read() as connection:
         return {row.id: row.origin for row in connection.execute(query)}
 
 

@@ -15,7 +15,7 @@ from everlong.store.echo import is_echo
 from everlong.store.paths import UPWARDS, Segment, segments_of
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
     from everlong.store.tree import Branch
 
 LINKED_AT_ONCE = 8
@@ -37,10 +37,10 @@ class _Waiting(NamedTuple):
 class Linker:
     """Links the turns of one store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._run = store.database.backend.run
-        sql = store.database.sql
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._run = core.database.backend.run
+        sql = core.database.sql
         self._newest = sql(
             "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node, status FROM turn"  # noqa: S608
             f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
@@ -111,5 +111,5 @@ class Linker:
         """Whether a stored message repeats a stored reply."""
         if message == reply:
             return True
-        values = self._store.reader.values(connection, [message, reply])
-        return is_echo(self._store.chain, values[reply], values[message])
+        values = self._core.reader.values(connection, [message, reply])
+        return is_echo(self._core.chain, values[reply], values[message])

@@ -10,10 +10,11 @@ from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored
 from everlong.store.schema import alias, node
+from everlong.store.sessions import Sessions
 from everlong.store.shown_path import Place, locate
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 SHORTEST = 8
 """The fewest digits by which a message can be named."""
@@ -29,21 +30,21 @@ class Found(NamedTuple):
     turn: int
 
 
-def find_message(store: Store, ident: str) -> Found:
+def find_message(core: StoreCore, ident: str) -> Found:
     """The message whose id begins with some hexadecimal digits; `NotStored` where there is none, or several."""
     digits = ident.strip().lower()
     if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set(string.hexdigits):
         raise NotStored(f"{ident!r} is no id of a message; one has {SHORTEST} to 32 hexadecimal digits")
     low, high = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
-    with store.database.read() as connection:
-        rows = _matching(connection, store.tenant, low, high)
+    with core.database.read() as connection:
+        rows = _matching(connection, core.tenant, low, high)
         if not rows:
-            raise NotStored(f"there is no message with the id {ident!r} in {store.database.backend.where}")
+            raise NotStored(f"there is no message with the id {ident!r} in {core.database.backend.where}")
         if len(rows) > 1:
             raise NotStored(f"several messages have an id that begins with {ident!r}; give more of it")
         row = rows[0]
         place = Place(row.branch, row.depth, bytes(row.id))
-        where = locate(connection, store.tenant, [place]).get(place)
+        where = locate(connection, core.tenant, [place]).get(place)
     session, turn = (None, row.depth) if where is None else (where.conversation, where.turn)
     return Found(bytes(row.id), row.role, row.ts, session, turn)
 
@@ -65,26 +66,26 @@ def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> S
     return list(first.values())
 
 
-def latest_request(store: Store, session: str) -> bytes | None:
+def latest_request(core: StoreCore, session: str) -> bytes | None:
     """The newest message of the user on a session's branch; None where there is none."""
-    number = store.sessions.get(session).branch
+    number = Sessions(core).get(session).branch
     if number is None:
         return None
     query = select(node.c.id).where(node.c.branch == number, node.c.role == "user").order_by(node.c.depth.desc())
-    with store.database.read() as connection:
+    with core.database.read() as connection:
         found = connection.execute(query.limit(1)).scalar()
     return None if found is None else bytes(found)
 
 
-def message_after(store: Store, ident: bytes) -> bytes | None:
+def message_after(core: StoreCore, ident: bytes) -> bytes | None:
     """The message that follows another one, on the same branch if it goes on there."""
     above = node.alias()
     query = (
         select(node.c.id)
         .join(above, above.c.id == node.c.parent)
-        .where(above.c.id == ident, node.c.tenant == store.tenant)
+        .where(above.c.id == ident, node.c.tenant == core.tenant)
         .order_by((node.c.branch == above.c.branch).desc(), node.c.seq)
     )
-    with store.database.read() as connection:
+    with core.database.read() as connection:
         found = connection.execute(query.limit(1)).scalar()
     return None if found is None else bytes(found)

@@ -35,12 +35,13 @@ from everlong.store.schema import (
     view,
     view_item,
 )
+from everlong.store.session import Session
+from everlong.store.sessions import Sessions
 from everlong.store.sqlite import copy_file
 
 if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
     from everlong.store.database import Database
-    from everlong.store.session import Session
-    from everlong.store.store import Store
 
 DAY = 86_400.0
 _LOCAL = "local"
@@ -63,37 +64,37 @@ def tenants(database: Database) -> list[str]:
     return [_LOCAL, *sorted(found - {_LOCAL})]
 
 
-def collect_garbage(store: Store, min_age: float = DAY) -> Collected:
+def collect_garbage(core: StoreCore, min_age: float = DAY) -> Collected:
     """Remove branches, or the ends of branches, that no session leads to and that were begun long enough ago."""
 
     def work(connection: Connection) -> Collected:
         now = time.time()
-        needed = _needed_depths(store, connection, now - min_age)
+        needed = _needed_depths(core, connection, now - min_age)
         branches = messages = 0
         rows = connection.execute(
-            store.database.backend.locked(select(branch).where(branch.c.tenant == store.tenant).order_by(branch.c.id))
+            core.database.backend.locked(select(branch).where(branch.c.tenant == core.tenant).order_by(branch.c.id))
         ).all()
         for row in rows:
             keep = needed.get(row.id)
             if keep is not None and keep >= row.head_depth:
                 continue
-            messages += _cut(store, connection, row, keep)
+            messages += _cut(core, connection, row, keep)
             branches += keep is None
         if messages:
-            _after_cuts(store, connection)
-        contents = _unused_contents(store, connection)
+            _after_cuts(core, connection)
+        contents = _unused_contents(core, connection)
         leases.sweep(connection, now - DAY)
         return Collected(branches, messages, contents)
 
-    return store.database.write(work)
+    return core.database.write(work)
 
 
-def _needed_depths(store: Store, connection: Connection, before: float) -> dict[int, int]:
+def _needed_depths(core: StoreCore, connection: Connection, before: float) -> dict[int, int]:
     """How deep each branch is needed by sessions, by their turns, by young branches, and by the forks of those."""
-    held = select(branch.c.id, branch.c.head_depth).where(branch.c.tenant == store.tenant)
-    with_session = held.where(branch.c.id.in_(select(session.c.branch).where(session.c.tenant == store.tenant)))
+    held = select(branch.c.id, branch.c.head_depth).where(branch.c.tenant == core.tenant)
+    with_session = held.where(branch.c.id.in_(select(session.c.branch).where(session.c.tenant == core.tenant)))
     # What was asked and answered in a session stays with it: also what was taken back, and replies that broke off.
-    of_session = turn.c.tenant == store.tenant, turn.c.session.is_not(None)
+    of_session = turn.c.tenant == core.tenant, turn.c.session.is_not(None)
     asked = select(turn.c.branch, func.max(turn.c.depth)).where(*of_session).group_by(turn.c.branch)
     said = select(node.c.branch, func.max(node.c.depth)).join(turn, turn.c.echo_node == node.c.id).where(*of_session)
     young = held.where(branch.c.ts >= before)
@@ -104,17 +105,17 @@ def _needed_depths(store: Store, connection: Connection, before: float) -> dict[
     for number, depth in tops.items():
         for part in segments_to(connection, number, depth):
             needed[part.branch] = max(part.high, needed.get(part.branch, 0))
-    _need_origins(store, connection, needed)
+    _need_origins(core, connection, needed)
     return needed
 
 
-def _need_origins(store: Store, connection: Connection, needed: dict[int, int]) -> None:
+def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int]) -> None:
     """What a view saw is needed as long as a needed branch has a view that repeats it, so that it can be forgotten."""
     source = view.alias()
     repeated = select(view.c.branch, source.c.branch.label("source"), source.c.saw_depth).join(
         source, source.c.id == view.c.origin
     )
-    waiting = connection.execute(repeated.where(view.c.tenant == store.tenant)).all()
+    waiting = connection.execute(repeated.where(view.c.tenant == core.tenant)).all()
     while due := [row for row in waiting if row.branch in needed]:
         waiting = [row for row in waiting if row.branch not in needed]
         for row in due:
@@ -122,14 +123,14 @@ def _need_origins(store: Store, connection: Connection, needed: dict[int, int]) 
                 needed[part.branch] = max(part.high, needed.get(part.branch, 0))
 
 
-def _cut(store: Store, connection: Connection, row: Any, keep: int | None) -> int:
+def _cut(core: StoreCore, connection: Connection, row: Any, keep: int | None) -> int:
     """Remove a branch's nodes below a depth, or all of it."""
     low = row.fork_depth if keep is None else keep
     doomed = select(node.c.seq).where(node.c.branch == row.id, node.c.depth > low)
     seqs = list(connection.execute(doomed).scalars())
     gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
     items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
-    out_of_search(store, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
+    out_of_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
     for table in (pin, output, alias):
         connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
     connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
@@ -159,34 +160,34 @@ def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
     connection.execute(delete(turn).where(*which))
 
 
-def _after_cuts(store: Store, connection: Connection) -> None:
+def _after_cuts(core: StoreCore, connection: Connection) -> None:
     """Let go of what pointed at removed messages, and leave no trace of them in the index."""
     gone = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
-    connection.execute(update(turn).where(turn.c.tenant == store.tenant, *gone).values(echo_node=None))
-    drop_additions(store, connection)
-    purge_search(store, connection)
+    connection.execute(update(turn).where(turn.c.tenant == core.tenant, *gone).values(echo_node=None))
+    drop_additions(core, connection)
+    purge_search(core, connection)
 
 
-def drop_additions(store: Store, connection: Connection) -> None:
+def drop_additions(core: StoreCore, connection: Connection) -> None:
     """Take out what clients are known to add to their messages where no stored message has it any more."""
     query = select(addition.c.digest, addition.c.text).where(
-        addition.c.tenant == store.tenant, addition.c.text.is_not(None)
+        addition.c.tenant == core.tenant, addition.c.text.is_not(None)
     )
     left = {bytes(row.digest): str(row.text).strip() for row in connection.execute(query)}
     if not left:
         return
     # It was learnt from a message that has a second name since, or stands in one that is kept as it was sent.
-    learnt = select(node.c.digest).join(alias, alias.c.node == node.c.id).where(node.c.tenant == store.tenant)
-    kept = select(annex.c.digest).where(annex.c.tenant == store.tenant, annex.c.kind == "addition")
+    learnt = select(node.c.digest).join(alias, alias.c.node == node.c.id).where(node.c.tenant == core.tenant)
+    kept = select(annex.c.digest).where(annex.c.tenant == core.tenant, annex.c.kind == "addition")
     digests = [bytes(digest) for digest in connection.execute(union(learnt, kept)).scalars()]
     for start in range(0, len(digests), 500):
-        for message in store.reader.values(connection, digests[start : start + 500]).values():
+        for message in core.reader.values(connection, digests[start : start + 500]).values():
             words = "\n".join(map(str, _texts(message)))
             left = {digest: text for digest, text in left.items() if text not in words}
             if not left:
                 return
     for digest in left:
-        connection.execute(delete(addition).where(addition.c.tenant == store.tenant, addition.c.digest == digest))
+        connection.execute(delete(addition).where(addition.c.tenant == core.tenant, addition.c.digest == digest))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -201,7 +202,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _unused_contents(store: Store, connection: Connection) -> int:
+def _unused_contents(core: StoreCore, connection: Connection) -> int:
     used = union_all(
         select(node.c.digest),
         select(annex.c.digest),
@@ -214,28 +215,28 @@ def _unused_contents(store: Store, connection: Connection) -> int:
         select(turn.c.preamble).where(turn.c.preamble.is_not(None)),
         select(turn.c.reply).where(turn.c.reply.is_not(None)),
     )
-    unused = delete(content).where(content.c.tenant == store.tenant, content.c.digest.not_in(used))
+    unused = delete(content).where(content.c.tenant == core.tenant, content.c.digest.not_in(used))
     return connection.execute(unused).rowcount
 
 
-def out_of_search(store: Store, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
+def out_of_search(core: StoreCore, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
     """Take documents out of the index, and off the list of those that wait for it; their contents are still there.
 
     With ``purge`` their terms go from the index's own pages too, which takes a pass over the whole index.
     """
-    store.searcher.upkeep.forget(connection, seqs, purge=purge)
+    core.searcher.upkeep.forget(connection, seqs, purge=purge)
     for start in range(0, len(seqs), 500):
         connection.execute(delete(pending).where(pending.c.seq.in_(seqs[start : start + 500])))
 
 
-def purge_search(store: Store, connection: Connection) -> None:
+def purge_search(core: StoreCore, connection: Connection) -> None:
     """Leave no trace of removed documents in the pages of the index."""
-    searcher = store.searcher
+    searcher = core.searcher
     if searcher.index.version(connection) is not None:
         searcher.index.purge(connection)
 
 
-def retain(store: Store, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:
+def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:
     """Delete conversations that ended long ago, then the oldest ones until the store is small enough.
 
     Returns:
@@ -244,38 +245,38 @@ def retain(store: Store, *, days: float | None = None, max_bytes: int | None = N
     gone: list[str] = []
     if days is not None:
         limit = time.time() - days * DAY
-        for parts in _ended(store):
+        for parts in _ended(core):
             if all(one.ended is not None and one.ended < limit for one in parts):
-                gone += _deleted(store, parts)
+                gone += _deleted(core, parts)
         if gone:
-            vacuum(store)
+            vacuum(core)
     if max_bytes is not None:
-        ended = _ended(store)
-        while ended and size_of(store) > max_bytes:
-            gone += _deleted(store, ended.pop(0))
-            vacuum(store)
+        ended = _ended(core)
+        while ended and size_of(core) > max_bytes:
+            gone += _deleted(core, ended.pop(0))
+            vacuum(core)
     return gone
 
 
-def _ended(store: Store) -> list[list[Session]]:
+def _ended(core: StoreCore) -> list[list[Session]]:
     """The parts of each conversation that has ended, the oldest conversation first."""
     found: dict[str, list[Session]] = {}
-    for one in reversed(store.sessions.newest()):
+    for one in reversed(Sessions(core).newest()):
         found.setdefault(one.conversation, []).append(one)
     return [parts for parts in found.values() if all(one.ended is not None for one in parts)]
 
 
-def _deleted(store: Store, parts: list[Session]) -> list[str]:
+def _deleted(core: StoreCore, parts: list[Session]) -> list[str]:
     """Delete the parts of a conversation; their ids."""
     for one in parts:
-        store.sessions.delete(one.id)
+        Sessions(core).delete(one.id)
     return [one.id for one in parts]
 
 
-def vacuum(store: Store, min_age: float = DAY) -> Collected:
+def vacuum(core: StoreCore, min_age: float = DAY) -> Collected:
     """Remove garbage and give the room back to the disk."""
-    collected = collect_garbage(store, min_age)
-    with store.database.translating(), store.database.engine.connect() as connection:
+    collected = collect_garbage(core, min_age)
+    with core.database.translating(), core.database.engine.connect() as connection:
         raw = connection.connection.driver_connection
         if isinstance(raw, sqlite3.Connection):
             raw.execute("VACUUM")
@@ -286,36 +287,36 @@ def vacuum(store: Store, min_age: float = DAY) -> Collected:
     return collected
 
 
-def backup(store: Store, path: Path) -> None:
+def backup(core: StoreCore, path: Path) -> None:
     """Copy a SQLite store into a new file while others go on writing; a whole copy or none."""
-    if store.database.backend.name != "sqlite":
+    if core.database.backend.name != "sqlite":
         raise StoreError("a PostgreSQL store is backed up with its own tools, such as pg_dump")
     if path.exists():
         raise StoreError(f"{path} is there already; name a new file for the backup")
     try:
-        copy_file(store.database.engine, path)
+        copy_file(core.database.engine, path)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the backup to {path} failed: {error}; the store itself is untouched") from error
 
 
-def size_of(store: Store) -> int:
+def size_of(core: StoreCore) -> int:
     """How many bytes the database takes on the disk."""
-    with store.database.read() as connection:
-        if store.database.backend.name == "sqlite":
+    with core.database.read() as connection:
+        if core.database.backend.name == "sqlite":
             pages = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
             return pages * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
         return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
 
 
-def stats(store: Store) -> dict[str, int]:
+def stats(core: StoreCore) -> dict[str, int]:
     """Figures for people: how many of everything, and how large it is."""
     tables = {"messages": node, "contents": content, "branches": branch, "views": view, "sessions": session}
-    with store.database.read() as connection:
+    with core.database.read() as connection:
         found = {
             name: connection.execute(
-                select(func.count()).select_from(table).where(table.c.tenant == store.tenant)
+                select(func.count()).select_from(table).where(table.c.tenant == core.tenant)
             ).scalar_one()
             for name, table in (tables | {"compactions": compaction, "outputs": output, "receipts": receipt}).items()
         }
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
-    return {**found, "bytes": size_of(store)}
+    return {**found, "bytes": size_of(core)}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from everlong.config.paths import data_home
 from everlong.context.summary.redaction import redacted
 from everlong.model import Message
-from everlong.store.database import open_database
 from everlong.store.maintenance import retain
 from everlong.store.store import Store
+from everlong.store.upgrade import open_database
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings

@@ -18,7 +18,7 @@ from everlong.store.pages import ReadPage, page_of_text
 from everlong.store.schema import annex, branch, content, node, output, session, turn, view, view_item
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 IDENT_BYTES = 6
 """Bytes of a digest that make an id: 12 hexadecimal digits."""
@@ -27,16 +27,16 @@ IDENT_BYTES = 6
 class Outputs:
     """The whole outputs that one tenant keeps."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
 
     def cleaned(self, text: str) -> str:
         """A text as it may be stored: without secrets, where the store is told to keep none."""
-        return str(self._store.cleaned({"role": "tool", "content": text})["content"])
+        return str(self._core.cleaned({"role": "tool", "content": text})["content"])
 
     def ident(self, text: str) -> str:
         """The id under which an output can be read once it is kept."""
-        made = blob(self._store.tenant, encoded(self.cleaned(text)))
+        made = blob(self._core.tenant, encoded(self.cleaned(text)))
         return made.digest[:IDENT_BYTES].hex()
 
     def keep(self, node: bytes, text: str) -> None:
@@ -44,25 +44,25 @@ class Outputs:
 
         The output of a message that is forgotten is not kept.
         """
-        store = self._store
-        made = blob(store.tenant, encoded(self.cleaned(text)))
-        add_content = store.database.sql(
+        core = self._core
+        made = blob(core.tenant, encoded(self.cleaned(text)))
+        add_content = core.database.sql(
             "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live') ON CONFLICT DO NOTHING"
         )
-        add_output = store.database.sql(
+        add_output = core.database.sql(
             "INSERT INTO output (tenant, node, digest, ts) VALUES (?,?,?,?) ON CONFLICT DO NOTHING"
         )
 
         def work(connection: Connection) -> None:
             if self._state(connection, node) == "live":
-                connection.exec_driver_sql(add_content, (store.tenant, *made))
-                connection.exec_driver_sql(add_output, (store.tenant, node, made.digest, time.time()))
+                connection.exec_driver_sql(add_content, (core.tenant, *made))
+                connection.exec_driver_sql(add_output, (core.tenant, node, made.digest, time.time()))
 
-        store.database.write(work)
+        core.database.write(work)
 
     def read(self, ident: str, page: int = 0, chars: int = 8_000) -> ReadPage:
         """One page of an output, counted from 0; pages end at line ends where they can."""
-        with self._store.database.read() as connection:
+        with self._core.database.read() as connection:
             row = connection.execute(
                 select(content.c.bytes, content.c.codec)
                 .join(output, output.c.digest == content.c.digest)
@@ -76,8 +76,8 @@ class Outputs:
 
     def of(self, node: bytes) -> list[str]:
         """The ids of the outputs that are kept with a message."""
-        mine = select(output.c.digest).where(output.c.node == node, output.c.tenant == self._store.tenant)
-        with self._store.database.read() as connection:
+        mine = select(output.c.digest).where(output.c.node == node, output.c.tenant == self._core.tenant)
+        with self._core.database.read() as connection:
             rows = connection.execute(mine.order_by(output.c.seq)).scalars()
             return [bytes(digest)[:IDENT_BYTES].hex() for digest in rows]
 
@@ -89,9 +89,9 @@ class Outputs:
         query = select(output.c.node, content.c.bytes, content.c.codec).join(
             content, content.c.digest == output.c.digest
         )
-        mine = query.where(output.c.tenant == self._store.tenant, content.c.state == "live").order_by(output.c.seq)
+        mine = query.where(output.c.tenant == self._core.tenant, content.c.state == "live").order_by(output.c.seq)
         found: dict[bytes, None] = {}
-        with self._store.database.read() as connection:
+        with self._core.database.read() as connection:
             for row in connection.execution_options(yield_per=20).execute(mine):
                 if needle in normal(value_of(row.bytes, row.codec)):
                     found[bytes(row.node)] = None
@@ -105,16 +105,16 @@ class Outputs:
             )
         start = bytes.fromhex(ident)
         low, high = start.ljust(16, b"\x00"), start.ljust(16, b"\xff")
-        return output.c.tenant == self._store.tenant, output.c.digest.between(low, high)
+        return output.c.tenant == self._core.tenant, output.c.digest.between(low, high)
 
     def _state(self, connection: Connection, ident: bytes) -> str:
         state = connection.execute(
             select(content.c.state)
             .join(node, node.c.digest == content.c.digest)
-            .where(node.c.id == ident, node.c.tenant == self._store.tenant)
+            .where(node.c.id == ident, node.c.tenant == self._core.tenant)
         ).scalar()
         if state is None:
-            raise NotStored(f"there is no message {ident.hex()} in {self._store.database.backend.where}")
+            raise NotStored(f"there is no message {ident.hex()} in {self._core.database.backend.where}")
         return str(state)
 
 

@@ -20,12 +20,13 @@ from everlong.store.content import encoded
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.linking import Linker
 from everlong.store.names import Names
-from everlong.store.replies import Answered
+from everlong.store.replies import Answered, Replies
 from everlong.store.session import TOTALS, usage_totals
+from everlong.store.stateless import Stateless
 from everlong.store.tree import Branch, Match, Request
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 T = TypeVar("T")
 
@@ -65,14 +66,16 @@ class New(NamedTuple):
 class PastTurns:
     """Stores turns of one tenant that are over."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._database = store.database
-        self._run = store.database.backend.run
-        self._linker = Linker(store)
-        self._names = Names(store.database)
+    def __init__(self, core: StoreCore, replies: Replies, stateless: Stateless) -> None:
+        self._core = core
+        self._replies = replies
+        self._stateless = stateless
+        self._database = core.database
+        self._run = core.database.backend.run
+        self._linker = Linker(core)
+        self._names = Names(core.database)
         # In plain SQL, because these are run with every request to a model.
-        sql = store.database.sql
+        sql = core.database.sql
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
         self._over = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
@@ -85,7 +88,7 @@ class PastTurns:
         """Store a turn that is over already, as `begin` and `finish` would; its number."""
 
         def work(connection: Connection) -> int:
-            row = self._run(connection, self._branch, (at.id, self._store.tenant)).fetchone()
+            row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
@@ -106,13 +109,13 @@ class PastTurns:
             Where the request stands, and the number of the turn. None, and nothing stored, where the branch has gone
             on differently or has another view: `Stateless.place` and `whole` find out what to do then.
         """
-        store, now = self._store, time.time()
+        core, now = self._core, time.time()
         reply = past.reply if past.status == "done" else None
         request, count = self._followed(at, new, reply)
         match = Match(at.id, at.head, at.depth)
 
         def work(connection: Connection) -> tuple[Branch, int] | None:
-            branch = store.recorder.locked(connection, match)
+            branch = core.recorder.locked(connection, match)
             if branch is None or branch.view_id != view or branch.fork_depth >= at.depth:
                 return None
             place = _end_in(request, count, branch.head, match)
@@ -120,9 +123,9 @@ class PastTurns:
                 return None
             if place == match and new.messages:
                 self._linker.link_next(connection, at, request.trace.ids[request.trace.ends[0] - 1])
-            held = store.replies.content(past.reply)
+            held = self._replies.content(past.reply)
             additions = list(request.additions(place.depth))
-            end = store.recorder.add_at(branch, request, place, additions, now, connection, held)
+            end = core.recorder.add_at(branch, request, place, additions, now, connection, held)
             depth = request.trace.ends[count - 1] if count else 0
             asked = Branch(end.id, request.trace.ids[depth - 1] if depth else at.head, at.depth + depth)
             node = end.head if reply is not None and end.depth > asked.depth else None
@@ -136,24 +139,24 @@ class PastTurns:
 
     def _followed(self, at: Branch, new: New, reply: Message | None) -> tuple[Request, int]:
         """Return what follows a place with the reply to it, and how many messages were said before the reply."""
-        store, now = self._store, time.time()
+        core, now = self._core, time.time()
         said = checked_messages(new.messages)
         count = len(said)
-        trace = new.trace or store.chain.trace(map(store.cleaned, said), at.node)
-        marks = None if new.mark is None else store.chain.rechain(said, trace, new.mark)
+        trace = new.trace or core.chain.trace(map(core.cleaned, said), at.node)
+        marks = None if new.mark is None else core.chain.rechain(said, trace, new.mark)
         if reply is not None:
-            last = store.cleaned(reply)
+            last = core.cleaned(reply)
             end = Node(trace.ids[-1] if trace.ids else at.head, at.depth + len(trace.ids))
-            more = store.chain.trace([last], end)
+            more = core.chain.trace([last], end)
             if marks is not None:
-                marks += store.chain.rechain([last], more, marks[-1] if marks else new.mark or at.head)
+                marks += core.chain.rechain([last], more, marks[-1] if marks else new.mark or at.head)
             ends = [*trace.ends, *(len(trace.ids) + one for one in more.ends)]
             trace = Trace([*trace.ids, *more.ids], [*trace.blocks, *more.blocks], ends)
             said = [*said, last]
         return (
             Request(
-                *(store.chain, at.node, said, [now] * len(said), [None] * len(said), at.id),
-                clean=store.cleaned,
+                *(core.chain, at.node, said, [now] * len(said), [None] * len(said), at.id),
+                clean=core.cleaned,
                 known=trace,
                 marks=marks,
                 beside=new.beside,
@@ -176,12 +179,12 @@ class PastTurns:
         self, connection: Connection, at: Branch, past: Past, view_id: int | None, preamble: bytes | None
     ) -> int:
         """Store a turn that is over, with its reply as a message."""
-        self._store.recorder.add_contents(connection, self._store.tenant, self._store.replies.content(past.reply))
+        self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
         return self._row_of(connection, self._answered(connection, at, past), past, view_id, preamble)
 
     def _answered(self, connection: Connection, at: Branch, past: Past) -> Answered:
         """Put a reply into its conversation; beside it where it broke off."""
-        replies = self._store.replies
+        replies = self._replies
         if past.reply is None:
             return Answered(at, None, past.session)
         if past.status == "done":
@@ -196,13 +199,13 @@ class PastTurns:
         told = None if past.usage is None else encoded(dict(past.usage)).decode()
         digest, key = self._held(past.reply)
         values = (
-            *(self._store.tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id),
+            *(self._core.tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id),
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
             *(digest, key, node, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._over, values).fetchone()[0])
         if past.names:
-            self._names.add(connection, self._store.tenant, ident, past.names)
+            self._names.add(connection, self._core.tenant, ident, past.names)
         self._grow(connection, session, past.usage, past.cost)
         self._left(connection, past.session, session)
         return ident
@@ -210,11 +213,11 @@ class PastTurns:
     def _left(self, connection: Connection, before: str | None, session: str | None) -> None:
         """Clear up after a turn whose reply showed that it belongs to another session."""
         if before is not None and session != before:
-            self._store.stateless.drop_if_empty(connection, before)
+            self._stateless.drop_if_empty(connection, before)
 
     def _held(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
         """Return the name of a reply's content, and the hash of its first block."""
-        for made, blocks in self._store.replies.content(reply):
+        for made, blocks in self._replies.content(reply):
             return made.digest, blocks[0] if blocks else None
         return None, None
 
@@ -222,7 +225,7 @@ class PastTurns:
         if session is not None:
             added = usage_totals(usage or {}) | {"api_calls": 1}
             totals = [added[name] for name in TOTALS]
-            self._run(connection, self._grown, (*totals, cost, time.time(), session, self._store.tenant))
+            self._run(connection, self._grown, (*totals, cost, time.time(), session, self._core.tenant))
 
 
 def _end_in(request: Request, count: int, head: bytes, match: Match) -> Match | None:

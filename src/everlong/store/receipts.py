@@ -20,7 +20,7 @@ from everlong.store.past_turns import storable
 from everlong.store.schema import receipt, session as sessions
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 Kind = Literal["summary", "memory", "ping", "plugin"]
 """What a call on the side was for: a summary, a memory flush, keeping a provider's cache warm, or a plugin's own."""
@@ -43,9 +43,9 @@ class Receipt:
 class Receipts:
     """The receipts of one tenant."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._database = store.database
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._database = core.database
 
     def add(
         self,
@@ -73,7 +73,7 @@ class Receipts:
         if kind not in get_args(Kind):
             raise StoreError(f"a receipt cannot be for {kind!r}; allowed are {', '.join(get_args(Kind))}")
         values = {
-            "tenant": self._store.tenant,
+            "tenant": self._core.tenant,
             "session": session,
             "kind": kind,
             "model": storable(model),
@@ -84,7 +84,7 @@ class Receipts:
 
         def work(connection: Connection) -> int:
             # Locked, so that nobody deletes the session before its receipt is there.
-            mine = select(sessions.c.id).where(sessions.c.id == session, sessions.c.tenant == self._store.tenant)
+            mine = select(sessions.c.id).where(sessions.c.id == session, sessions.c.tenant == self._core.tenant)
             if connection.execute(self._database.backend.locked(mine)).first() is None:
                 raise NotStored(f"there is no session {session!r}; `everlong sessions list` shows all")
             key = connection.execute(receipt.insert().values(values)).inserted_primary_key
@@ -103,7 +103,7 @@ class Receipts:
         yield from self._selected(receipt.c.ts >= at)
 
     def _selected(self, condition: Any) -> Iterator[Receipt]:
-        query = select(receipt).where(receipt.c.tenant == self._store.tenant, condition).order_by(receipt.c.id)
+        query = select(receipt).where(receipt.c.tenant == self._core.tenant, condition).order_by(receipt.c.id)
         with self._database.read() as connection:
             for row in connection.execution_options(yield_per=500).execute(query):
                 yield _receipt(row)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from everlong.store.additions import removed_additions
+from everlong.store.additions import Additions, removed_additions
 from everlong.store.echo import call_ids, is_echo
 from everlong.store.paths import Entry, Segment, segments_to
 from everlong.store.tree import Match, Request
 
 if TYPE_CHECKING:
     from everlong.store.additions import Addition
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
 """Ids that are asked for at once, from the end of a list backwards."""
@@ -66,10 +66,11 @@ class _Turn(NamedTuple):
 class Recognizer:
     """Finds lists in one store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._run = store.database.backend.run
-        self._sql = store.database.sql
+    def __init__(self, core: StoreCore, additions: Additions) -> None:
+        self._core = core
+        self._additions = additions
+        self._run = core.database.backend.run
+        self._sql = core.database.sql
         self._alias = self._sql("INSERT INTO alias (id, node, tenant) VALUES (?,?,?) ON CONFLICT DO NOTHING")
         turn = (
             "SELECT t.node, t.depth, t.reply, t.echo_node, n.branch, n.depth FROM turn t"
@@ -116,12 +117,12 @@ class Recognizer:
 
     def find_named(self, connection: Connection, ident: bytes, name: str, count: int) -> list[Found]:
         """Return the messages that an id leads to in conversations that their client calls by a name."""
-        rows = self._run(connection, self._of_name, (self._store.tenant, name, ident, ident)).fetchall()
+        rows = self._run(connection, self._of_name, (self._core.tenant, name, ident, ident)).fetchall()
         return [Found(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
     def find_prompted(self, connection: Connection, ident: bytes, preamble: bytes, count: int) -> list[Found]:
         """Return the messages that an id leads to in conversations that are sent with a system prompt and tools."""
-        rows = self._run(connection, self._of_prompt, (self._store.tenant, ident, preamble)).fetchall()
+        rows = self._run(connection, self._of_prompt, (self._core.tenant, ident, preamble)).fetchall()
         return [Found(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
     def find_between(self, connection: Connection, request: Request, low: int, high: int) -> list[Found]:
@@ -206,7 +207,7 @@ class Recognizer:
                 gone = self._compared(connection, request, turn, found, at)
                 if gone is None:
                     continue
-                self._store.additions.learn(connection, gone)
+                self._additions.learn(connection, gone)
                 self._name(connection, request, said[number - 1] if number else None, turn.node)
                 self._name(connection, request, at, turn.echo)
                 return Found(ends[at], turn.echo, turn.branch, turn.echo_depth)
@@ -216,7 +217,7 @@ class Recognizer:
         self, connection: Connection, request: Request, found: Found | None, place: int, *, is_own: bool = False
     ) -> Iterator[_Turn]:
         """Yield turns whose reply may be the message at a place: by its words, and by where the list is known."""
-        tenant, key, seen = self._store.tenant, request.trace.blocks[place], set()
+        tenant, key, seen = self._core.tenant, request.trace.blocks[place], set()
         asked: list[tuple[str, tuple[Any, ...]]] = []
         if request.preamble is not None:
             asked.append((self._by_sender, (tenant, key, request.preamble.digest, request.ext_id or "")))
@@ -238,7 +239,7 @@ class Recognizer:
         self, connection: Connection, request: Request, turn: _Turn, found: Found | None, at: int
     ) -> list[Addition] | None:
         """Return what is gone of a turn's request where a message repeats its reply; None for another request."""
-        store, messages = self._store, request.messages
+        core, messages = self._core, request.messages
         path = segments_to(connection, turn.branch, turn.echo_depth)
         common = (0, 0) if found is None else self._common(connection, path, request, found)
         if common is None:
@@ -246,19 +247,19 @@ class Recognizer:
         count, low = common
         if turn.depth < low or turn.echo_depth - low > _MOST_BETWEEN:
             return None
-        told, reply = store.reader.values(connection, [turn.reply]).get(turn.reply), request.clean(messages[at])
-        if not isinstance(told, dict) or not is_echo(store.chain, told, reply) or call_ids(told) != call_ids(reply):
+        told, reply = core.reader.values(connection, [turn.reply]).get(turn.reply), request.clean(messages[at])
+        if not isinstance(told, dict) or not is_echo(core.chain, told, reply) or call_ids(told) != call_ids(reply):
             return None  # a reply without its calls is another one
         if self._has_reply(connection, path, low, turn.depth):
             return None  # what a model answered is no addition
-        entries: list[Entry] = store.reader.entries(connection, path, low or -1, turn.depth)
+        entries: list[Entry] = core.reader.entries(connection, path, low or -1, turn.depth)
         stored = [entry.message for entry in entries if entry.id is not None]
         begins = [0, *request.trace.ends]
         between = [one for one in range(bisect_right(request.trace.ends, count), at) if begins[one + 1] > begins[one]]
         here = next((part.branch for part in path if part.low < low <= part.high), None)
         asked = here is not None and self._run(connection, self._role, (here, low)).fetchone() == ("user",)
         sent = [request.clean(messages[one]) for one in between]
-        return removed_additions(store.chain, stored, sent, follows_question=asked)
+        return removed_additions(core.chain, stored, sent, follows_question=asked)
 
     def _has_reply(self, connection: Connection, path: list[Segment], low: int, high: int) -> bool:
         """Return whether a reply to a turn stands between two depths of a path."""
@@ -296,4 +297,4 @@ class Recognizer:
         ids = request.marks if request.marks is not None else request.trace.ids
         ident = ids[request.trace.ends[at] - 1]
         if ident != node:
-            self._run(connection, self._alias, (ident, node, self._store.tenant))
+            self._run(connection, self._alias, (ident, node, self._core.tenant))

@@ -19,11 +19,12 @@ from everlong.store.carrying import carry, view_to_carry
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.content import blob, encoded
 from everlong.store.database import ATTEMPTS, TryAgain, pause
+from everlong.store.recognition import Recognizer
 from everlong.store.schema import branch
 from everlong.store.tree import BATCH, Addition, Aside, Branch, Match, Request, find_deepest
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 Times = Sequence[float] | None
 Tokens = Sequence[int | None] | None
@@ -32,10 +33,11 @@ Tokens = Sequence[int | None] | None
 class Recording:
     """Records lists into one store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._database = store.database
-        self.checkpoints = Checkpoints(store.chain)
+    def __init__(self, core: StoreCore, recognizer: Recognizer) -> None:
+        self._core = core
+        self._recognizer = recognizer
+        self._database = core.database
+        self.checkpoints = Checkpoints(core.chain)
 
     def whole(
         self,
@@ -48,29 +50,29 @@ class Recording:
         conversation: str = "",
     ) -> Branch:
         """Record a conversation from its first message on, with the system messages that it is sent with."""
-        store = self._store
+        core = self._core
         lead = leading_system_count(given)
         said = given[lead:]
         preamble = None
         if lead or tools:
-            sent = {"system": [store.cleaned(one) for one in given[:lead]], "tools": list(tools) if tools else None}
-            preamble = blob(store.tenant, encoded(sent))
+            sent = {"system": [core.cleaned(one) for one in given[:lead]], "tools": list(tools) if tools else None}
+            preamble = blob(core.tenant, encoded(sent))
         if known is not None and len(known.ends) != len(said):  # of another list
             known = None
         if known is None and not self._database.in_batch:  # what is imported in a batch does not come again soon
-            known = self.checkpoints.traced(said, store.cleaned)
-        root = store.chain.root(conversation)
+            known = self.checkpoints.traced(said, core.cleaned)
+        root = core.chain.root(conversation)
         if conversation and known is not None:
-            known = Trace(store.chain.rechain(said, known, root.id), known.blocks, known.ends)
+            known = Trace(core.chain.rechain(said, known, root.id), known.blocks, known.ends)
         request = Request(
-            store.chain,
+            core.chain,
             root,
             said,
             times[lead:] if times else [time.time()] * len(said),
             tokens[lead:] if tokens else [None] * len(said),
             preamble=preamble,
             ext_id=ext_id,
-            clean=store.cleaned,
+            clean=core.cleaned,
             known=known,
             root=root.id if conversation else None,
         )
@@ -79,19 +81,19 @@ class Recording:
     def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
         """Record what follows a place."""
         request = Request(
-            self._store.chain,
+            self._core.chain,
             to.node,
             said,
             times or [time.time()] * len(said),
             tokens or [None] * len(said),
             to.id,
-            clean=self._store.cleaned,
+            clean=self._core.cleaned,
         )
         return self._recorded(request)
 
     def _recognised(self, request: Request) -> Branch:
         """Record a list that is known by its words, also where its conversation has a root of its own."""
-        recognizer, own = self._store.recognizer, request.trace.ids
+        recognizer, own = self._recognizer, request.trace.ids
         with self._database.read() as connection:
             candidates = recognizer.find(connection, request)
             at_root = next((one for one in candidates if one.id == own[one.blocks - 1]), None)
@@ -147,11 +149,11 @@ class Recording:
         now: float,
         connection: Connection,
     ) -> Branch:
-        done = self._store.recorder.add(request, match, batch, now, connection)
-        if done.id != match.branch and (carried := view_to_carry(self._store, connection, request, match)):
+        done = self._core.recorder.add(request, match, batch, now, connection)
+        if done.id != match.branch and (carried := view_to_carry(self._core, connection, request, match)):
             if done.depth < carried.saw_depth:
                 raise _TooLittle
-            carry(self._store, connection, carried, done)
+            carry(self._core, connection, carried, done)
         return done
 
 

@@ -26,6 +26,7 @@ from sqlalchemy import Connection, select, union, update
 
 from everlong.model import title_from
 from everlong.store.content import blob, encoded
+from everlong.store.core import StoreCore
 from everlong.store.former_replies import FormerReplies
 from everlong.store.former_tree import KnownTurn, Place, Tree, turns_of
 from everlong.store.naming import clean_title, title_base
@@ -35,7 +36,6 @@ from everlong.store.session import TOTALS, usage_totals
 
 if TYPE_CHECKING:
     from everlong.store.database import Database
-    from everlong.store.store import Store
 
 CONTINUED = "continued"
 """Why a part of a conversation ended that went on in a session of its own without a compaction."""
@@ -52,13 +52,11 @@ def has_words(connection: Connection) -> bool:
 
 def separate(database: Database, connection: Connection) -> None:
     """Separate what is joined, for every tenant."""
-    from everlong.store.store import Store  # noqa: PLC0415 - which needs a database that is open
-
     for tenant in connection.execute(union(select(branch.c.tenant), select(session.c.tenant))).scalars().all():
-        store = Store(database, tenant)
-        FormerReplies(store, connection).place()
-        _Conversations(store, connection).part()
-        _finish_sessions(store, connection)
+        core = StoreCore(database, tenant)
+        FormerReplies(core, connection).place()
+        _Conversations(core, connection).part()
+        _finish_sessions(core, connection)
 
 
 @dataclass(slots=True)
@@ -115,13 +113,13 @@ class _Claims:
 class _Conversations:
     """Gives each conversation of one tenant its own sessions, branch, view and system prompt."""
 
-    def __init__(self, store: Store, connection: Connection) -> None:
-        self.store = store
+    def __init__(self, core: StoreCore, connection: Connection) -> None:
+        self.core = core
         self.connection = connection
-        self.tree = Tree(connection, store.tenant)
-        self.turns = turns_of(connection, store.tenant, self.tree)
+        self.tree = Tree(connection, core.tenant)
+        self.turns = turns_of(connection, core.tenant, self.tree)
         names = [field.name for field in fields(_Session)]
-        query = select(*(session.c[name] for name in names)).where(session.c.tenant == store.tenant)
+        query = select(*(session.c[name] for name in names)).where(session.c.tenant == core.tenant)
         rows = connection.execute(query.order_by(session.c.started, session.c.id)).all()
         self.sessions = {row.id: _Session(*row) for row in rows}
         self.before = {row.id: row._mapping for row in rows}  # noqa: SLF001 - the documented way to a row's names
@@ -277,7 +275,7 @@ class _Conversations:
     def _give_branches(self, ends: dict[str, tuple[_Session, Place]]) -> None:
         """Let each conversation end on a branch that nobody else's does."""
         owners = self._owners_of_views()
-        prompts = _Prompts(self.store, self.connection, self.tree, [one for one, _ in ends.values()])
+        prompts = _Prompts(self.core, self.connection, self.tree, [one for one, _ in ends.values()])
         by_branch: dict[int, list[tuple[str, _Session, Place]]] = {}
         for conversation, (last, end) in ends.items():
             by_branch.setdefault(end.branch, []).append((conversation, last, end))
@@ -306,7 +304,7 @@ class _Conversations:
         if head is None:  # a place in the middle of a message, which no turn names
             return
         values = {
-            "tenant": self.store.tenant,
+            "tenant": self.core.tenant,
             "parent": end.branch,
             "fork_depth": end.depth,
             "head": bytes(head),
@@ -333,7 +331,7 @@ class _Conversations:
     def _owners_of_views(self) -> dict[int, str]:
         """Return which conversation each view was made in."""
         made = select(compaction.c.view_id, compaction.c.session).where(
-            compaction.c.tenant == self.store.tenant,
+            compaction.c.tenant == self.core.tenant,
             compaction.c.view_id.is_not(None),
             compaction.c.session.is_not(None),
         )
@@ -364,8 +362,8 @@ class _Conversations:
 class _Prompts:
     """The system prompts of conversations that were sent with one another's."""
 
-    def __init__(self, store: Store, connection: Connection, tree: Tree, sessions: Iterable[_Session]) -> None:
-        self._store = store
+    def __init__(self, core: StoreCore, connection: Connection, tree: Tree, sessions: Iterable[_Session]) -> None:
+        self._core = core
         self._connection = connection
         self._tree = tree
         own = [
@@ -381,7 +379,7 @@ class _Prompts:
                 self._together.setdefault(tree.root_of(one.branch or 0), set()).add(words)
 
     def _load(self, digests: Iterable[bytes]) -> None:
-        self._values |= self._store.reader.values(self._connection, set(digests) - self._values.keys())
+        self._values |= self._core.reader.values(self._connection, set(digests) - self._values.keys())
 
     def own(self, one: _Session, preamble: bytes | None) -> bytes | None:
         """Return what a session's branch is to be sent with, where it has the system prompt of another one."""
@@ -400,19 +398,19 @@ class _Prompts:
         if words == mine or words not in there:
             return preamble
         changed = {"system": [{**system[0], "content": mine}], "tools": sent.get("tools")}
-        made = blob(self._store.tenant, encoded(changed))
-        self._store.recorder.add_contents(self._connection, self._store.tenant, [(made, [])])
+        made = blob(self._core.tenant, encoded(changed))
+        self._core.recorder.add_contents(self._connection, self._core.tenant, [(made, [])])
         return made.digest
 
 
 # -- titles and totals -------------------------------------------------------------------------------------------------
 
 
-def _finish_sessions(store: Store, connection: Connection) -> None:
+def _finish_sessions(core: StoreCore, connection: Connection) -> None:
     """Give conversations without a title one, and sessions the totals of their turns."""
     totals: dict[str, dict[str, Any]] = {}
     query = select(turn.c.session, turn.c.usage, turn.c.cost, turn.c.status)
-    for row in connection.execute(query.where(turn.c.tenant == store.tenant, turn.c.session.is_not(None))):
+    for row in connection.execute(query.where(turn.c.tenant == core.tenant, turn.c.session.is_not(None))):
         used = totals.setdefault(row.session, dict.fromkeys((*TOTALS, "cost"), 0))
         if row.status == "open":  # it has not ended, and counts when it has
             continue
@@ -423,22 +421,22 @@ def _finish_sessions(store: Store, connection: Connection) -> None:
     statement = f"UPDATE session SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?"  # noqa: S608 - our own
     rows = [(*(used[name] for name in names), ident) for ident, used in totals.items()]
     if rows:
-        store.database.backend.run(connection, store.database.sql(statement), rows)
-    parts = select(session).where(session.c.tenant == store.tenant).order_by(session.c.started, session.c.id)
+        core.database.backend.run(connection, core.database.sql(statement), rows)
+    parts = select(session).where(session.c.tenant == core.tenant).order_by(session.c.started, session.c.id)
     lines: dict[str, list[Any]] = {}
     for row in connection.execute(parts).all():
         lines.setdefault(row.conversation, []).append(row)
     for line in lines.values():
-        _give_titles(store, connection, line)
+        _give_titles(core, connection, line)
 
 
-def _give_titles(store: Store, connection: Connection, line: Sequence[Any]) -> None:
+def _give_titles(core: StoreCore, connection: Connection, line: Sequence[Any]) -> None:
     if all(row.title is not None for row in line):
         return
     base = next((title_base(row.title) for row in line if row.title is not None), None)
     if base is None and line[0].branch is not None:
         path = segments_to(connection, line[0].branch, _TITLE_BLOCKS)
-        entries = store.reader.entries(connection, path, -1, _TITLE_BLOCKS)
+        entries = core.reader.entries(connection, path, -1, _TITLE_BLOCKS)
         said = [entry.message for entry in entries if entry.id is not None and not entry.forgotten]
         first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
         base = clean_title(title_from(said[:first]))

@@ -25,7 +25,7 @@ from everlong.store.session import TOTALS, Session, usage_totals
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 _CARRIED = (
     *("conversation", "kind", "source", "platform", "user", "model", "system_prompt", "origin"),
@@ -59,30 +59,30 @@ class About(TypedDict, total=False):
     from_depth: int
 
 
-def prompt_blob(store: Store, text: str | None) -> Blob | None:
+def prompt_blob(core: StoreCore, text: str | None) -> Blob | None:
     """A session's system prompt as it may be stored; None where there is none."""
     if text is None:
         return None
-    return blob(store.tenant, encoded(store.cleaned({"role": "system", "content": text})["content"]))
+    return blob(core.tenant, encoded(core.cleaned({"role": "system", "content": text})["content"]))
 
 
-def write_prompt(store: Store, connection: Connection, prompt: Blob | None) -> None:
+def write_prompt(core: StoreCore, connection: Connection, prompt: Blob | None) -> None:
     """Store a system prompt, unless it is there."""
     if prompt is not None:
         statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
-        connection.exec_driver_sql(store.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (store.tenant, *prompt))
+        connection.exec_driver_sql(core.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (core.tenant, *prompt))
 
 
 class Sessions:
     """The sessions of one tenant."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._database = store.database
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._database = core.database
         # In plain SQL, because a gateway begins one with every other request.
         columns = (*_COLUMNS, *TOTALS, "cost")
         names, marks = ", ".join(f'"{name}"' for name in columns), ",".join("?" * len(columns))
-        self._inserted = store.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
+        self._inserted = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Sessions:
         """Begin a session as `start` does; its id, without reading it back."""
         began = about.get("started", time.time())
         origin = about.get("origin")
-        prompt = prompt_blob(self._store, about.get("system_prompt"))
+        prompt = prompt_blob(self._core, about.get("system_prompt"))
         values: dict[str, Any] = {
             "parent": None,
             "branch": at.id if at is not None else None,
@@ -118,7 +118,7 @@ class Sessions:
         }
 
         def work(connection: Connection, ident: str) -> None:
-            write_prompt(self._store, connection, prompt)
+            write_prompt(self._core, connection, prompt)
             self._insert(connection, ident, began, values)
 
         return self.with_new_id(began, work, about.get("ident"))
@@ -234,11 +234,11 @@ class Sessions:
 
     def move(self, ident: str, folder: str, system_prompt: str) -> Session:
         """Note that a session goes on in another folder, with the system prompt that holds there."""
-        prompt = prompt_blob(self._store, system_prompt or None)
+        prompt = prompt_blob(self._core, system_prompt or None)
 
         def work(connection: Connection) -> None:
             self._row(connection, ident)
-            write_prompt(self._store, connection, prompt)
+            write_prompt(self._core, connection, prompt)
             values = {"folder": folder, "system_prompt": None if prompt is None else prompt.digest}
             connection.execute(update(session).where(session.c.id == ident).values(values))
 
@@ -287,7 +287,7 @@ class Sessions:
             AmbiguousName: several conversations have that name; the error lists them.
             NotStored: none has it.
         """
-        own = select(session).where(session.c.tenant == self._store.tenant)
+        own = select(session).where(session.c.tenant == self._core.tenant)
         newest = (session.c.active.desc(), session.c.id.desc())
         conditions = [session.c.id == name, session.c.title == clean_title(name)]
         if name:
@@ -312,7 +312,7 @@ class Sessions:
         before: float | None = None,
     ) -> list[Session]:
         """Sessions, the newest first."""
-        query = select(session).where(session.c.tenant == self._store.tenant)
+        query = select(session).where(session.c.tenant == self._core.tenant)
         conditions = {
             "source": session.c.source == source,
             "user": session.c.user == user,
@@ -347,9 +347,9 @@ class Sessions:
         found = self.get(ident)
         if found.branch is None:
             return []
-        at = self._store.branch(found.branch)
+        at = self._core.branch(found.branch)
         low = found.from_depth if found.from_depth > 0 else -1
-        return self._store.entries(at, low, at.depth if found.to_depth is None else found.to_depth)
+        return self._core.entries(at, low, at.depth if found.to_depth is None else found.to_depth)
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -397,20 +397,20 @@ class Sessions:
         if digest is None:
             return None
         with self._database.read() as connection:
-            prompt = str(self._store.reader.values(connection, [digest])[digest])
+            prompt = str(self._core.reader.values(connection, [digest])[digest])
         return None if prompt == PLACEHOLDER else prompt
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _row(self, connection: Connection, ident: str, *, lock: bool = False) -> Row[Any]:
-        query = select(session).where(session.c.id == ident, session.c.tenant == self._store.tenant)
+        query = select(session).where(session.c.id == ident, session.c.tenant == self._core.tenant)
         row = connection.execute(self._database.backend.locked(query) if lock else query).first()
         if row is None:
             raise NotStored(f"there is no session {ident!r}; `everlong sessions list` shows all")
         return row
 
     def _insert(self, connection: Connection, ident: str, started: float, values: dict[str, Any]) -> None:
-        row = {"id": ident, "tenant": self._store.tenant, "started": started, "active": started, "kind": "main"}
+        row = {"id": ident, "tenant": self._core.tenant, "started": started, "active": started, "kind": "main"}
         row |= {"conversation": ident, **values}
         totals = (0,) * len(TOTALS)
         self._database.backend.run(connection, self._inserted, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))

@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 
 from everlong.errors import NotStored, StoreBusy
 from everlong.model import Message, Node, Trace, parts_of
-from everlong.store.additions import Known
+from everlong.store.additions import Additions, Known
 from everlong.store.carrying import carry, view_to_carry
 from everlong.store.clearing import shift_of, told_by
 from everlong.store.content import Blob, blob, encoded_in_steps, is_large
@@ -34,13 +34,14 @@ from everlong.store.continuations import find_continued
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.forgotten import title_of_opening
 from everlong.store.paths import Segment, segments_to
-from everlong.store.recognition import MOST_ALIKE, Found
+from everlong.store.recognition import MOST_ALIKE, Found, Recognizer
 from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.session import TOTALS, usage_totals
+from everlong.store.sessions import Sessions
 from everlong.store.tree import Branch, Match, Request
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 _CLEARED = "cleared"
 """Why a session ends whose client goes on without old tool results."""
@@ -154,12 +155,15 @@ _PART = "SELECT id, conversation, client_session, preamble, opened, ended, to_de
 class Stateless:
     """The stateless requests of one tenant."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._run = store.database.backend.run
-        self.known_additions = Known(store.chain, [])
+    def __init__(self, core: StoreCore, sessions: Sessions, recognizer: Recognizer, additions: Additions) -> None:
+        self._core = core
+        self._sessions = sessions
+        self._recognizer = recognizer
+        self._additions = additions
+        self._run = core.database.backend.run
+        self.known_additions = Known(core.chain, [])
         """What clients are known to add to their newest message, as of the last request that was looked up."""
-        sql = store.database.sql
+        sql = core.database.sql
         reaching = "ORDER BY (CASE WHEN from_depth < ? THEN 0 ELSE 1 END), started DESC, id DESC LIMIT 1"
         own = f"{_PART} WHERE tenant = ? AND branch = ? {reaching}"
         self._on_branch = sql(own)
@@ -189,8 +193,8 @@ class Stateless:
 
     def count_unknown(self, trace: Trace) -> int:
         """Return how many blocks of a whole conversation are not stored yet; nothing is written."""
-        with self._store.database.read() as connection:
-            return len(trace.ids) - self._store.recognizer.count_known(connection, trace.ids)
+        with self._core.database.read() as connection:
+            return len(trace.ids) - self._recognizer.count_known(connection, trace.ids)
 
     # -- placing a request ---------------------------------------------------------------------------------------------
 
@@ -200,25 +204,25 @@ class Stateless:
         Raises:
             NotStored: the message that it follows is not there.
         """
-        store = self._store
+        core = self._core
         large = [message for message in asked.messages if is_large(message)]
         if large:  # others wait while something is written, and must not wait for this
-            packed = {id(one): blob(store.tenant, encoded_in_steps(store.cleaned(one))) for one in large}
+            packed = {id(one): blob(core.tenant, encoded_in_steps(core.cleaned(one))) for one in large}
             asked = replace(asked, packed=packed)
         for attempt in range(ATTEMPTS):
             try:
-                return self._store.database.write(partial(self._place, asked, attempt))
+                return self._core.database.write(partial(self._place, asked, attempt))
             except TryAgain:
                 pause(attempt)
-        where = self._store.database.backend.where
+        where = self._core.database.backend.where
         raise StoreBusy(f"{where}: gave way to other writers {ATTEMPTS} times; try again")
 
     def _place(self, asked: StatelessRequest, attempt: int, connection: Connection) -> Placed:
         request = self._request(connection, asked)
-        self._store.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
+        self._core.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
         chosen = self._found(connection, request, asked)
         if chosen is not None and self._awaits_reply(connection, request, asked, chosen):
-            if attempt < _WAITS and self._store.database.backend.name != "sqlite":
+            if attempt < _WAITS and self._core.database.backend.name != "sqlite":
                 raise TryAgain("the reply that a request repeats may be on its way from another process")
             chosen = None  # the reply to somebody else's request is still to come
         request, kept = self._without_moving(request, chosen)
@@ -227,7 +231,7 @@ class Stateless:
         if chosen is None and asked.after is not None:  # several conversations begin so; its first words tell
             return self._place_whole(connection, asked, attempt)
         if chosen is None:
-            is_known = bool(self._store.recognizer.find(connection, request))
+            is_known = bool(self._recognizer.find(connection, request))
             placed = self._begun(connection, request, asked, is_known=is_known)
         else:
             placed = self._continued(connection, request, asked, chosen)
@@ -236,7 +240,7 @@ class Stateless:
     def _continued(self, connection: Connection, request: Request, asked: StatelessRequest, chosen: _Chosen) -> Placed:
         """Go on from a stored message: with its conversation, or with a fork of it."""
         found, part = chosen.found, chosen.part
-        locked = self._store.recorder.locked(connection, found.match)
+        locked = self._core.recorder.locked(connection, found.match)
         is_end = locked is not None and locked.head == found.id
         if is_end != chosen.is_end:
             raise TryAgain(f"branch {found.branch} was extended at the same moment")
@@ -262,13 +266,13 @@ class Stateless:
 
     def _place_whole(self, connection: Connection, asked: StatelessRequest, attempt: int) -> Placed:
         """Place a request that is known by what it adds as if its client had sent all of it."""
-        store, after = self._store, asked.after
+        core, after = self._core, asked.after
         assert after is not None  # noqa: S101 - else it is whole already
         path = segments_to(connection, after.id, after.depth)
-        before = [entry.message for entry in store.reader.entries(connection, path, -1, after.depth)]
+        before = [entry.message for entry in core.reader.entries(connection, path, -1, after.depth)]
         messages = [*before, *asked.messages]
         preamble = asked.preamble or self._preamble_of(connection, after.id)
-        trace = store.chain.trace(map(store.cleaned, messages))
+        trace = core.chain.trace(map(core.cleaned, messages))
         whole = replace(asked, messages=messages, trace=trace, preamble=preamble, after=None)
         placed = self._place(whole, attempt, connection)
         count = len(before)
@@ -283,27 +287,27 @@ class Stateless:
         return None if row is None or row.bytes is None else Blob(bytes(row.digest), bytes(row.bytes), row.codec)
 
     def _request(self, connection: Connection, asked: StatelessRequest) -> Request:
-        store, now, count = self._store, time.time(), len(asked.messages)
-        start = store.chain.root() if asked.after is None else Node(asked.mark, asked.after.depth)
+        core, now, count = self._core, time.time(), len(asked.messages)
+        start = core.chain.root() if asked.after is None else Node(asked.mark, asked.after.depth)
         request = Request(
-            *(store.chain, start, list(asked.messages), [now] * count, [None] * count),
+            *(core.chain, start, list(asked.messages), [now] * count, [None] * count),
             preamble=asked.preamble,
             ext_id=asked.sender.session,
-            clean=store.cleaned,
+            clean=core.cleaned,
             known=asked.trace,
             packed=asked.packed,
         )
-        known = self.known_additions = store.additions.known(connection)
-        last = store.cleaned(asked.messages[-1]) if asked.messages else None
+        known = self.known_additions = self._additions.known(connection)
+        last = core.cleaned(asked.messages[-1]) if asked.messages else None
         lasting = known.without(last) if last is not None and known else last
         if last is None or lasting is None or lasting is last:
             return request
-        if asked.trace.ids and store.recognizer.known(connection, [asked.trace.ids[-1]]):
+        if asked.trace.ids and self._recognizer.known(connection, [asked.trace.ids[-1]]):
             return request  # stored with the addition, before that was known for one
         messages = [*asked.messages[:-1], lasting]
         first = asked.trace.ends[-2] if count > 1 else 0
         before = Node(asked.trace.ids[first - 1] if first else start.id, first)
-        added = store.chain.trace([lasting], before)
+        added = core.chain.trace([lasting], before)
         trace = Trace(
             [*asked.trace.ids[:first], *added.ids],
             [*asked.trace.blocks[:first], *added.blocks],
@@ -332,7 +336,7 @@ class Stateless:
         stops = [sum(sizes[: place + 1]) for place in range(len(sizes))]
         messages = [request.messages[at] for at in kept]
         plain = Trace([], blocks, stops)
-        ids = self._store.chain.rechain(messages, plain, request.start.id)
+        ids = self._core.chain.rechain(messages, plain, request.start.id)
         last = len(kept) - 1
         beside = {last: (*request.beside.get(len(ends) - 1, ()), *(request.messages[at] for at in moving))}
         picked = [request.ts[at] for at in kept]
@@ -344,7 +348,7 @@ class Stateless:
 
     def _found(self, connection: Connection, request: Request, asked: StatelessRequest) -> _Chosen | None:
         """Return the stored message that a request goes on from, and the newest session there."""
-        recognizer = self._store.recognizer
+        recognizer = self._recognizer
         candidates = self._candidates(connection, request, asked)
         if asked.after is not None:
             base = Found(0, asked.after.head, self._owner(connection, asked.after), asked.after.depth)
@@ -368,7 +372,7 @@ class Stateless:
 
         Words that follow the last repeated reply say nothing about who says them.
         """
-        recognizer = self._store.recognizer
+        recognizer = self._recognizer
         candidates = recognizer.find(connection, request)
         if not candidates:
             return []
@@ -390,7 +394,7 @@ class Stateless:
         """Return the branch that a message is on; any that leads through it may have been named."""
         if not at.depth:
             return at.id
-        row = self._run(connection, self._own, (at.head, self._store.tenant)).fetchone()
+        row = self._run(connection, self._own, (at.head, self._core.tenant)).fetchone()
         if row is None:
             raise NotStored(f"the message {at.head.hex()} that a request follows is not stored")
         return int(row[0])
@@ -444,7 +448,7 @@ class Stateless:
 
     def _part_at(self, connection: Connection, found: Found) -> tuple[_Part | None, bool]:
         """Return the newest session at a message, and whether the message is on its way rather than beside it."""
-        tenant = self._store.tenant
+        tenant = self._core.tenant
         row = self._run(connection, self._on_branch, (tenant, found.branch, found.depth)).fetchone()
         if row is not None:
             return _part(row), True
@@ -457,7 +461,7 @@ class Stateless:
         return None, True
 
     def _row(self, connection: Connection, ident: str) -> Any:
-        return self._run(connection, self._by_id, (ident, self._store.tenant)).fetchone()
+        return self._run(connection, self._by_id, (ident, self._core.tenant)).fetchone()
 
     def is_recognised(self, connection: Connection, ident: str) -> bool:
         """Return whether a session is recognised by its words, rather than known to its host."""
@@ -466,13 +470,13 @@ class Stateless:
 
     def mark_of(self, at: Branch) -> bytes:
         """Return the id by which stateless requests find a place."""
-        with self._store.database.read() as connection:
+        with self._core.database.read() as connection:
             row = connection.execute(select(node.c.mark).where(node.c.id == at.head)).first()
         return at.head if row is None or row.mark is None else bytes(row.mark)
 
     def session_at(self, connection: Connection, number: int, depth: int) -> str | None:
         """Return the newest session on a branch that began before a depth."""
-        row = self._run(connection, self._on_branch, (self._store.tenant, number, depth)).fetchone()
+        row = self._run(connection, self._on_branch, (self._core.tenant, number, depth)).fetchone()
         return None if row is None else str(row[0])
 
     def has_left(self, connection: Connection, ident: str, number: int) -> bool:
@@ -492,22 +496,22 @@ class Stateless:
 
     def _begun(self, connection: Connection, request: Request, asked: StatelessRequest, *, is_known: bool) -> Placed:
         """Begin a conversation; with a root of its own where others begin with the same words."""
-        ident = self._store.sessions.free_id(connection)
+        ident = self._sessions.free_id(connection)
         if is_known:
-            root = self._store.chain.root(ident)
+            root = self._core.chain.root(ident)
             request = replace(request.rebased(0, Match(None, root.id, 0)), root=root.id)
         at = self._added(connection, request, Match(None, request.start.id, 0))
         self._open(connection, at, asked.sender, ident=ident, opening=request)
         return self._placed(connection, request, at, ident, 0)
 
     def _added(self, connection: Connection, request: Request, match: Match) -> Branch:
-        store = self._store
+        core = self._core
         additions = list(request.additions(match.depth))
-        done = store.recorder.add(request, match, additions, time.time(), connection)
+        done = core.recorder.add(request, match, additions, time.time(), connection)
         if match.branch is not None and done.id != match.branch:
-            carried = view_to_carry(store, connection, request, match)
+            carried = view_to_carry(core, connection, request, match)
             if carried is not None and done.depth >= carried.saw_depth:
-                carry(store, connection, carried, done)
+                carry(core, connection, carried, done)
         return done
 
     def _open(
@@ -523,22 +527,22 @@ class Stateless:
         """Open the session of a new conversation."""
         works_for, kind = None, "side" if sender.is_aside else "main"
         if sender.works_for:
-            row = self._run(connection, self._named, (self._store.tenant, sender.works_for)).fetchone()
+            row = self._run(connection, self._named, (self._core.tenant, sender.works_for)).fetchone()
             works_for, kind = (None if row is None else str(row[0])), "agent"
         if forked_from is not None:
             works_for = works_for or forked_from.conversation
         elif kind == "main" and sender.session and opening is not None:
-            works_for = find_continued(self._store, connection, sender.session, opening.messages)
+            works_for = find_continued(self._core, connection, sender.session, opening.messages)
         said = opening.messages if opening is not None else self._opening(connection, at, forked_from)
         preamble = None if opening is None or opening.preamble is None else opening.preamble.digest
         if forked_from is not None:
             preamble = forked_from.preamble
-        return self._store.sessions.open_in(
+        return self._sessions.open_in(
             connection,
             at,
             ident=ident,
             kind=kind,
-            title=title_of_opening(connection, self._store.tenant, said),
+            title=title_of_opening(connection, self._core.tenant, said),
             platform=sender.platform,
             model=sender.model,
             client=sender.client,
@@ -553,7 +557,7 @@ class Stateless:
         """Return the first messages of a conversation that is stored."""
         upto = part.opened if part is not None and part.opened else _TITLE_BLOCKS
         path = segments_to(connection, at.id, min(at.depth, upto))
-        entries = self._store.reader.entries(connection, path, -1, min(at.depth, upto))
+        entries = self._core.reader.entries(connection, path, -1, min(at.depth, upto))
         said = [entry.message for entry in entries if entry.id is not None]
         if part is not None and part.opened:
             return said
@@ -580,7 +584,7 @@ class Stateless:
                 return self._open(connection, at, sender, forked_from=part)
             ident, row = child.id, child  # which a compaction has opened at this very place
         if row.ended is not None:
-            ident = self._store.sessions.continue_in(connection, ident, at, row.to_depth or 0)
+            ident = self._sessions.continue_in(connection, ident, at, row.to_depth or 0)
         values: dict[str, Any] = {}
         if row.branch != at.id:  # on the branch of a reply that broke off, which the client goes on with
             values |= {"branch": at.id, "to_depth": None}
@@ -629,7 +633,7 @@ class Stateless:
         if head_depth - found.depth > _THINNED * (new + 1):
             return None
         path = segments_to(connection, number, head_depth)
-        entries = self._store.reader.entries(connection, path, found.depth, head_depth)
+        entries = self._core.reader.entries(connection, path, found.depth, head_depth)
         stored = [told for entry in entries if entry.id for told in told_by(request.chain, entry.message)]
         sent = [told for one in request.messages for told in told_by(request.chain, request.clean(one))]
         if stored and stored[-1].kind == "result" and stored[-1].hash not in {told.hash for told in sent}:
@@ -639,10 +643,10 @@ class Stateless:
 
     def _moved_on(self, connection: Connection, part: _Part, at: Branch, low: int, head_depth: int) -> str:
         """Go on with a conversation on the branch of a client that left out old results, behind what it has."""
-        child = self._store.sessions.free_id(connection)
+        child = self._sessions.free_id(connection)
         if part.ended is None:
-            self._store.sessions.end_in(connection, part.id, _CLEARED, head_depth)
-        return self._store.sessions.continue_in(connection, part.id, at, low, child=child)
+            self._sessions.end_in(connection, part.id, _CLEARED, head_depth)
+        return self._sessions.continue_in(connection, part.id, at, low, child=child)
 
     def drop_if_empty(self, connection: Connection, ident: str) -> None:
         """Delete a session whose only turn turned out to be another's, so that nobody sees its question twice."""
@@ -676,23 +680,23 @@ class Stateless:
         part = _part(self._row(connection, ident))
         if at.depth > min(part.opened or 0, LONG_STEM):
             return at, ident
-        store, sender = self._store, self._sender(connection, ident)
+        core, sender = self._core, self._sender(connection, ident)
         path = segments_to(connection, at.id, at.depth)
-        entries = store.reader.entries(connection, path, -1, at.depth)
+        entries = core.reader.entries(connection, path, -1, at.depth)
         messages = [entry.message for entry in entries]
-        trace = store.chain.trace(messages)
+        trace = core.chain.trace(messages)
         marks = self._marks_along(connection, at)
-        child = store.sessions.free_id(connection)
-        root = store.chain.root(child)
+        child = self._sessions.free_id(connection)
+        root = core.chain.root(child)
         request = Request(
-            *(store.chain, root, messages, [entry.ts for entry in entries], [entry.tokens for entry in entries]),
-            known=Trace(store.chain.rechain(messages, trace, root.id), trace.blocks, trace.ends),
+            *(core.chain, root, messages, [entry.ts for entry in entries], [entry.tokens for entry in entries]),
+            known=Trace(core.chain.rechain(messages, trace, root.id), trace.blocks, trace.ends),
             root=root.id,
             marks=self._marked(trace, marks),
             ext_id=sender.session,
         )
         additions = list(request.additions(0))
-        begun = store.recorder.add(request, Match(None, root.id, 0), additions, time.time(), connection)
+        begun = core.recorder.add(request, Match(None, root.id, 0), additions, time.time(), connection)
         values = {"preamble": connection.execute(select(branch.c.preamble).where(branch.c.id == at.id)).scalar()}
         connection.execute(update(branch).where(branch.c.id == begun.id).values(values))
         opening = replace(request, preamble=None)
@@ -734,7 +738,7 @@ class Stateless:
         rows = connection.execute(
             select(turn)
             .where(
-                turn.c.tenant == self._store.tenant,
+                turn.c.tenant == self._core.tenant,
                 turn.c.session.in_(parts),
                 turn.c.branch.in_([part.branch for part in path]),
                 turn.c.depth < depth,

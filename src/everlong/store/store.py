@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,18 +21,19 @@ from sqlalchemy import Connection, delete, select, update
 
 from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored
-from everlong.model import HashChain, Message, Trace, checked_messages
+from everlong.model import Message, Trace, checked_messages
 from everlong.store.additions import Additions
 from everlong.store.compact import Compacted, compact, see, undo, view_for
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
-from everlong.store.database import Database, open_database
+from everlong.store.core import StoreCore
+from everlong.store.database import Database
 from everlong.store.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
 from everlong.store.forgotten import title_of_opening
 from everlong.store.history import MANUAL, Compaction, Occasion, history
 from everlong.store.outputs import Outputs
 from everlong.store.pages import ReadPage, page_of
-from everlong.store.paths import Entry, Reader, message_of, segments_to
+from everlong.store.paths import Entry, message_of, segments_to
 from everlong.store.receipts import Receipts
 from everlong.store.recognition import Recognizer
 from everlong.store.recording import Recording
@@ -41,38 +41,34 @@ from everlong.store.replies import Replies
 from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.stateless import Stateless
-from everlong.store.tree import Branch, Recorder
+from everlong.store.tree import Branch
 from everlong.store.turns import Turns
+from everlong.store.upgrade import open_database
 from everlong.store.verify import Verified, verify
 from everlong.store.viewing import items_of, pinned_in
-from everlong.store.views import TAG, Item
+from everlong.store.views import Item
 
 if TYPE_CHECKING:
-    from everlong.store.search import Page, Searcher
+    from everlong.store.search import Page
 
 
-class Store:
+class Store(StoreCore):
     """Conversations of one tenant in one database."""
 
     def __init__(
         self, database: Database, tenant: str = "local", *, redact: Callable[[Message], Message] | None = None
     ) -> None:
-        self.database = database
-        self.tenant = tenant
-        self.chain = HashChain(tenant)
-        self._redact = redact
-        self.recorder = Recorder(database)
-        self.reader = Reader(database)
-        self.sessions = Sessions(self)
-        self.conversations = Conversations(self)
-        self.turns = Turns(self)
-        self.outputs = Outputs(self)
-        self.receipts = Receipts(self)
-        self.recording = Recording(self)
+        super().__init__(database, tenant, redact=redact)
         self.additions = Additions(database, self.chain)
-        self.recognizer = Recognizer(self)
-        self.replies = Replies(self)
-        self.stateless = Stateless(self)
+        self.recognizer = Recognizer(self, self.additions)
+        self.recording = Recording(self, self.recognizer)
+        self.sessions = Sessions(self)
+        self.conversations = Conversations(self, self.sessions)
+        self.stateless = Stateless(self, self.sessions, self.recognizer, self.additions)
+        self.replies = Replies(self, self.stateless, self.recognizer)
+        self.turns = Turns(self, self.replies, self.stateless)
+        self.receipts = Receipts(self)
+        self.outputs = Outputs(self)
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
@@ -152,38 +148,7 @@ class Store:
 
         self.database.write(work)
 
-    def cleaned(self, message: Message) -> Message:
-        """A message as it may be stored: without our own tag and, where that is set, without secrets."""
-        if TAG in message:
-            message = {key: value for key, value in message.items() if key != TAG}
-        return message if self._redact is None else self._redact(message)
-
     # -- reading -------------------------------------------------------------------------------------------------------
-
-    def branch(self, number: int, depth: int | None = None) -> Branch:
-        """Return a branch at its newest end, or at a depth where a message ends; 0 is before the first one."""
-        with self.database.read() as connection:
-            row = connection.execute(
-                select(branches.c.head, branches.c.head_depth, branches.c.root).where(
-                    branches.c.id == number, branches.c.tenant == self.tenant
-                )
-            ).first()
-        if row is None:
-            raise NotStored(f"there is no branch {number} in {self.database.backend.where}")
-        if depth == 0:
-            return Branch(number, self.chain.root().id if row.root is None else bytes(row.root), 0)
-        if depth is None or depth == row.head_depth:
-            return Branch(number, bytes(row.head), row.head_depth)
-        entry = next((entry for entry in self.entries(Branch(number, b"", depth), depth - 1) if entry.id), None)
-        if entry is None or entry.id is None:
-            raise NotStored(f"no message of branch {number} ends at depth {depth}")
-        return Branch(number, entry.id, depth)
-
-    def entries(self, at: Branch, low: int = -1, high: int | None = None) -> list[Entry]:
-        """The stored messages that lead to a place, with their numbers and times, without any view."""
-        with self.database.read() as connection:
-            path = segments_to(connection, at.id, at.depth)
-            return self.reader.entries(connection, path, low, at.depth if high is None else high)
 
     def context(self, at: Branch, *, profile: str | None = None) -> list[Message]:
         """What to send: system messages, the view in force applied to its stretch, and all messages after it.
@@ -243,13 +208,6 @@ class Store:
     def search(self, text: str, **options: Any) -> Page:
         """One page of what was said about something; see `everlong.store.search.Searcher.search`."""
         return self.searcher.search(text, **options)
-
-    @cached_property
-    def searcher(self) -> Searcher:
-        """The search over this tenant's conversations."""
-        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
-
-        return Searcher(self.database, self.tenant)
 
     def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
         """A message's words, one page of so many characters at a time, however large it is."""

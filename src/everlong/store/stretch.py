@@ -16,8 +16,8 @@ from everlong.store.shown_path import Located, Place, locate
 
 if TYPE_CHECKING:
     from everlong.model import Message
+    from everlong.store.core import StoreCore
     from everlong.store.session import Session
-    from everlong.store.store import Store
 
 STEP = 256
 """Blocks that are read at a time."""
@@ -39,11 +39,11 @@ class Newest(NamedTuple):
     message: Message
 
 
-def entries_of(store: Store, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
+def entries_of(core: StoreCore, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
     """The messages of a session in order, some at a time; between two turns, the first one not included, if given."""
     if found.branch is None:
         return
-    at = store.branch(found.branch)
+    at = core.branch(found.branch)
     end = at.depth if found.to_depth is None else found.to_depth
     if high is not None:
         end = min(end, found.from_depth + high)
@@ -51,13 +51,13 @@ def entries_of(store: Store, found: Session, low: int | None = None, high: int |
     start = start if start > 0 else -1  # what precedes the first message belongs to it
     while start < end:
         stop = min(max(start, 0) + STEP, end)
-        yield from store.entries(at, start, stop)
+        yield from core.entries(at, start, stop)
         start = stop
 
 
-def message_counts(store: Store, sessions: Sequence[Session]) -> dict[str, int]:
+def message_counts(core: StoreCore, sessions: Sequence[Session]) -> dict[str, int]:
     """How many messages each session has."""
-    with store.database.read() as connection:
+    with core.database.read() as connection:
         return {one.id: _count(connection, one) for one in sessions}
 
 
@@ -76,18 +76,18 @@ def _count(connection: Connection, one: Session) -> int:
     return total
 
 
-def newest_messages(store: Store, limit: int, *, after: int | None = None) -> list[Newest]:
+def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[Newest]:
     """The messages that were recorded last, oldest of them first; with ``after``, the first ones after that number."""
     held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
-    query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == store.tenant)
+    query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
     if after is None:
         query = query.order_by(node.c.seq.desc()).limit(limit)
     else:
         query = query.where(node.c.seq > after).order_by(node.c.seq).limit(limit)
-    with store.database.read() as connection:
+    with core.database.read() as connection:
         rows = sorted(connection.execute(query).all(), key=lambda row: row.seq)
         places = [Place(row.branch, row.depth, bytes(row.id)) for row in rows]
-        located = locate(connection, store.tenant, places)
+        located = locate(connection, core.tenant, places)
     return [_newest(row, located.get(place)) for row, place in zip(rows, places, strict=True)]
 
 

@@ -21,12 +21,13 @@ from everlong.model import Message, checked_messages
 from everlong.store.compact import view_for
 from everlong.store.past_turns import End, Past, PastTurns, storable
 from everlong.store.paths import Segment, segments_to
-from everlong.store.replies import Answered
+from everlong.store.replies import Answered, Replies
 from everlong.store.schema import turn
+from everlong.store.stateless import Stateless
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 
 class _Row(NamedTuple):
@@ -75,12 +76,12 @@ class Turn:
 class Turns(PastTurns):
     """The turns of one tenant."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
+    def __init__(self, core: StoreCore, replies: Replies, stateless: Stateless) -> None:
+        super().__init__(core, replies, stateless)
         # In plain SQL, because these are run with every request to a model.
-        sql = store.database.sql
+        sql = core.database.sql
         one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
-        self._one, self._locked = sql(one), sql(one) + store.database.backend.lock
+        self._one, self._locked = sql(one), sql(one) + core.database.backend.lock
         self._begun = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
@@ -99,7 +100,7 @@ class Turns(PastTurns):
         """
 
         def work(connection: Connection) -> Turn:
-            tenant = self._store.tenant
+            tenant = self._core.tenant
             row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
@@ -144,8 +145,8 @@ class Turns(PastTurns):
             if row.status != "open":
                 _check_same_end(row, digest, status)
                 return _turn(row)
-            contents = self._store.replies.content(checked)
-            self._store.recorder.add_contents(connection, self._store.tenant, contents)
+            contents = self._replies.content(checked)
+            self._core.recorder.add_contents(connection, self._core.tenant, contents)
             at = Branch(row.branch, bytes(row.node), row.depth)
             past = Past(checked, session=row.session, status=status)
             answered = Answered(at, echo_node, row.session)
@@ -169,7 +170,7 @@ class Turns(PastTurns):
             )
             values = (*(session, number, node, depth, status, ended.error, told, cost), digest, key, answered.node)
             self._run(connection, self._ended, (*values, ended.ended, ident))
-            self._names.add(connection, self._store.tenant, ident, names)
+            self._names.add(connection, self._core.tenant, ident, names)
             self._grow(connection, session, usage, cost)
             self._left(connection, row.session, session)
             return ended
@@ -187,13 +188,13 @@ class Turns(PastTurns):
             digest = self._row(connection, ident).reply
             if digest is None:
                 return None
-            found: Message = self._store.reader.values(connection, [bytes(digest)])[bytes(digest)]
+            found: Message = self._core.reader.values(connection, [bytes(digest)])[bytes(digest)]
             return found
 
     def named(self, name: str, *, before: float | None = None) -> Turn | None:
         """The newest turn whose reply has a name, of all or of those begun before a moment; None where none has."""
         with self._database.read() as connection:
-            ident = self._names.newest(connection, self._store.tenant, name, before)
+            ident = self._names.newest(connection, self._core.tenant, name, before)
             return None if ident is None else _turn(self._row(connection, ident))
 
     def of_session(self, ident: str) -> list[Turn]:
@@ -212,7 +213,7 @@ class Turns(PastTurns):
 
     def since(self, at: float = 0.0) -> Iterator[Turn]:
         """All turns that were begun from a moment on (seconds since 1970), oldest first, read bit by bit."""
-        query = select(turn).where(turn.c.tenant == self._store.tenant, turn.c.ts >= at).order_by(turn.c.id)
+        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.ts >= at).order_by(turn.c.id)
         with self._database.read() as connection:
             for row in connection.execution_options(yield_per=500).execute(query):
                 yield _turn(row)
@@ -227,14 +228,14 @@ class Turns(PastTurns):
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
-        values = (ident, self._store.tenant)
+        values = (ident, self._core.tenant)
         row = self._run(connection, self._locked if lock else self._one, values).fetchone()
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
         return _Row(*row)
 
     def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
-        query = select(turn).where(turn.c.tenant == self._store.tenant, condition).order_by(turn.c.id)
+        query = select(turn).where(turn.c.tenant == self._core.tenant, condition).order_by(turn.c.id)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         tops = None if on is None else {part.branch: part.high for part in on}

@@ -37,7 +37,7 @@ from everlong.store.schema import (
 from everlong.store.views import Item, problems_of
 
 if TYPE_CHECKING:
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 _MOST_NAMED = 5
 
@@ -57,7 +57,7 @@ class Verified(NamedTuple):
     """What is worth knowing and is not wrong."""
 
 
-def verify(store: Store, progress: Callable[[int, int], None] | None = None) -> Verified:
+def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) -> Verified:
     """Check all that a tenant has; ``progress`` is told how many messages of how many are done."""
     problems: list[str] = []
     remarks: list[str] = []
@@ -67,14 +67,14 @@ def verify(store: Store, progress: Callable[[int, int], None] | None = None) -> 
             for one in islice(found, MOST - len(into)):
                 into.append(one)  # noqa: PERF402 - what was found before the reading breaks off counts
         except Exception as error:
-            if isinstance(error, DBAPIError) and not isinstance(store.database.backend.translated(error), StoreDamaged):
+            if isinstance(error, DBAPIError) and not isinstance(core.database.backend.translated(error), StoreDamaged):
                 raise
             problems.append(f"a table cannot be read to its end: {error}")
 
-    with store.database.read() as connection:
-        tenant = store.tenant
+    with core.database.read() as connection:
+        tenant = core.tenant
         sizes = [_size(connection, table, tenant) for table in (node, content, branch, view)]
-        note(store.database.backend.problems(connection))
+        note(core.database.backend.problems(connection))
         note(_contents(connection, tenant))
         note(_nodes(connection, tenant, sizes[0], progress))
         note(_branches(connection, tenant))

@@ -1,1 +1,1 @@
-"""The revisions of the schema, in order; run by `everlong.store.versions`."""
+"""The revisions of the schema, in order; run by `everlong.store.upgrade`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from everlong.store.versions import VERSION_TABLE
+from everlong.store.upgrade import VERSION_TABLE
 
 context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
 context.run_migrations()

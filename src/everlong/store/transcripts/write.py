@@ -1,7 +1,7 @@
 """Writing conversations out, message by message, so that a long one takes no more memory than a short one.
 
 JSONL has an object for each conversation: its facts, its messages as they came, when each was said, and where it was
-compacted; `everlong sessions import` reads it back. The JSON log is that of `everlong.store.logs`. A part alone, a
+compacted; `everlong sessions import` reads it back. `everlong.store.session_log` makes the JSON log. A part alone, a
 session, is written in the same way.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from everlong.store.conversations import Conversation, Line, Mark
 from everlong.store.search.document import called_tools
+from everlong.store.session_log import session_log
 from everlong.store.stretch import entries_of
 from everlong.store.transcripts import html, markdown
 from everlong.store.transcripts.facts import name_of
@@ -81,6 +83,18 @@ def _all(write: Callable[[str], Any], texts: Iterator[str]) -> None:
         write(text)
 
 
+def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
+    """Return what the log of a whole conversation says."""
+    lines = [line for line in store.conversations.entries(found.id) if isinstance(line, Line)]
+    return {
+        "session_id": found.id,
+        **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
+        "system_prompt": store.conversations.system_prompt(found.id),
+        "messages": [{**exported(line), "timestamp": line.entry.ts} for line in lines],
+        "compactions": [asdict(one) for one in store.conversations.compactions(found.id)],
+    }
+
+
 def lines_of(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
     """Yield what a conversation, or a part of one, says; of a part, turns count from its own beginning."""
     if isinstance(one, Conversation):
@@ -145,8 +159,6 @@ def exported(line: Line) -> dict[str, Any]:
 
 
 def _log(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
-    from everlong.store.logs import conversation_log, session_log  # noqa: PLC0415 - only where a log is asked for
-
     log = conversation_log(store, one) if isinstance(one, Conversation) else session_log(store, one.id)
     write(json_text(log, indent=2) + "\n")
     return len(log["messages"])

@@ -14,45 +14,31 @@ from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import StoreError
 from everlong.store.forgotten import forgotten_among
+from everlong.store.history import history
+from everlong.store.sessions import Sessions
 
 if TYPE_CHECKING:
-    from everlong.store.conversations import Conversation
-    from everlong.store.store import Store
+    from everlong.store.core import StoreCore
 
 
-def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
-    """Return what the log of a whole conversation says."""
-    from everlong.store.conversations import Line  # noqa: PLC0415 - it needs forgetting, which needs this module
-    from everlong.store.transcripts.write import exported  # noqa: PLC0415 - as above
-
-    lines = [line for line in store.conversations.entries(found.id) if isinstance(line, Line)]
-    return {
-        "session_id": found.id,
-        **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
-        "system_prompt": store.conversations.system_prompt(found.id),
-        "messages": [{**exported(line), "timestamp": line.entry.ts} for line in lines],
-        "compactions": [asdict(one) for one in store.conversations.compactions(found.id)],
-    }
-
-
-def session_log(store: Store, ident: str) -> dict[str, Any]:
+def session_log(core: StoreCore, ident: str) -> dict[str, Any]:
     """What the log of a session says."""
-    found = store.sessions.get(ident)
+    found = Sessions(core).get(ident)
     return {
         "session_id": found.id,
         **{name: value for name, value in found.to_dict().items() if name not in {"id", "system_prompt"}},
         "parent_session_id": found.parent,
-        "system_prompt": store.sessions.system_prompt(ident),
-        "messages": [{**entry.message, "timestamp": entry.ts} for entry in store.sessions.entries(ident)],
-        "compactions": [asdict(one) for one in store.compactions(session=ident)],
+        "system_prompt": Sessions(core).system_prompt(ident),
+        "messages": [{**entry.message, "timestamp": entry.ts} for entry in Sessions(core).entries(ident)],
+        "compactions": [asdict(one) for one in history(core, session=ident)],
     }
 
 
-def write_session_log(store: Store, ident: str, folder: Path) -> Path:
+def write_session_log(core: StoreCore, ident: str, folder: Path) -> Path:
     """Write ``session_<id>.json`` into a folder, as a whole or not at all; readable by its owner only."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = _log_path(folder, ident)
-    log = session_log(store, ident)
+    log = session_log(core, ident)
     text = json.dumps(log, ensure_ascii=False, indent=2)
     try:
         text.encode("utf-8")
@@ -63,12 +49,12 @@ def write_session_log(store: Store, ident: str, folder: Path) -> Path:
 
 
 def forget_in_logs(
-    store: Store, gone: Collection[str] = (), changed: Collection[str] = (), folder: Path | None = None
+    core: StoreCore, gone: Collection[str] = (), changed: Collection[str] = (), folder: Path | None = None
 ) -> None:
     """Take forgotten words out of the logs; one that cannot be written anew is removed.
 
     Args:
-        store: what has forgotten them.
+        core: what has forgotten them.
         gone: sessions whose logs are removed.
         changed: sessions whose logs are written anew; those of others are where they repeat forgotten messages.
         folder: where the logs are; where agents write them, if not given.
@@ -77,11 +63,11 @@ def forget_in_logs(
     for ident in gone:
         _log_path(folder, ident).unlink(missing_ok=True)
     stale = {path for ident in changed if (path := _log_path(folder, ident)).exists()}
-    with store.database.read() as connection:
-        stale |= {path for path in folder.glob("session_*.json") if _holds_forgotten(store, connection, path)}
+    with core.database.read() as connection:
+        stale |= {path for path in folder.glob("session_*.json") if _holds_forgotten(core, connection, path)}
     for path in stale:
         try:
-            write_session_log(store, path.stem.removeprefix("session_"), folder)
+            write_session_log(core, path.stem.removeprefix("session_"), folder)
         except (OSError, StoreError):
             path.unlink(missing_ok=True)
 
@@ -90,12 +76,12 @@ def _log_path(folder: Path, ident: str) -> Path:
     return folder / f"session_{ident}.json"
 
 
-def _holds_forgotten(store: Store, connection: Connection, path: Path) -> bool:
+def _holds_forgotten(core: StoreCore, connection: Connection, path: Path) -> bool:
     """Return whether a log repeats words that are forgotten; False where it is none of ours."""
     try:
         told = json.loads(path.read_bytes())["messages"]
         messages = [{name: value for name, value in one.items() if name != "timestamp"} for one in told]
-        blocks = store.chain.trace(messages).blocks
+        blocks = core.chain.trace(messages).blocks
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    return bool(forgotten_among(connection, store.tenant, blocks))
+    return bool(forgotten_among(connection, core.tenant, blocks))

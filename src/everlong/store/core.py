@@ -1,0 +1,75 @@
+"""The core of a store: its database, its tenant, and how messages are read and written there.
+
+Everything that manages a part of a store (sessions, turns, views) works on the core, and never on the whole store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from everlong.errors import NotStored
+from everlong.model import HashChain, Message
+from everlong.store.database import Database
+from everlong.store.paths import Entry, Reader, segments_to
+from everlong.store.schema import branch as branches
+from everlong.store.tree import Branch, Recorder
+from everlong.store.views import TAG
+
+if TYPE_CHECKING:
+    from everlong.store.search import Searcher
+
+
+class StoreCore:
+    """One tenant's part of a database, with what reads and writes its messages."""
+
+    def __init__(
+        self, database: Database, tenant: str = "local", *, redact: Callable[[Message], Message] | None = None
+    ) -> None:
+        self.database = database
+        self.tenant = tenant
+        self.chain = HashChain(tenant)
+        self._redact = redact
+        self.recorder = Recorder(database)
+        self.reader = Reader(database)
+
+    def cleaned(self, message: Message) -> Message:
+        """Return a message as it may be stored: without our own tag and, where that is set, without secrets."""
+        if TAG in message:
+            message = {key: value for key, value in message.items() if key != TAG}
+        return message if self._redact is None else self._redact(message)
+
+    def branch(self, number: int, depth: int | None = None) -> Branch:
+        """Return a branch at its newest end, or at a depth where a message ends; 0 is before the first one."""
+        with self.database.read() as connection:
+            row = connection.execute(
+                select(branches.c.head, branches.c.head_depth, branches.c.root).where(
+                    branches.c.id == number, branches.c.tenant == self.tenant
+                )
+            ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {number} in {self.database.backend.where}")
+        if depth == 0:
+            return Branch(number, self.chain.root().id if row.root is None else bytes(row.root), 0)
+        if depth is None or depth == row.head_depth:
+            return Branch(number, bytes(row.head), row.head_depth)
+        entry = next((entry for entry in self.entries(Branch(number, b"", depth), depth - 1) if entry.id), None)
+        if entry is None or entry.id is None:
+            raise NotStored(f"no message of branch {number} ends at depth {depth}")
+        return Branch(number, entry.id, depth)
+
+    def entries(self, at: Branch, low: int = -1, high: int | None = None) -> list[Entry]:
+        """Return the stored messages that lead to a place, with their numbers and times, without any view."""
+        with self.database.read() as connection:
+            path = segments_to(connection, at.id, at.depth)
+            return self.reader.entries(connection, path, low, at.depth if high is None else high)
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """The search over this tenant's conversations."""
+        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
+
+        return Searcher(self.database, self.tenant)
