@@ -130,7 +130,10 @@ print(sorted(heavy & set(sys.modules)))
 
 def commands(group: click.Group, prefix: str = "everlong") -> list[tuple[str, click.Command]]:
     found: list[tuple[str, click.Command]] = []
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         found.append((f"{prefix} {name}", command))
         if isinstance(command, click.Group):
             found += commands(command, f"{prefix} {name}")

@@ -9,7 +9,7 @@ from bench.agent.requests import Job
 from everlong.model import Message, calls_of, text_of
 from everlong.store import Store
 from everlong.store.paths import Entry
-from everlong.store.session import Session
+from everlong.store.sessions import Session
 
 __all__ = ["audited"]
 

@@ -16,7 +16,7 @@ from everlong.config import Settings
 from everlong.model import Message
 from everlong.providers.catalogue import Rates
 from everlong.store import Compaction, Session, Store, Turn
-from everlong.store.receipts import Receipt, Receipts
+from everlong.store.costs import Receipt, Receipts
 from everlong.store.schema import session as sessions, turn as turns
 from everlong.testing import Ask
 from tests.agent.conftest import Opened

@@ -16,7 +16,7 @@ from everlong.agent.tools.toolbox import STORED, capped
 from everlong.errors import ConfigError, ToolError, ToolInterrupted
 from everlong.model import ToolCall
 from everlong.store.opening import redacted_message
-from everlong.store.pages import page_ends
+from everlong.store.outputs import page_ends
 from everlong.wire.blocks import INVALID
 from tests.agent.desk import Desk
 from tests.examples import examples

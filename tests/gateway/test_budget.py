@@ -16,7 +16,7 @@ import pytest
 from everlong.gateway.auth import Refused
 from everlong.gateway.budget import _check_priced, _passes
 from everlong.store import Store
-from everlong.store.spending import Days, Spending
+from everlong.store.costs import Days, Spending
 from everlong.store.upgrade import open_database
 from everlong.testing import ModelServer
 from tests.gateway.served import raw, serving

@@ -23,13 +23,13 @@ from everlong.agent.conversation import Conversation, Said
 from everlong.model import Message, Trace, calls_of, text_of
 from everlong.providers.base import Reply, Usage
 from everlong.store import Store
+from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.conversations import Mark
-from everlong.store.history import Occasion
-from everlong.store.past_turns import New, Past
 from everlong.store.schema import branch as branches, session as sessions
 from everlong.store.stateless import Placed, Sender, StatelessRequest
 from everlong.store.tree import Branch
+from everlong.store.turns import New, Past
 from tests.store.engines import ScriptedEngine, summarizing
 
 __all__ = ["Step", "World", "shrunk"]

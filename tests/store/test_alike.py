@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import select
 
 from everlong.model import Message
-from everlong.store import Store, alike
-from everlong.store.alike import contents_with
+from everlong.store import Store, forget as forgetting
 from everlong.store.content import value_of
 from everlong.store.database import Database
-from everlong.store.forgotten import PLACEHOLDER
+from everlong.store.forget import contents_with
 from everlong.store.schema import content
+from everlong.store.tombstones import PLACEHOLDER
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations
 from tests.examples import examples
@@ -35,7 +35,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         count += 1
         return value_of(data, codec)
 
-    monkeypatch.setattr(alike, "value_of", counting)
+    monkeypatch.setattr(forgetting, "value_of", counting)
 
     def asked() -> int:
         nonlocal count
@@ -176,5 +176,5 @@ def test_the_index_finds_what_a_look_at_everything_finds(
     chosen = [talk[place % len(talk)] for place in places]
     with database.read() as connection, pytest.MonkeyPatch.context() as patch:
         found = contents_with(store, connection, chosen)
-        patch.setattr(alike, "MOST_LOOKUPS", -1)
+        patch.setattr(forgetting, "MOST_LOOKUPS", -1)
         assert found == contents_with(store, connection, chosen)

@@ -15,7 +15,7 @@ from sqlalchemy import event
 
 from everlong.errors import MessageError, NotStored, StoreError, StoreFull, StoreUnavailable
 from everlong.model import Message
-from everlong.store import Store, batches
+from everlong.store import Store, database
 from everlong.store.database import Database
 from everlong.store.postgres import PostgreSQL
 from everlong.testing.strategies import conversations
@@ -89,7 +89,7 @@ def test_what_was_stored_before_an_error_is_kept(store: Store) -> None:
 
 
 def test_a_long_batch_is_committed_in_steps(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "STEP_SECONDS", -1.0)
+    monkeypatch.setattr(database, "STEP_SECONDS", -1.0)
     seen = commits(file_store)
     with file_store.batch():
         for number in range(5):

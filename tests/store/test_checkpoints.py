@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from everlong.model import HashChain, Message, identity
 from everlong.store import Store
-from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
+from everlong.store.recording import Checkpoints
 from everlong.testing.strategies import wild_conversations
 from tests.examples import examples
 

@@ -8,9 +8,8 @@ from everlong.errors import AmbiguousName, NotStored
 from everlong.model import Message
 from everlong.store import Branch, Session, Store
 from everlong.store.conversations import Line, Mark
-from everlong.store.lookup import find_message
 from everlong.store.search import Filters
-from everlong.store.stretch import newest_messages
+from everlong.store.shown_path import find_message, newest_messages
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
 

@@ -10,7 +10,7 @@ from typing import Any
 from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.past_turns import New, Past
+from everlong.store.turns import New, Past
 from tests.store.engines import ScriptedEngine, summarizing
 
 Step = Callable[[Store, Branch, list[Message], Past], Branch]

@@ -10,11 +10,11 @@ from sqlalchemy import select
 from everlong.errors import NotStored
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.forgotten import PLACEHOLDER
 from everlong.store.maintenance import vacuum
-from everlong.store.past_turns import Past
 from everlong.store.schema import addition, content, view
 from everlong.store.stateless import Sender, StatelessRequest
+from everlong.store.tombstones import PLACEHOLDER
+from everlong.store.turns import Past
 from tests.store.engines import ScriptedEngine, summarizing
 
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up

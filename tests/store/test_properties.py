@@ -13,9 +13,9 @@ from sqlalchemy import select
 from everlong.model import HashChain, Message, blocks_of
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.forgotten import PLACEHOLDER
 from everlong.store.maintenance import collect_garbage, stats
 from everlong.store.schema import content, node
+from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import Request, find_deepest
 from everlong.store.upgrade import open_database
 from everlong.testing.retelling import retellings

@@ -11,8 +11,8 @@ import pytest
 
 from everlong.model import Message, Trace
 from everlong.store import Store
-from everlong.store.past_turns import Past
 from everlong.store.stateless import Placed, Sender, StatelessRequest
+from everlong.store.turns import Past
 
 ME = Sender("gateway", session="mine")
 REPLY: Message = {"role": "assistant", "content": "Hello."}

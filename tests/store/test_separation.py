@@ -23,7 +23,7 @@ from everlong.store.imports import Importer, Origin
 from everlong.store.maintenance import vacuum
 from everlong.store.schema import node, session, turn
 from everlong.store.stateless import Sender, StatelessRequest
-from everlong.store.transcripts.write import PART_KIND
+from everlong.store.transcripts.writer import PART_KIND
 from everlong.store.upgrade import HEAD, VERSION_TABLE
 from everlong.wire import Conversation
 from tests.store.old_stores import LAST, OldStore, assistant, user

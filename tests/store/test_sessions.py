@@ -16,9 +16,9 @@ from everlong import ContextCompressor
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store, leases
-from everlong.store.naming import clean_title
 from everlong.store.schema import session
 from everlong.store.session_log import write_session_log
+from everlong.store.sessions import clean_title
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [

@@ -11,8 +11,8 @@ import pytest
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.past_turns import Past
 from everlong.store.stateless import Placed, Sender, StatelessRequest
+from everlong.store.turns import Past
 from tests.examples import length
 from tests.store.shared_store import Step, World
 

@@ -18,10 +18,10 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import HashChain, Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.echo import is_echo
 from everlong.store.maintenance import collect_garbage
-from everlong.store.past_turns import Past
+from everlong.store.recognition import is_echo
 from everlong.store.schema import reply_name
+from everlong.store.turns import Past
 from everlong.store.upgrade import open_database
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations, messages

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, delete, select, update
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import blob, encoded
-from everlong.store.past_turns import Past
 from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
 from everlong.store.stateless import Sender, StatelessRequest
+from everlong.store.turns import Past
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [

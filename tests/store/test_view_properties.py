@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from everlong.model import Message
 from everlong.store import Store
+from everlong.store.compaction import without_thinking
 from everlong.store.database import Database
-from everlong.store.thinking import without_thinking
-from everlong.store.viewing import raw_pieces
-from everlong.store.views import Item, Piece, derive, problems_of, tagged, untagged
+from everlong.store.views import Item, Piece, derive, problems_of, raw_pieces, tagged, untagged
 from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.store.engines import Step, engine_of, step_lists

@@ -20,14 +20,14 @@ from everlong.errors import ConfigError
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.names import Endpoint, ModelName, endpoint_for, parse_model_name
-from everlong.store.history import repeated_views
-from everlong.store.session import usage_totals
+from everlong.store.compaction import repeated_views
+from everlong.store.sessions import usage_totals
 
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.providers.catalogue import Rates
     from everlong.store import Compaction, Session, Store, Turn
-    from everlong.store.receipts import Receipt
+    from everlong.store.costs import Receipt
 
 __all__ = [
     "KINDS",

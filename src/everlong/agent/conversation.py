@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, calls_of, find_groups
-from everlong.store.history import Occasion
+from everlong.store.compaction import Occasion
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:

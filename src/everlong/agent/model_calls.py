@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.providers.base import Provider, Reply, Usage
     from everlong.store import Store
-    from everlong.store.receipts import Kind
+    from everlong.store.costs import Kind
 
 __all__ = ["Asker", "SideCalls"]
 

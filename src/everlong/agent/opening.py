@@ -40,7 +40,7 @@ from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
-from everlong.store.naming import new_session_id
+from everlong.store.sessions import new_session_id
 from everlong.store.sqlite import SQLite
 from everlong.tokens import counter_for
 

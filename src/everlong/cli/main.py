@@ -11,27 +11,40 @@ import sys
 
 import click
 
-from everlong.cli.auth import auth_group
-from everlong.cli.cache_sim import cache_sim_command
-from everlong.cli.chat.command import chat_command
-from everlong.cli.compress import compress_command
-from everlong.cli.config import config_group
-from everlong.cli.demo import demo_command
-from everlong.cli.doctor import doctor_command
-from everlong.cli.inspect import inspect_command
-from everlong.cli.plugins import plugins_group
-from everlong.cli.run import run_command
+from everlong.cli.lazy_group import LazyGroup
 from everlong.cli.screen import spelling_out
-from everlong.cli.serve import serve_command
-from everlong.cli.sessions import sessions_group
-from everlong.cli.setup import setup_command
-from everlong.cli.trust import trust_group
-from everlong.cli.usage import usage_command
-from everlong.cli.wrap import wrap_command
 from everlong.errors import EverlongError
 
+_COMMANDS = {
+    "auth": ("everlong.cli.auth:auth_group", "Keep the keys of model providers in the system's keyring."),
+    "cache-sim": (
+        "everlong.cli.cache_sim:cache_sim_command",
+        "Show what a conversation costs under each caching strategy.",
+    ),
+    "chat": ("everlong.cli.chat.command:chat_command", "Talk to a model with tools, past the end of its window."),
+    "compress": ("everlong.cli.compress:compress_command", "Compact the conversations of a file."),
+    "config": ("everlong.cli.config:config_group", "Show or change settings."),
+    "demo": ("everlong.cli.demo:demo_command", "Play a long agent session in a small window."),
+    "doctor": ("everlong.cli.doctor:doctor_command", "Check the installation, settings, model and store."),
+    "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
+    "plugins": ("everlong.cli.plugins:plugins_group", "List plugins and choose the context engine."),
+    "run": ("everlong.cli.run:run_command", "Work on one prompt with tools until it is done."),
+    "serve": ("everlong.cli.serve:serve_command", "Serve the gateway that clients talk to."),
+    "sessions": ("everlong.cli.sessions:sessions_group", "Read, search, import and export stored conversations."),
+    "setup": ("everlong.cli.setup:setup_command", "Point a client at the gateway."),
+    "trust": ("everlong.cli.trust:trust_group", "Say which folders may bring settings and instructions."),
+    "usage": ("everlong.cli.usage:usage_command", "Show what models, caching and compactions cost."),
+    "wrap": ("everlong.cli.wrap:wrap_command", "Run a program with its model calls through the gateway."),
+}
+"""Where each command is, and the line that ``everlong --help`` shows for it."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+
+@click.group(
+    cls=LazyGroup,
+    lazy=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 @click.version_option(package_name="everlong", prog_name="everlong")
 @click.pass_context
@@ -40,25 +53,9 @@ def cli(context: click.Context, debug: bool) -> None:
     if debug:
         os.environ["EVERLONG_DEBUG"] = "1"
     if context.invoked_subcommand is None:
-        context.invoke(chat_command)
-
-
-cli.add_command(auth_group)
-cli.add_command(cache_sim_command)
-cli.add_command(chat_command)
-cli.add_command(compress_command)
-cli.add_command(config_group)
-cli.add_command(demo_command)
-cli.add_command(doctor_command)
-cli.add_command(inspect_command)
-cli.add_command(plugins_group)
-cli.add_command(run_command)
-cli.add_command(serve_command)
-cli.add_command(sessions_group)
-cli.add_command(setup_command)
-cli.add_command(trust_group)
-cli.add_command(usage_command)
-cli.add_command(wrap_command)
+        chat = cli.get_command(context, "chat")
+        if chat is not None:
+            context.invoke(chat)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -47,8 +47,8 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
     once and for good, use `everlong sessions forget`.
     """
     from everlong.store.maintenance import collect_garbage  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.stretch import message_counts  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.facts import name_of  # noqa: PLC0415 - as above
+    from everlong.store.shown_path import message_counts  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import name_of  # noqa: PLC0415 - as above
 
     noun = "part" if parts else "conversation"
     with opened() as store:
@@ -232,7 +232,7 @@ def _of_tenant(store: Store, tenant: str) -> Store:
 
 def _clean_history(store: Store, path: Path, text: str | None) -> None:
     from everlong.config.files import write_whole  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.forgotten import forgotten_among  # noqa: PLC0415 - as above
+    from everlong.store.tombstones import forgotten_among  # noqa: PLC0415 - as above
 
     try:
         told = path.read_text(encoding="utf-8", errors="replace")
@@ -326,7 +326,7 @@ def stats(as_json: bool) -> None:
 
 def _print(found: dict[str, Any]) -> None:
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
 
     sources = ", ".join(f"{number:,} {one_line(name)}" for name, number in found["sources"].items())
     pending, is_open = found["pending"], found["open_sessions"]

@@ -250,7 +250,7 @@ def to_go_on_with(store: Store, folder: Path, program: str) -> tuple[str | None,
 
     Conversations of clients of the gateway, and imported ones, are not gone on with here.
     """
-    from everlong.store.transcripts.facts import name_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.parts import name_of  # noqa: PLC0415 - keeps `everlong --help` quick
 
     def is_ours(one: Conversation) -> bool:
         return one.platform != "gateway" and not one.is_imported and one.messages > 0
@@ -276,7 +276,7 @@ def put_json(value: Any) -> None:
     if _GATHERED in meta:
         meta[_GATHERED][meta[_TENANT]] = value
         return
-    from everlong.store.transcripts.write import json_text  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.writer import json_text  # noqa: PLC0415 - keeps `everlong --help` quick
 
     click.echo(json_text(value, indent=2))
 

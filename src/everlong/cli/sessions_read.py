@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from everlong.store.conversations import Line, Mark
     from everlong.store.search import Hit, Page
     from everlong.store.search.snippets import Snippet
-    from everlong.store.stretch import Newest
+    from everlong.store.shown_path import Newest
 
 POLL_SECONDS = 0.5
 _TITLE = 30
@@ -92,7 +92,7 @@ def _conversations(
 
 def _row(store: Store, one: Conversation) -> list[str]:
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
 
     name = one_line(one.title or "") or _first_words(store, one)
     if one.kind != "main":
@@ -118,7 +118,7 @@ def _short(folder: str) -> str:
 
 
 def _parts(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) -> tuple[list[list[str]], bool]:
-    from everlong.store.stretch import message_counts  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.shown_path import message_counts  # noqa: PLC0415 - keeps `everlong --help` quick
 
     title, folder = given["title"], given["folder"]
     is_filtered = title is not None or folder is not None
@@ -138,7 +138,7 @@ def _parts(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) ->
 
 def _part_row(store: Store, one: Session, count: int) -> list[str]:
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
 
     name = one_line(one.title or "") or _first_words(store, one)
     if one.parent:
@@ -152,7 +152,7 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
     from everlong.model import typed_words  # noqa: PLC0415 - as above
     from everlong.store.conversations import Line  # noqa: PLC0415 - as above
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.write import lines_of  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.writer import lines_of  # noqa: PLC0415 - as above
 
     for line in islice(lines_of(store, one), 12):
         words = one_line(typed_words(line.entry.message)[:400]) if isinstance(line, Line) else ""
@@ -188,7 +188,7 @@ def _table(heads: list[str], rows: list[list[str]], right: set[int], spare: Sequ
 @json_option
 def tail(limit: int, follow: bool, as_json: bool) -> None:
     """Show the messages that were recorded last; with --json, one object on each line."""
-    from everlong.store.stretch import newest_messages  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.shown_path import newest_messages  # noqa: PLC0415 - keeps `everlong --help` quick
 
     with opened() as store:
         newest = newest_messages(store, max(limit, 1))
@@ -207,7 +207,7 @@ def tail(limit: int, follow: bool, as_json: bool) -> None:
 def _put(one: Newest, as_json: bool) -> None:
     from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
 
     if as_json:
         put_line({**one._asdict(), "node": one.node.hex()})
@@ -240,7 +240,7 @@ def compactions(session: str | None, as_json: bool) -> None:
 
 def _compaction_row(one: Any, conversation: str) -> list[str]:
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
 
     def figure(value: float | None, form: str) -> str:
         return "?" if value is None else format(value, form)
@@ -313,7 +313,7 @@ def show(session: str, turn: int | None, around: int, page: int | None, chars: i
 
 
 def _lines(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
-    from everlong.store.transcripts.write import lines_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.store.transcripts.writer import lines_of  # noqa: PLC0415 - keeps `everlong --help` quick
 
     return lines_of(store, one)
 
@@ -321,7 +321,7 @@ def _lines(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
 def _as_json(store: Store, one: Conversation | Session) -> dict[str, Any]:
     from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.write import prompt_of  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.writer import prompt_of  # noqa: PLC0415 - as above
 
     messages: list[dict[str, Any]] = []
     compactions: list[dict[str, Any]] = []
@@ -375,9 +375,9 @@ def _plain(line: Line) -> dict[str, Any]:
 def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[str]:
     from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
-    from everlong.store.search.document import called_tools  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.facts import compaction_line, facts_of, name_of  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.write import prompt_of  # noqa: PLC0415 - as above
+    from everlong.store.search.corpus import called_tools  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import compaction_line, facts_of, name_of  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.writer import prompt_of  # noqa: PLC0415 - as above
 
     yield styled(name_of(one), bold=True) + "\n"
     for name, value in facts_of(_paid(store, one) if isinstance(one, Conversation) else one):
@@ -401,7 +401,7 @@ def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[
 
 def _message(one: Conversation | Session, line: Line, chars: int, tools: dict[str, str]) -> Iterator[str]:
     from everlong.store.transcripts import one_line, pieces_of  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import broken_words, moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import broken_words, moment  # noqa: PLC0415 - as above
 
     entry = line.entry
     role = one_line(str(entry.message.get("role")))
@@ -436,7 +436,7 @@ def _show_turn(
 ) -> None:
     from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.conversations import Line  # noqa: PLC0415 - as above
-    from everlong.store.search.document import called_tools  # noqa: PLC0415 - as above
+    from everlong.store.search.corpus import called_tools  # noqa: PLC0415 - as above
 
     listed = [line for line in _lines(store, one) if isinstance(line, Line)]
     place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
@@ -575,7 +575,7 @@ def _print(shown: Page, before: int, page: int) -> None:
 def hit_lines(number: int, hit: Hit) -> list[str]:
     """A hit in two lines for people."""
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.facts import moment  # noqa: PLC0415 - as above
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
 
     where = f"{hit.session}:{hit.turn}" if hit.session else "(in no conversation)"
     title = f"  {one_line(hit.title)}" if hit.title else ""

@@ -21,7 +21,7 @@ from everlong.gateway.body import Broken, dumped, meant, read_fields
 from everlong.gateway.window import read_request
 from everlong.providers.base import Usage
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
-from everlong.store.spending import Days, Reservation, Spending
+from everlong.store.costs import Days, Reservation, Spending
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from everlong.gateway.requests import AWAY_SECONDS, Passing, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import Size, Windows, tokens_in, tokens_of
 from everlong.plugins.guard import GuardedEngine, compressors_in
-from everlong.store.compact import see
-from everlong.store.history import Occasion
+from everlong.store.compaction import Occasion, see
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.gateway.body import Change, Draft, Read, draft_of, dumped, meant
-from everlong.store.compact import Seen, see
+from everlong.store.compaction import Seen, see
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

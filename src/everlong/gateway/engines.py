@@ -20,7 +20,7 @@ from everlong.plugins.adapters.host_state import Host, home as plugin_home
 from everlong.plugins.engines import is_engine, made_engine
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import BUILT_IN, Plugins
-from everlong.store.compact import see
+from everlong.store.compaction import see
 
 if TYPE_CHECKING:
     from everlong.config import Settings

@@ -26,11 +26,11 @@ from everlong.gateway.conversations import Line, Place, applied_view
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
 from everlong.gateway.journal import AWAY, OPEN, Spool, Spooled
 from everlong.model import Node, Trace, text_of
+from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
-from everlong.store.history import Occasion
-from everlong.store.past_turns import New, Past, storable
 from everlong.store.stateless import Placed, Sender, StatelessRequest
 from everlong.store.tree import Branch
+from everlong.store.turns import New, Past, storable
 
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
     from everlong.store import Compacted, Store
-    from everlong.store.past_turns import End
+    from everlong.store.turns import End
 
 __all__ = ["Added", "Ended", "Finishing", "Keeper", "Stored", "Storing", "Underway", "rest_of", "too_much_new"]
 

@@ -18,10 +18,9 @@ from everlong.gateway.journal import AWAY, Spool, Spooled
 from everlong.gateway.recorder import Keeper, Stored, Storing, Underway
 from everlong.model import Node, text_of
 from everlong.store.content import blob, encoded, is_large
-from everlong.store.names import is_name
-from everlong.store.past_turns import storable
 from everlong.store.stateless import Placed, Sender, StatelessRequest
 from everlong.store.tree import Branch
+from everlong.store.turns import is_name, storable
 
 if TYPE_CHECKING:
     from everlong.gateway.recorder import Ended

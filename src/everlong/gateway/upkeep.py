@@ -22,8 +22,8 @@ from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequ
 from everlong.gateway.journal import AWAY, Spool, Spooled
 from everlong.gateway.recorder import Keeper
 from everlong.gateway.response_recorder import RESPONSES_API, ResponseKeeper
-from everlong.store.forgotten import forgotten_among
 from everlong.store.schema import tombstone
+from everlong.store.tombstones import forgotten_among
 
 if TYPE_CHECKING:
     from everlong.model import Message

@@ -3,11 +3,10 @@
 Loaded only where it is used: neither ``import everlong`` nor a compaction opens a database.
 """
 
-from everlong.store.compact import Compacted
+from everlong.store.compaction import Compacted, Compaction, Occasion
 from everlong.store.conversations import Conversation
-from everlong.store.history import Compaction, Occasion
 from everlong.store.opening import open_store
-from everlong.store.session import Session
+from everlong.store.sessions import Session
 from everlong.store.store import Store
 from everlong.store.tree import Branch
 from everlong.store.turns import Turn

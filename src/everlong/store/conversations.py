@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, func, or_, select, update
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
+from everlong.store.compaction import Compaction, compaction_of
 from everlong.store.forget import Forgotten, forget
-from everlong.store.history import Compaction, compaction_of
-from everlong.store.naming import clean_title
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
-from everlong.store.session import TOTALS, Session, usage_totals
-from everlong.store.sessions import Sessions
+from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
 from everlong.store.shown_path import Broken, Run, ShownPath, in_bites, parts_of, shown_paths, title_of
 
 if TYPE_CHECKING:

@@ -9,28 +9,27 @@ here can be undone.
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, delete, exists, func, or_, select, union, update
 
 from everlong.errors import NotStored
-from everlong.model import text_of, title_from
-from everlong.store.alike import contents_with
+from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
 from everlong.store.content import digest_of, value_of
-from everlong.store.forgotten import stub_of, stub_of_prompt
-from everlong.store.kin import sessions_along, stretch_of
 from everlong.store.maintenance import drop_additions, out_of_search
-from everlong.store.naming import clean_title, title_base
 from everlong.store.outputs import drop_outputs
-from everlong.store.paths import Segment, segments_to
+from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
     annex,
     branch,
     compaction,
     content,
     node,
+    pending,
     pin,
     session as sessions,
     turn,
@@ -38,11 +37,145 @@ from everlong.store.schema import (
     view_item,
 )
 from everlong.store.session_log import forget_in_logs
+from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import shown_paths
+from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+
+MOST_LOOKUPS = 200
+"""Texts that are looked up one by one; with more of them one pass over everything is quicker."""
+
+_WORDS = 4
+"""Words of a block that are looked up, the longest ones."""
+
+_AT_ONCE = 500
+_WORD = re.compile("[A-Za-z0-9]{3,}")
+
+
+def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
+    """The names of all contents that hold a block of one of the messages."""
+    trace = core.chain.trace
+    blocks = {block for message in messages for block in trace([message]).blocks}
+    found: set[bytes] = set()
+    for row in _rows(core, connection, messages) if blocks else ():
+        value = value_of(row.bytes, row.codec)
+        if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
+            found.add(bytes(row.digest))
+    return found
+
+
+def _rows(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
+    from everlong.store.search.text import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
+
+    live = select(content.c.digest, content.c.bytes, content.c.codec).where(
+        content.c.tenant == core.tenant, content.c.state == "live"
+    )
+    wanted = [needles for message in messages for needles in needles_of(message)]
+    has_index = core.searcher.index.version(connection) == INDEX_VERSION
+    if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
+        yield from connection.execute(live)
+        return
+    digests = _in_no_index(core, connection)  # first: what is indexed meanwhile is found below
+    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(core, connection, needles)}
+    for part in _parts(sorted(seq for seq in seqs if seq > 0)):
+        said = select(node.c.digest).where(node.c.seq.in_(part))
+        digests.update(bytes(digest) for digest in connection.execute(said).scalars())
+    for part in _parts(sorted(digests)):
+        yield from connection.execute(live.where(content.c.digest.in_(part)))
+
+
+def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
+    """Numbers of the messages that may contain all of some texts."""
+    from everlong.store.search.index import Scope, Wanted  # noqa: PLC0415 - as above
+
+    scope = Scope(core.tenant, is_messages_only=True)
+    after = None
+    while True:
+        places = core.searcher.index.containing(connection, Wanted(needles), scope, after, _AT_ONCE, by_time=False)
+        yield from (place.seq for place in places)
+        if len(places) < _AT_ONCE:
+            return
+        after = places[-1]
+
+
+def _in_no_index(core: StoreCore, connection: Connection) -> set[bytes]:
+    """The contents of messages that wait for the index, and of all that never gets there."""
+    said = exists().where(node.c.digest == turn.c.reply)
+    beside = [
+        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
+        select(annex.c.digest).where(annex.c.tenant == core.tenant),
+        select(view_item.c.digest)
+        .join(view, view.c.id == view_item.c.view)
+        .where(view.c.tenant == core.tenant, view_item.c.digest.is_not(None)),
+        select(turn.c.reply).where(turn.c.tenant == core.tenant, turn.c.reply.is_not(None), ~said),
+    ]
+    return {bytes(digest) for digest in connection.execute(union(*beside)).scalars()}
+
+
+def needles_of(message: Message) -> list[tuple[str, ...]]:
+    """For each block of a message words that every text has that holds the same block; none where it has no words."""
+    return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
+
+
+def _pieces(message: Message) -> list[Message]:
+    """A message for each part and each call."""
+    if message.get("role") == "tool":
+        return [message]
+    calls = message.get("tool_calls")
+    return [
+        *({"role": message.get("role"), "content": [part]} for part in parts_of(message)),
+        *({"role": "assistant", "tool_calls": [call]} for call in (calls if isinstance(calls, list) else [])),
+    ]
+
+
+def _needles(identity: bytes, piece: Message) -> tuple[str, ...]:
+    kind = identity.partition(b":")[0]
+    if kind == b"call":
+        text = _call_text(identity)
+    elif kind in {b"text", b"result"}:
+        text = "\n".join(_texts(parts_of(piece)))
+    else:
+        return ()
+    # Whole runs of plain letters and digits stand in the index however the text around them is folded or escaped.
+    words = sorted(set(_WORD.findall(text)), key=lambda word: (-len(word), word))
+    if words or kind == b"call":
+        return tuple(word.lower() for word in words[:_WORDS])
+    from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
+
+    return tuple(sorted(normal(text).split(), key=len)[-1:])
+
+
+def _texts(parts: Sequence[Message]) -> Iterator[str]:
+    for part in parts:
+        yield part_text(part)
+        if part.get("type") == "tool_result":
+            yield from _texts(parts_of(part))
+
+
+def _call_text(identity: bytes) -> str:
+    """The name of a call and the texts in its arguments, without what is no part of its identity."""
+    try:
+        _, name, waiting = json.loads(identity.partition(b":")[2])
+    except (ValueError, RecursionError):  # nested too deep to be read back
+        return ""
+    leaves, stack = [str(name)], [waiting]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack += [*value, *value.values()]
+        elif isinstance(value, list):
+            stack += value
+        elif isinstance(value, str):
+            leaves.append(value)
+    return "\n".join(leaves)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(values), _AT_ONCE):
+        yield values[start : start + _AT_ONCE]
 
 
 class Forgotten(NamedTuple):
@@ -90,7 +223,7 @@ def forget_titles(core: StoreCore, words: str) -> int:
             sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
         )
         found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
-        for part in _parts([row.id for row in found]):
+        for part in _forget_parts([row.id for row in found]):
             connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         return len({row.conversation for row in found})
 
@@ -108,16 +241,16 @@ def forget_prompts(core: StoreCore, words: str) -> int:
             query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
             used |= {bytes(digest) for digest in connection.execute(query).scalars()}
         gone: list[bytes] = []
-        for part in _parts(sorted(used)):
+        for part in _forget_parts(sorted(used)):
             live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
             for row in connection.execute(live).all():
                 value = value_of(row.bytes, row.codec)
-                if any(sought in text.casefold() for text in _texts(value)):
+                if any(sought in text.casefold() for text in _forget_texts(value)):
                     values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
                     connection.execute(update(content).where(content.c.seq == row.seq).values(values))
                     gone.append(bytes(row.digest))
         told: set[str] = set()
-        for part in _parts(gone):
+        for part in _forget_parts(gone):
             had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
             told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
         return len(gone), told
@@ -128,17 +261,17 @@ def forget_prompts(core: StoreCore, words: str) -> int:
     return count
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _forget_texts(value: Any) -> Iterator[str]:
     """Every text in a value, names included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for name, one in value.items():
             yield str(name)
-            yield from _texts(one)
+            yield from _forget_texts(one)
     elif isinstance(value, list):
         for one in value:
-            yield from _texts(one)
+            yield from _forget_texts(one)
 
 
 def _without_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
@@ -214,7 +347,7 @@ class _Forgetting:
         if not spare_shared:
             whole |= self._alike(whole)
         rows = {row.seq: row for row in chosen}
-        for part in _parts(sorted(whole)):
+        for part in _forget_parts(sorted(whole)):
             found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.core.tenant)
             rows.update({row.seq: row for row in self.connection.execute(found)})
         beside = self._additions(list(rows.values()), spare_shared=spare_shared)
@@ -225,12 +358,12 @@ class _Forgetting:
         for row in chosen:
             if bytes(row.digest) in shared:
                 self._part_from_content(row)
-        for part in _parts([row.id for row in replies if bytes(row.reply) in shared]):
+        for part in _forget_parts([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
         self._drop_titles(whole | beside, mine)
         self._entomb(whole | beside, remember=True)
         self._void(views, items)
-        for part in _parts(sorted(bytes(row.id) for row in rows.values())):
+        for part in _forget_parts(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
         drop_additions(self.core, self.connection)
@@ -284,7 +417,7 @@ class _Forgetting:
     def _shared(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
         """Contents that other messages, or the replies of other turns, hold too."""
         shared: set[bytes] = set()
-        for part in _parts(sorted(digests)):
+        for part in _forget_parts(sorted(digests)):
             said = select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))
             shared |= {bytes(row.digest) for row in self.connection.execute(said) if row.seq not in numbers}
             replied = select(turn.c.reply, turn.c.id).where(turn.c.reply.in_(part))
@@ -300,14 +433,14 @@ class _Forgetting:
         """The replies that became these messages, and all that a conversation got."""
         asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.core.tenant, turn.c.reply.is_not(None))
         rows: list[Any] = []
-        for part in _parts([bytes(row.id) for row in chosen]):
+        for part in _forget_parts([bytes(row.id) for row in chosen]):
             rows += self.connection.execute(asked.where(turn.c.echo_node.in_(part))).all()
-        for part in _parts([one.id for one in mine]):
+        for part in _forget_parts([one.id for one in mine]):
             rows += self.connection.execute(asked.where(turn.c.session.in_(part))).all()
         return rows
 
     def _live(self, digests: Iterable[bytes]) -> Iterator[Row[Any]]:
-        for part in _parts(sorted(digests)):
+        for part in _forget_parts(sorted(digests)):
             query = select(content).where(content.c.digest.in_(part), content.c.state == "live")
             yield from self.connection.execute(query).all()
 
@@ -334,7 +467,7 @@ class _Forgetting:
         )
         rows = self.connection.execute(titled).all() if taken else []
         gone = {row.id for row in rows if title_base(row.title) in taken} | {row.id for row in mine}
-        for part in _parts(sorted(gone)):
+        for part in _forget_parts(sorted(gone)):
             self.connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         self.changed |= gone
 
@@ -414,6 +547,6 @@ def _is_in(row: Row[Any], part: Segment) -> bool:
     return bool(row.branch == part.branch and part.low < row.depth <= part.high)
 
 
-def _parts(values: Sequence[Any], size: int = 500) -> Iterator[Sequence[Any]]:
+def _forget_parts(values: Sequence[Any], size: int = 500) -> Iterator[Sequence[Any]]:
     for start in range(0, len(values), size):
         yield values[start : start + size]

@@ -23,15 +23,12 @@ from everlong.errors import StoreBusy, StoreError
 from everlong.model import Message, checked_messages, leading_system_count, text_of
 from everlong.store.content import Blob
 from everlong.store.database import ATTEMPTS, pause
-from everlong.store.kin import sessions_along, stretch_of
-from everlong.store.naming import clean_title, new_session_id
-from everlong.store.past_turns import End, Past
-from everlong.store.paths import segments_to
+from everlong.store.paths import segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, session
-from everlong.store.session import TOTALS
-from everlong.store.sessions import prompt_blob, write_prompt
-from everlong.store.transcripts.write import ERROR, KIND, PART_KIND, STATUS
+from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
+from everlong.store.transcripts.writer import ERROR, KIND, PART_KIND, STATUS
 from everlong.store.tree import Branch
+from everlong.store.turns import End, Past
 
 if TYPE_CHECKING:
     from everlong.store.store import Store

@@ -35,8 +35,7 @@ from everlong.store.schema import (
     view,
     view_item,
 )
-from everlong.store.session import Session
-from everlong.store.sessions import Sessions
+from everlong.store.sessions import Session, Sessions
 from everlong.store.sqlite import copy_file
 
 if TYPE_CHECKING:

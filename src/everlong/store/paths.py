@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, or_, select, text
 
 from everlong.model import Message
 from everlong.store.content import value_of
 from everlong.store.database import Database
-from everlong.store.forgotten import PLACEHOLDER, read_stub
-from everlong.store.schema import content
+from everlong.store.schema import branch, content, session
+from everlong.store.tombstones import PLACEHOLDER, read_stub
 
 
 class Segment(NamedTuple):
@@ -126,3 +126,27 @@ def message_of(data: bytes | None, codec: int, state: str, stub: bytes | None) -
     if state == "live" and data is not None:
         return value_of(data, codec)
     return read_stub(stub)[0] if stub else {"role": "user", "content": PLACEHOLDER}
+
+
+def branches_of_tree(root: int | BindParameter[int], forked_from: int | BindParameter[int] = 0) -> Select[tuple[int]]:
+    """The numbers of a branch and of all that were forked from it at a depth or beyond, directly or not."""
+    tree = select(branch.c.id).where(branch.c.id == root).cte("tree", recursive=True)
+    forks = select(branch.c.id).where(branch.c.parent == tree.c.id, branch.c.fork_depth >= forked_from)
+    return select(tree.union_all(forks).c.id)
+
+
+def sessions_along(connection: Connection, tenant: str, path: Sequence[Segment]) -> list[Row[Any]]:
+    """The sessions on the branches of a path and on the forks of its last one, newest first."""
+    on_it = session.c.branch.in_([part.branch for part in path])
+    beyond = session.c.branch.in_(branches_of_tree(path[-1].branch))
+    query = select(session).where(session.c.tenant == tenant, or_(on_it, beyond))
+    return list(connection.execute(query.order_by(session.c.started.desc(), session.c.id.desc())).all())
+
+
+def stretch_of(connection: Connection, row: Row[Any]) -> list[Segment]:
+    """The stretches of branches that a session shows."""
+    end = row.to_depth
+    if end is None:
+        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar() or 0
+    parts = segments_to(connection, row.branch, end)
+    return [part._replace(low=max(part.low, row.from_depth)) for part in parts if part.high > row.from_depth]

@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import StoreError
-from everlong.store.forgotten import forgotten_among
-from everlong.store.history import history
+from everlong.store.compaction import history
 from everlong.store.sessions import Sessions
+from everlong.store.tombstones import forgotten_among
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore

@@ -8,24 +8,154 @@ lands at its newest end. This module knows sessions and their titles; messages i
 from __future__ import annotations
 
 import json
+import os
+import re
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.forgotten import PLACEHOLDER
-from everlong.store.naming import clean_title, new_session_id, next_title, session_source
 from everlong.store.paths import Entry
 from everlong.store.schema import branch, compaction, receipt, session, turn
-from everlong.store.session import TOTALS, Session, usage_totals
+from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+
+TOTALS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "api_calls",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A named stretch of a conversation; open while ``ended`` is None."""
+
+    id: str
+    parent: str | None
+    conversation: str
+    """The first session of its lineage."""
+    branch: int | None
+    from_depth: int
+    to_depth: int | None
+    kind: Literal["main", "side", "agent"]
+    """What people talk in; a title or a probe of a client's; what works for another conversation."""
+    title: str | None
+    source: str
+    platform: str | None
+    user: str | None
+    model: str | None
+    system_prompt: bytes | None
+    """Names the system prompt; `Sessions.system_prompt` gives its text."""
+    origin: dict[str, Any] | None
+    client: str | None
+    folder: str | None
+    client_session: str | None
+    """What its client calls it."""
+    works_for: str | None
+    """The conversation that had it begun, or that it was forked from."""
+    opened: int | None
+    """How deep its first request reached, where it is recognised by its words; None where its host knows it."""
+    started: float
+    active: float
+    """When something was last said in it."""
+    ended: float | None
+    end_reason: str | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    api_calls: int
+    cost: float
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> Session:
+        """A session as its row tells it."""
+        values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
+        for name in ("tenant", "preamble"):
+            values.pop(name)
+        values["origin"] = json.loads(values["origin"]) if values["origin"] else None
+        values["system_prompt"] = bytes(values["system_prompt"]) if values["system_prompt"] is not None else None
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The session as JSON-ready data."""
+        prompt = self.system_prompt
+        return {**asdict(self), "system_prompt": prompt.hex() if prompt is not None else None}
+
+
+def usage_totals(usage: Mapping[str, Any]) -> dict[str, int]:
+    """What a call's usage adds to the totals; input that a cache served is counted as such only."""
+
+    def number(name: str) -> int | None:
+        value = usage.get(name)
+        return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    read, written = number("cache_read_tokens") or 0, number("cache_write_tokens") or 0
+    given, prompt = number("input_tokens"), number("prompt_tokens") or 0
+    said = number("output_tokens")
+    return {
+        "input_tokens": max(0, prompt - read - written) if given is None else given,
+        "output_tokens": (number("completion_tokens") or 0) if said is None else said,
+        "cache_read_tokens": read,
+        "cache_write_tokens": written,
+        "reasoning_tokens": number("reasoning_tokens") or 0,
+    }
+
+
+TITLE_LENGTH = 200
+
+_NUMBERED = re.compile(r"(.*\S)\s+#(\d+)", re.DOTALL)
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff]+")
+
+
+def new_session_id(when: float) -> str:
+    """``YYYYMMDD_HHMMSS_xxxxxx``: local time and six hex digits by chance."""
+    return f"{datetime.fromtimestamp(when).astimezone():%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
+
+
+def session_source(platform: str | None) -> str:
+    """Where a session comes from: its platform, else ``EVERLONG_SESSION_SOURCE``, else ``cli``."""
+    return platform or os.environ.get("EVERLONG_SESSION_SOURCE", "").strip() or "cli"
+
+
+def clean_title(title: str | None) -> str | None:
+    """A title in one line without what does not show; None where nothing is left."""
+    if title is None:
+        return None
+    return " ".join(_UNSEEN.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
+
+
+def title_base(title: str) -> str:
+    """A title without its number in the lineage."""
+    found = _NUMBERED.fullmatch(title)
+    return found[1] if found else title
+
+
+def next_title(connection: Connection, conversation: str, title: str) -> str:
+    """Return the title of the session that a conversation goes on in: ``Title``, ``Title #2``, ``Title #3``."""
+    base = title_base(title)
+    taken = {1}
+    for other in connection.execute(select(session.c.title).where(session.c.conversation == conversation)).scalars():
+        found = _NUMBERED.fullmatch(other or "")
+        if found and found[1] == base:
+            taken.add(int(found[2]))
+    return f"{base} #{max(taken) + 1}"
+
 
 _CARRIED = (
     *("conversation", "kind", "source", "platform", "user", "model", "system_prompt", "origin"),

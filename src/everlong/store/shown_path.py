@@ -10,15 +10,22 @@ Knows the tables and reads only. Works on a connection, for the search as well a
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, func, select
 
-from everlong.store.naming import title_base
-from everlong.store.paths import Segment, segments_to
-from everlong.store.schema import branch, node, session, turn
+from everlong.errors import NotStored
+from everlong.store.paths import Entry, Segment, message_of, segments_to
+from everlong.store.schema import alias, branch, content, node, session, turn
+from everlong.store.sessions import Sessions, title_base
+
+if TYPE_CHECKING:
+    from everlong.model import Message
+    from everlong.store.core import StoreCore
+    from everlong.store.sessions import Session
 
 CLEARED = "cleared"
 """Why a part ends whose client goes on without old tool results, on another branch."""
@@ -179,7 +186,7 @@ def _broken(connection: Connection, tenant: str, condition: Any) -> list[Broken]
 # -- the other way round ---------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class ShownPlace(NamedTuple):
     """A node or a summary that was found somewhere: its own branch and depth, and its id where it is a message."""
 
     branch: int
@@ -196,13 +203,13 @@ class Located(NamedTuple):
     status: Literal["cancelled", "failed"] | None = None
 
 
-def locate(connection: Connection, tenant: str, places: Iterable[Place]) -> dict[Place, Located]:
+def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -> dict[ShownPlace, Located]:
     """Return for places which conversation shows them, the oldest where several do; those that none shows are left out.
 
     What was taken back is shown by none.
     """
     waiting = set(places)
-    found: dict[Place, Located] = _beside(connection, tenant, waiting)
+    found: dict[ShownPlace, Located] = _beside(connection, tenant, waiting)
     waiting -= found.keys()
     names = _conversations_around(connection, tenant, {place.branch for place in waiting})
     for some in in_bites(names[:_MOST_CONVERSATIONS], _CONVERSATIONS):
@@ -220,10 +227,10 @@ def locate(connection: Connection, tenant: str, places: Iterable[Place]) -> dict
     return found
 
 
-def _beside(connection: Connection, tenant: str, places: Iterable[Place]) -> dict[Place, Located]:
+def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -> dict[ShownPlace, Located]:
     """Return those places that are replies which broke off."""
     by_node = {place.node: place for place in places if place.node is not None}
-    found: dict[Place, Located] = {}
+    found: dict[ShownPlace, Located] = {}
     for some in in_bites(sorted(by_node)):
         broken = _broken(connection, tenant, turn.c.echo_node.in_(some))
         names = select(session.c.conversation).where(session.c.id.in_([one.session for one in broken])).distinct()
@@ -264,3 +271,156 @@ def in_bites(values: Sequence[Any], size: int = _AT_ONCE) -> Iterator[Sequence[A
     """Yield values so many at a time."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
+
+
+SHORTEST = 8
+"""The fewest digits by which a message can be named."""
+
+
+class Found(NamedTuple):
+    """A stored message: its id, who said it, when, in which conversation and at which turn of it."""
+
+    node: bytes
+    role: str
+    at: float
+    session: str | None
+    turn: int
+
+
+def find_message(core: StoreCore, ident: str) -> Found:
+    """The message whose id begins with some hexadecimal digits; `NotStored` where there is none, or several."""
+    digits = ident.strip().lower()
+    if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set(string.hexdigits):
+        raise NotStored(f"{ident!r} is no id of a message; one has {SHORTEST} to 32 hexadecimal digits")
+    low, high = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
+    with core.database.read() as connection:
+        rows = _matching(connection, core.tenant, low, high)
+        if not rows:
+            raise NotStored(f"there is no message with the id {ident!r} in {core.database.backend.where}")
+        if len(rows) > 1:
+            raise NotStored(f"several messages have an id that begins with {ident!r}; give more of it")
+        row = rows[0]
+        place = ShownPlace(row.branch, row.depth, bytes(row.id))
+        where = locate(connection, core.tenant, [place]).get(place)
+    session, turn = (None, row.depth) if where is None else (where.conversation, where.turn)
+    return Found(bytes(row.id), row.role, row.ts, session, turn)
+
+
+def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> Sequence[Row[Any]]:
+    """Return the messages with an id between two; where there is none, those that are known by such a one as well."""
+    mine = select(node).where(node.c.tenant == tenant).order_by(node.c.seq)
+    rows = connection.execute(mine.where(node.c.id.between(low, high)).limit(2)).all()
+    if rows:
+        return rows
+    # Ids under which messages were known before their conversation got a root of its own.
+    marked = connection.execute(mine.where(node.c.mark.between(low, high))).all()
+    others = [(bytes(row.mark), row) for row in marked]
+    aliases = connection.execute(select(alias).where(alias.c.tenant == tenant, alias.c.id.between(low, high))).all()
+    for one in aliases:
+        others += [(bytes(one.id), row) for row in connection.execute(mine.where(node.c.id == one.node))]
+    others.sort(key=lambda other: other[1].seq)
+    first = dict(reversed(others))
+    return list(first.values())
+
+
+def latest_request(core: StoreCore, session: str) -> bytes | None:
+    """The newest message of the user on a session's branch; None where there is none."""
+    number = Sessions(core).get(session).branch
+    if number is None:
+        return None
+    query = select(node.c.id).where(node.c.branch == number, node.c.role == "user").order_by(node.c.depth.desc())
+    with core.database.read() as connection:
+        found = connection.execute(query.limit(1)).scalar()
+    return None if found is None else bytes(found)
+
+
+def message_after(core: StoreCore, ident: bytes) -> bytes | None:
+    """The message that follows another one, on the same branch if it goes on there."""
+    above = node.alias()
+    query = (
+        select(node.c.id)
+        .join(above, above.c.id == node.c.parent)
+        .where(above.c.id == ident, node.c.tenant == core.tenant)
+        .order_by((node.c.branch == above.c.branch).desc(), node.c.seq)
+    )
+    with core.database.read() as connection:
+        found = connection.execute(query.limit(1)).scalar()
+    return None if found is None else bytes(found)
+
+
+STEP = 256
+"""Blocks that are read at a time."""
+
+
+class Newest(NamedTuple):
+    """A message as it was recorded last; ``session`` is its conversation, ``turn`` its place in it.
+
+    Where no conversation shows it, ``turn`` counts from its branch's beginning.
+    """
+
+    seq: int
+    node: bytes
+    session: str | None
+    title: str | None
+    turn: int
+    role: str
+    at: float
+    message: Message
+
+
+def entries_of(core: StoreCore, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
+    """The messages of a session in order, some at a time; between two turns, the first one not included, if given."""
+    if found.branch is None:
+        return
+    at = core.branch(found.branch)
+    end = at.depth if found.to_depth is None else found.to_depth
+    if high is not None:
+        end = min(end, found.from_depth + high)
+    start = found.from_depth + (low or 0)
+    start = start if start > 0 else -1  # what precedes the first message belongs to it
+    while start < end:
+        stop = min(max(start, 0) + STEP, end)
+        yield from core.entries(at, start, stop)
+        start = stop
+
+
+def message_counts(core: StoreCore, sessions: Sequence[Session]) -> dict[str, int]:
+    """How many messages each session has."""
+    with core.database.read() as connection:
+        return {one.id: _count(connection, one) for one in sessions}
+
+
+def _count(connection: Connection, one: Session) -> int:
+    if one.branch is None:
+        return 0
+    end = one.to_depth
+    if end is None:
+        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == one.branch)).scalar() or 0
+    total = 0
+    for part in segments_to(connection, one.branch, end):
+        low = max(part.low, one.from_depth)
+        if low < part.high:
+            inside = (node.c.branch == part.branch, node.c.depth > low, node.c.depth <= part.high)
+            total += connection.execute(select(func.count()).select_from(node).where(*inside)).scalar_one()
+    return total
+
+
+def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[Newest]:
+    """The messages that were recorded last, oldest of them first; with ``after``, the first ones after that number."""
+    held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
+    query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
+    if after is None:
+        query = query.order_by(node.c.seq.desc()).limit(limit)
+    else:
+        query = query.where(node.c.seq > after).order_by(node.c.seq).limit(limit)
+    with core.database.read() as connection:
+        rows = sorted(connection.execute(query).all(), key=lambda row: row.seq)
+        places = [ShownPlace(row.branch, row.depth, bytes(row.id)) for row in rows]
+        located = locate(connection, core.tenant, places)
+    return [_newest(row, located.get(place)) for row, place in zip(rows, places, strict=True)]
+
+
+def _newest(row: Any, where: Located | None) -> Newest:
+    message = message_of(row.bytes, row.codec, row.state, row.stub)
+    ident, title, turn = (None, None, row.depth) if where is None else where[:3]
+    return Newest(row.seq, bytes(row.id), ident, title, turn, row.role, row.ts, message)

@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
-from everlong.store.tally import Counts, Tally
+from everlong.store.write_counter import Counts, Tally
 
 CACHE_KIB = 32_000
 """Pages kept in memory; the indexes over hashes are hit at random places."""

@@ -25,23 +25,62 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, Row, delete, select, update
 
 from everlong.errors import NotStored, StoreBusy
-from everlong.model import Message, Node, Trace, parts_of
-from everlong.store.additions import Additions, Known
-from everlong.store.carrying import carry, view_to_carry
-from everlong.store.clearing import shift_of, told_by
+from everlong.model import Message, Node, Trace, parts_of, text_of
+from everlong.store.cleared_results import carry, shift_of, told_by, view_to_carry
 from everlong.store.content import Blob, blob, encoded_in_steps, is_large
-from everlong.store.continuations import find_continued
 from everlong.store.database import ATTEMPTS, TryAgain, pause
-from everlong.store.forgotten import title_of_opening
 from everlong.store.paths import Segment, segments_to
-from everlong.store.recognition import MOST_ALIKE, Found, Recognizer
+from everlong.store.recognition import MOST_ALIKE, Additions, Found, Known, Recognizer
 from everlong.store.schema import branch, content, node, session, turn
-from everlong.store.session import TOTALS, usage_totals
-from everlong.store.sessions import Sessions
+from everlong.store.sessions import TOTALS, Sessions, usage_totals
+from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch, Match, Request
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+
+__all__ = ["find_continued"]
+
+_NEWEST = 8
+"""Replies under a name that may have been the summary."""
+_SHARE = 0.6
+"""Of a reply's lines that a list has to hold: clients take off what the model wrote for itself."""
+_LONG_LINE = 30
+_LEAST_CHARACTERS = 100
+
+
+def find_continued(core: StoreCore, connection: Connection, name: str, messages: Sequence[Message]) -> str | None:
+    """Return the conversation that a list of messages continues, of those that its client calls by a name."""
+    told = _plain("\n".join(text_of(message) for message in messages if message.get("role") != "assistant"))
+    if len(told) < _LEAST_CHARACTERS:
+        return None
+    replies = (
+        select(turn.c.reply, session.c.conversation)
+        .join(session, session.c.id == turn.c.session)
+        .where(session.c.tenant == core.tenant, session.c.client_session == name, turn.c.reply.is_not(None))
+        .order_by(turn.c.id.desc())
+        .limit(_NEWEST)
+    )
+    rows = connection.execute(replies).all()
+    values = core.reader.values(connection, [bytes(row.reply) for row in rows])
+    for row in rows:
+        reply = values.get(bytes(row.reply))
+        if reply is not None and _holds(told, text_of(reply)):
+            return str(row.conversation)
+    return None
+
+
+def _holds(told: str, reply: str) -> bool:
+    """Return whether a text holds most of what a long reply says."""
+    lines = [line for line in map(_plain, reply.splitlines()) if len(line) >= _LONG_LINE]
+    if sum(map(len, lines)) < _LEAST_CHARACTERS:
+        return False
+    return sum(line in told for line in lines) >= _SHARE * len(lines)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
 
 _CLEARED = "cleared"
 """Why a session ends whose client goes on without old tool results."""

@@ -22,31 +22,26 @@ from sqlalchemy import Connection, delete, select, update
 from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored
 from everlong.model import Message, Trace, checked_messages
-from everlong.store.additions import Additions
-from everlong.store.compact import Compacted, compact, see, undo, view_for
+from everlong.store.compaction import MANUAL, Compacted, Compaction, Occasion, compact, history, see, undo, view_for
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
 from everlong.store.core import StoreCore
+from everlong.store.costs import Receipts
 from everlong.store.database import Database
 from everlong.store.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
-from everlong.store.forgotten import title_of_opening
-from everlong.store.history import MANUAL, Compaction, Occasion, history
-from everlong.store.outputs import Outputs
-from everlong.store.pages import ReadPage, page_of
+from everlong.store.outputs import Outputs, ReadPage, page_of
 from everlong.store.paths import Entry, message_of, segments_to
-from everlong.store.receipts import Receipts
-from everlong.store.recognition import Recognizer
+from everlong.store.recognition import Additions, Recognizer
 from everlong.store.recording import Recording
-from everlong.store.replies import Replies
 from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.stateless import Stateless
+from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
-from everlong.store.turns import Turns
+from everlong.store.turns import Replies, Turns
 from everlong.store.upgrade import open_database
 from everlong.store.verify import Verified, verify
-from everlong.store.viewing import items_of, pinned_in
-from everlong.store.views import Item
+from everlong.store.views import Item, items_of, pinned_in
 
 if TYPE_CHECKING:
     from everlong.store.search import Page

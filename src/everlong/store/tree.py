@@ -12,16 +12,48 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from everlong.model import HashChain, Message, Node, Trace
+from everlong.model import HashChain, Message, Node, Trace, blocks_of, is_reasoning, is_system, parts_of, text_of
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.database import Database, TryAgain
-from everlong.store.forgotten import forgotten_rows
 from everlong.store.schema import annex, branch, view
-from everlong.store.split import kind_of_annex, rest_of
+from everlong.store.tombstones import forgotten_rows
+
+
+def rest_of(message: Message, known: int) -> Message:
+    """The message without its first ``known`` blocks; parts that identify nothing go with what they follow."""
+    if known <= 0:
+        return message
+    role = message.get("role")
+    content = parts_of(message)
+    if role == "assistant":  # the order in which blocks are counted: calls after everything else
+        content = sorted(content, key=lambda part: part.get("type") == "tool_use")
+    kept: list[dict[str, Any]] = []
+    left = known
+    for part in content:
+        if left > 0:
+            left -= len(blocks_of({"role": role, "content": [part]}))
+        else:
+            kept.append(part)
+    rest: Message = {**message, "content": kept or None}
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and left > 0:
+        readable = [call for call in calls if isinstance(call, dict)]
+        rest["tool_calls"] = readable[left:]
+    return rest
+
+
+def kind_of_annex(message: Message) -> str:
+    """Why a message has no identity: ``system``, ``thinking``, ``reminder`` or ``empty``."""
+    if is_system(message):
+        return "system"
+    if any(is_reasoning(part) for part in parts_of(message)):
+        return "thinking"
+    return "reminder" if text_of(message).strip() else "empty"
+
 
 BATCH = 4_096
 """Messages of one list that are committed together."""

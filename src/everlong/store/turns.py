@@ -2,7 +2,7 @@
 
 A turn is begun before the request goes out and finished when the reply is there; the reply is a message of the
 conversation at once. One that was begun and never finished stays visible. A reply that broke off stands beside the
-conversation; where the client sends it back all the same, the two are linked, by `everlong.store.linking`. Knows no
+conversation; where the client sends it back all the same, the two are linked, by `everlong.store.turns`. Knows no
 provider.
 """
 
@@ -10,24 +10,490 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 from sqlalchemy import Connection, Row, select
 
-from everlong.errors import NotStored, StoreError
-from everlong.model import Message, checked_messages
-from everlong.store.compact import view_for
-from everlong.store.past_turns import End, Past, PastTurns, storable
-from everlong.store.paths import Segment, segments_to
-from everlong.store.replies import Answered, Replies
+from everlong.errors import NotStored, StoreBusy, StoreError
+from everlong.model import Message, Node, Trace, checked_messages
+from everlong.store.compaction import view_for
+from everlong.store.content import Blob, blob, encoded
+from everlong.store.database import ATTEMPTS, TryAgain, pause
+from everlong.store.paths import UPWARDS, Segment, segments_of, segments_to
+from everlong.store.recognition import Recognizer, is_echo
 from everlong.store.schema import turn
+from everlong.store.sessions import TOTALS, usage_totals
 from everlong.store.stateless import Stateless
-from everlong.store.tree import Branch
+from everlong.store.tree import Branch, Match, Request
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+    from everlong.store.database import Database
+
+LINKED_AT_ONCE = 8
+"""Of turns whose reply never came back, so many of the newest are looked at again with each request."""
+
+LOOKED_THROUGH = 64
+"""Only so many of the newest turns of a branch are looked through for them, however many there have been."""
+
+
+class _Waiting(NamedTuple):
+    """A turn whose reply has not come back yet."""
+
+    id: int
+    node: bytes
+    depth: int
+    reply: bytes
+
+
+class Linker:
+    """Links the turns of one store."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._run = core.database.backend.run
+        sql = core.database.sql
+        self._newest = sql(
+            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node, status FROM turn"  # noqa: S608
+            f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
+            " WHERE reply IS NOT NULL AND (echo_node IS NULL OR status <> 'done') ORDER BY id DESC LIMIT ?"
+        )
+        self._upwards = sql(UPWARDS)
+        self._here = sql(
+            "SELECT id, reply FROM turn WHERE branch = ? AND depth = ? AND node = ? AND reply IS NOT NULL"
+            " AND (echo_node IS NULL OR status <> 'done')"
+        )
+        self._digest = sql("SELECT digest FROM node WHERE id = ?")
+        self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
+        self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
+
+    def link(self, connection: Connection, at: Branch) -> int:
+        """Link replies with the messages on the way to a place that repeat them; how many were found."""
+        path = segments_of(self._run(connection, self._upwards, (at.id,)).fetchall(), at.depth)
+        count = 0
+        for waiting in self._waiting(connection, path, at.depth):
+            echo = self._echo_of(connection, waiting, path)
+            if echo is not None:
+                self._run(connection, self._linked, (echo, waiting.id))
+                count += 1
+        return count
+
+    def link_next(self, connection: Connection, at: Branch, ident: bytes, digest: bytes | None = None) -> None:
+        """Link the replies to requests that end at a place with a message that follows it, where it repeats them.
+
+        The same as `link`, without a look at what came before the place. The digest is looked up if it is not given.
+        """
+        waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
+        if not waiting:
+            return
+        if digest is None:
+            row = self._run(connection, self._digest, (ident,)).fetchone()
+            if row is None:
+                return
+            digest = bytes(row[0])
+        for number, reply in waiting:
+            if self._repeats(connection, digest, bytes(reply)):
+                self._run(connection, self._linked, (ident, number))
+
+    def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
+        found: list[_Waiting] = []
+        for part in reversed(path):
+            asked = (part.branch, min(below - 1, part.high), LINKED_AT_ONCE - len(found))
+            rows = self._run(connection, self._newest, asked).fetchall()
+            found += [_Waiting(ident, bytes(node), depth, bytes(reply)) for ident, node, depth, reply in rows]
+            if len(found) >= LINKED_AT_ONCE:
+                break
+        return found
+
+    def _echo_of(self, connection: Connection, turn: _Waiting, path: list[Segment]) -> bytes | None:
+        """The message that follows a turn's request on a path, if it repeats the turn's reply."""
+        after = next((part for part in path if part.high > turn.depth), None)
+        if after is None:
+            return None
+        found = self._run(connection, self._next, (after.branch, max(after.low, turn.depth))).fetchone()
+        if found is None:
+            return None
+        ident, parent, digest = bytes(found[0]), found[1], bytes(found[2])
+        is_after = turn.depth == 0 if parent is None else bytes(parent) == turn.node
+        if not is_after:  # the turn was on a stretch that this path does not take
+            return None
+        return ident if self._repeats(connection, digest, turn.reply) else None
+
+    def _repeats(self, connection: Connection, message: bytes, reply: bytes) -> bool:
+        """Whether a stored message repeats a stored reply."""
+        if message == reply:
+            return True
+        values = self._core.reader.values(connection, [message, reply])
+        return is_echo(self._core.chain, values[reply], values[message])
+
+
+class Answered(NamedTuple):
+    """Where a reply came to stand: its request, itself, and the session that both are in."""
+
+    at: Branch
+    """The last message of the request."""
+    node: bytes | None
+    """The reply as a message; None where it says nothing."""
+    session: str | None
+
+
+class Replies:
+    """Puts the replies of one store into their conversations."""
+
+    def __init__(self, core: StoreCore, stateless: Stateless, recognizer: Recognizer) -> None:
+        self._core = core
+        self._stateless = stateless
+        self._recognizer = recognizer
+        self._run = core.database.backend.run
+        sql = core.database.sql
+        self._place = sql("SELECT branch, mark FROM node WHERE id = ?")
+        self._parent = sql("SELECT p.id, p.branch, p.depth FROM node n JOIN node p ON p.id = n.parent WHERE n.id = ?")
+
+    def content(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
+        """Return a reply as it is stored, with the hashes of its blocks; nothing where there is none."""
+        if reply is None:
+            return []
+        said = self._core.cleaned(reply)
+        return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
+
+    def add(self, connection: Connection, at: Branch, session: str | None, reply: Message) -> Answered:
+        """Put a whole reply after a request, on a conversation of its own where another one stands there."""
+        core = self._core
+        place, mark = self._placed(connection, at)
+        request = self._request(place, mark, reply)
+        if not request.trace.ids:
+            return Answered(at, None, session)
+        match = Match(place.id, place.head, place.depth)
+        locked = core.recorder.locked(connection, match)
+        known = self._known(connection, request, session)  # asked under the lock: the client may send it back just now
+        if known is not None:
+            return known
+        # A host that knows its conversation decides itself where it goes on; others are told apart by their replies.
+        is_told_apart = session is not None and self._stateless.is_recognised(connection, session)
+        if is_told_apart and session is not None and locked is not None:
+            has_left = self._stateless.has_left(connection, session, place.id)
+            if has_left or locked.head != place.head:
+                before = place.id
+                place, session = self._stateless.split(connection, place, session)
+                request = self._request(place, mark, reply)
+                match = Match(place.id, place.head, place.depth)
+                locked = core.recorder.locked(connection, match)
+                if has_left and place.id == before and locked is not None:
+                    locked = locked._replace(head=b"")  # what stands here is not where the conversation ends
+        additions = list(request.additions(place.depth))
+        done = core.recorder.add_at(locked, request, match, additions, time.time(), connection)
+        if is_told_apart and session is not None and done.id != place.id:
+            session = self._stateless.begin_fork(connection, session, done, place.depth)
+            place = Branch(done.id, place.head, place.depth)
+        return Answered(place, done.head, session)
+
+    def add_broken(self, connection: Connection, at: Branch, reply: Message) -> bytes | None:
+        """Keep what came of a reply beside the conversation, which does not go on with it; its id."""
+        place, mark = self._placed(connection, at)
+        request = self._request(place, mark, reply)
+        if not request.trace.ids:
+            return None
+        last = request.trace.ids[-1]
+        if self._run(connection, self._place, (last,)).fetchone() is not None:
+            return last
+        match = Match(place.id, place.head, place.depth)
+        locked = self._core.recorder.locked(connection, match)
+        apart = None if locked is None else locked._replace(head=b"")  # on a branch of its own, wherever it stands
+        additions = list(request.additions(place.depth))
+        return self._core.recorder.add_at(apart, request, match, additions, time.time(), connection).head
+
+    def _placed(self, connection: Connection, at: Branch) -> tuple[Branch, bytes]:
+        """Return a place by the branch that its node is on, and the id by which stateless requests find it."""
+        row = self._run(connection, self._place, (at.head,)).fetchone() if at.depth else None
+        if row is None:
+            return at, at.head
+        return Branch(row[0], at.head, at.depth), at.head if row[1] is None else bytes(row[1])
+
+    def _request(self, at: Branch, mark: bytes, reply: Message) -> Request:
+        core, now = self._core, time.time()
+        said = core.cleaned(reply)
+        trace = core.chain.trace([said], at.node)
+        marks = None if mark == at.head else core.chain.rechain([said], trace, mark)
+        return Request(core.chain, at.node, [said], [now], [None], at.id, known=Trace(*trace), marks=marks)
+
+    def _known(self, connection: Connection, request: Request, session: str | None) -> Answered | None:
+        """Return where the same reply stands already, after the same words of the same client."""
+        ids = {request.trace.ids[-1]} | ({request.marks[-1]} if request.marks is not None else set())
+        found = self._recognizer.known(connection, sorted(ids))
+        own = next((one for one in found if one.id == request.trace.ids[-1]), None)
+        for one in [own] if own is not None else found:
+            row = self._run(connection, self._parent, (one.id,)).fetchone()
+            above = Branch(one.branch, request.start.id, 0) if row is None else Branch(row[1], bytes(row[0]), row[2])
+            if session is None:
+                if own is not None:
+                    return Answered(above, one.id, None)
+                continue
+            its = self._stateless.session_at(connection, one.branch, one.depth)
+            if its is not None and (own is not None or self._stateless.are_alike(connection, its, session)):
+                return Answered(above, one.id, its)
+            if own is not None:  # it broke off before, and is whole now
+                self._stateless.adopt(connection, session, one.branch)
+                return Answered(above, one.id, session)
+        return None
+
+
+LONGEST = 200
+"""Letters of a name; what is longer is no name."""
+
+_NEWEST = (
+    "SELECT turn.id FROM reply_name JOIN turn ON turn.id = reply_name.turn"
+    " WHERE reply_name.tenant = ? AND reply_name.name = ?"
+)
+
+
+class Names:
+    """The names of replies in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.backend.run
+        self._added = database.sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
+        order = " ORDER BY reply_name.turn DESC LIMIT 1"
+        self._newest = database.sql(_NEWEST + order)
+        self._newest_before = database.sql(f"{_NEWEST} AND turn.ts < ?{order}")
+
+    def add(self, connection: Connection, tenant: str, turn: int, names: Iterable[str]) -> None:
+        """Give the reply of a turn names."""
+        rows = [(tenant, name, turn) for name in sorted(set(names)) if is_name(name)]
+        if rows:
+            self._run(connection, self._added, rows)
+
+    def newest(self, connection: Connection, tenant: str, name: str, before: float | None) -> int | None:
+        """The newest turn whose reply has a name, of all or of those that were begun before a moment."""
+        if not is_name(name):
+            return None
+        if before is None:
+            row = self._run(connection, self._newest, (tenant, name)).fetchone()
+        else:
+            row = self._run(connection, self._newest_before, (tenant, name, before)).fetchone()
+        return None if row is None else int(row[0])
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be a name: neither empty nor long, and nothing in it that a database refuses."""
+    return 0 < len(text) <= LONGEST and text.isprintable()
+
+
+T = TypeVar("T")
+
+End = Literal["done", "failed", "cancelled"]
+"""How a turn may end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A turn that is over: what it was asked of, and what became of it."""
+
+    reply: Message | None = None
+    model: str | None = None
+    session: str | None = None
+    usage: Mapping[str, Any] | None = None
+    cost: float = 0.0
+    status: End = "done"
+    error: str | None = None
+    began: float | None = None
+    """Seconds since 1970; now, if not given."""
+    names: Sequence[str] = ()
+    """What later requests may call the reply."""
+
+
+class New(NamedTuple):
+    """What a conversation has gone on by."""
+
+    messages: list[Message]
+    trace: Trace | None = None
+    """The chain over the messages, where it is known."""
+    mark: bytes | None = None
+    """The id by which stateless requests find the place that they follow, where that is another one."""
+    beside: Mapping[int, tuple[Message, ...]] = {}
+    """By the number of a message what its client said with it and takes off later."""
+
+
+class PastTurns:
+    """Stores turns of one tenant that are over."""
+
+    def __init__(self, core: StoreCore, replies: Replies, stateless: Stateless) -> None:
+        self._core = core
+        self._replies = replies
+        self._stateless = stateless
+        self._database = core.database
+        self._run = core.database.backend.run
+        self._linker = Linker(core)
+        self._names = Names(core.database)
+        # In plain SQL, because these are run with every request to a model.
+        sql = core.database.sql
+        self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
+        self._over = sql(
+            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
+            " cost, reply, reply_key, echo_node, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+        )
+        grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
+        self._grown = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
+
+    def whole(self, at: Branch, past: Past) -> int:
+        """Store a turn that is over already, as `begin` and `finish` would; its number."""
+
+        def work(connection: Connection) -> int:
+            row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
+            if row is None:
+                raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
+            self._linker.link(connection, at)
+            return self._insert(connection, at, past, *row)
+
+        return self._written(work)
+
+    def follow(self, at: Branch, new: New, past: Past, *, view: int | None) -> tuple[Branch, int] | None:
+        """Store messages at the end of a branch and the turn in which they were sent, in one step.
+
+        Args:
+            at: where the conversation stood, or the message before the reply that it has got since.
+            new: what was said since.
+            past: the turn, which ends with them.
+            view: the view that the conversation is known under.
+
+        Returns:
+            Where the request stands, and the number of the turn. None, and nothing stored, where the branch has gone
+            on differently or has another view: `Stateless.place` and `whole` find out what to do then.
+        """
+        core, now = self._core, time.time()
+        reply = past.reply if past.status == "done" else None
+        request, count = self._followed(at, new, reply)
+        match = Match(at.id, at.head, at.depth)
+
+        def work(connection: Connection) -> tuple[Branch, int] | None:
+            branch = core.recorder.locked(connection, match)
+            if branch is None or branch.view_id != view or branch.fork_depth >= at.depth:
+                return None
+            place = _end_in(request, count, branch.head, match)
+            if place is None:
+                return None
+            if place == match and new.messages:
+                self._linker.link_next(connection, at, request.trace.ids[request.trace.ends[0] - 1])
+            held = self._replies.content(past.reply)
+            additions = list(request.additions(place.depth))
+            end = core.recorder.add_at(branch, request, place, additions, now, connection, held)
+            depth = request.trace.ends[count - 1] if count else 0
+            asked = Branch(end.id, request.trace.ids[depth - 1] if depth else at.head, at.depth + depth)
+            node = end.head if reply is not None and end.depth > asked.depth else None
+            answered = Answered(asked, node, past.session)
+            return asked, self._row_of(connection, answered, past, branch.view_id, branch.preamble)
+
+        try:
+            return self._database.write(work)
+        except TryAgain:
+            return None
+
+    def _followed(self, at: Branch, new: New, reply: Message | None) -> tuple[Request, int]:
+        """Return what follows a place with the reply to it, and how many messages were said before the reply."""
+        core, now = self._core, time.time()
+        said = checked_messages(new.messages)
+        count = len(said)
+        trace = new.trace or core.chain.trace(map(core.cleaned, said), at.node)
+        marks = None if new.mark is None else core.chain.rechain(said, trace, new.mark)
+        if reply is not None:
+            last = core.cleaned(reply)
+            end = Node(trace.ids[-1] if trace.ids else at.head, at.depth + len(trace.ids))
+            more = core.chain.trace([last], end)
+            if marks is not None:
+                marks += core.chain.rechain([last], more, marks[-1] if marks else new.mark or at.head)
+            ends = [*trace.ends, *(len(trace.ids) + one for one in more.ends)]
+            trace = Trace([*trace.ids, *more.ids], [*trace.blocks, *more.blocks], ends)
+            said = [*said, last]
+        return (
+            Request(
+                *(core.chain, at.node, said, [now] * len(said), [None] * len(said), at.id),
+                clean=core.cleaned,
+                known=trace,
+                marks=marks,
+                beside=new.beside,
+            ),
+            count,
+        )
+
+    def _written(self, work: Callable[[Connection], T]) -> T:
+        """Run work in a transaction, and again where another process has stored the same at the same moment."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._database.write(work)
+            except TryAgain:
+                pause(attempt)
+        raise StoreBusy(f"{self._database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+
+    # -- inside a transaction ------------------------------------------------------------------------------------------
+
+    def _insert(
+        self, connection: Connection, at: Branch, past: Past, view_id: int | None, preamble: bytes | None
+    ) -> int:
+        """Store a turn that is over, with its reply as a message."""
+        self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
+        return self._row_of(connection, self._answered(connection, at, past), past, view_id, preamble)
+
+    def _answered(self, connection: Connection, at: Branch, past: Past) -> Answered:
+        """Put a reply into its conversation; beside it where it broke off."""
+        replies = self._replies
+        if past.reply is None:
+            return Answered(at, None, past.session)
+        if past.status == "done":
+            return replies.add(connection, at, past.session, past.reply)
+        return Answered(at, replies.add_broken(connection, at, past.reply), past.session)
+
+    def _row_of(
+        self, connection: Connection, answered: Answered, past: Past, view_id: int | None, preamble: bytes | None
+    ) -> int:
+        now, (at, node, session) = time.time(), answered
+        shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
+        told = None if past.usage is None else encoded(dict(past.usage)).decode()
+        digest, key = self._held(past.reply)
+        values = (
+            *(self._core.tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id),
+            *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
+            *(digest, key, node, now if past.began is None else past.began, now),
+        )
+        ident = int(self._run(connection, self._over, values).fetchone()[0])
+        if past.names:
+            self._names.add(connection, self._core.tenant, ident, past.names)
+        self._grow(connection, session, past.usage, past.cost)
+        self._left(connection, past.session, session)
+        return ident
+
+    def _left(self, connection: Connection, before: str | None, session: str | None) -> None:
+        """Clear up after a turn whose reply showed that it belongs to another session."""
+        if before is not None and session != before:
+            self._stateless.drop_if_empty(connection, before)
+
+    def _held(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
+        """Return the name of a reply's content, and the hash of its first block."""
+        for made, blocks in self._replies.content(reply):
+            return made.digest, blocks[0] if blocks else None
+        return None, None
+
+    def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
+        if session is not None:
+            added = usage_totals(usage or {}) | {"api_calls": 1}
+            totals = [added[name] for name in TOTALS]
+            self._run(connection, self._grown, (*totals, cost, time.time(), session, self._core.tenant))
+
+
+def _end_in(request: Request, count: int, head: bytes, match: Match) -> Match | None:
+    """Return where a branch ends in a request's own messages; None where it has gone on differently."""
+    if head == match.id:
+        return match
+    last = request.trace.ends[count - 1] if count else 0
+    for place, ident in enumerate(request.trace.ids[:last], 1):
+        if ident == head:
+            return Match(match.branch, head, match.depth + place)
+    return None
+
+
+def storable(text: str | None) -> str | None:
+    """A text without what a database refuses."""
+    return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 class _Row(NamedTuple):

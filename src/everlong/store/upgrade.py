@@ -101,7 +101,7 @@ def _make_or_upgrade(database: Database, connection: Connection) -> None:
 
 def _upgrade(database: Database, connection: Connection, version: str) -> None:
     """Bring an older database up to date, all in the transaction that is under way: as a whole or not at all."""
-    from everlong.store.separation import has_words, separate  # noqa: PLC0415 - seldom needed
+    from everlong.store.conversion import has_words, separate  # noqa: PLC0415 - seldom needed
 
     is_joined = version < CONVERSATIONS and has_words(connection)
     if is_joined:

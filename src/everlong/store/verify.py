@@ -16,9 +16,8 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
+from everlong.store.branch_map import KnownBranch, Place, Tree
 from everlong.store.content import decoded, digest_of, unpacked
-from everlong.store.forgotten import read_stub
-from everlong.store.former_tree import KnownBranch, Place, Tree
 from everlong.store.schema import (
     alias,
     annex,
@@ -34,6 +33,7 @@ from everlong.store.schema import (
     view,
     view_item,
 )
+from everlong.store.tombstones import read_stub
 from everlong.store.views import Item, problems_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.store.search.document import speaker_of
+from everlong.store.search.corpus import speaker_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from everlong.store.search.passages import passages
+from everlong.store.search.snippets import passages
 
 LOG = "\n".join(f"step {number}: nothing to report from the quay" for number in range(500))
 

@@ -11,8 +11,8 @@ from everlong.errors import QueryError
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.search import Mode
-from everlong.store.search.cursor import read_cursor
 from everlong.store.search.query import normal
+from everlong.store.search.searcher import read_cursor
 from tests.examples import examples
 from tests.store.search.saying import Said, Sayer
 

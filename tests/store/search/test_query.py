@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.errors import QueryError
-from everlong.store.search.patterns import required_literals
-from everlong.store.search.query import MAX_COMPOUND, MAX_TERMS, read_query
+from everlong.store.search.query import MAX_COMPOUND, MAX_TERMS, read_query, required_literals
 
 
 def test_words_of_a_question_count_by_what_they_tell() -> None:

@@ -13,7 +13,7 @@ import pytest
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.search import words
+from everlong.store.search import text
 from tests.store.engines import ScriptedEngine, summarizing, summary
 from tests.store.search.saying import Said, Sayer
 from tests.store.test_carrying import cleared, step
@@ -65,8 +65,8 @@ def test_an_index_of_another_version_is_made_anew(file_store: Store, monkeypatch
     sayer = Sayer(file_store)
     sayer.say("lamp one", "lamp two")
     sayer.drain()
-    for module in ("words", "upkeep", "sqlite"):
-        monkeypatch.setattr(f"everlong.store.search.{module}.INDEX_VERSION", words.INDEX_VERSION + 1)
+    for module in ("text", "searcher", "sqlite"):
+        monkeypatch.setattr(f"everlong.store.search.{module}.INDEX_VERSION", text.INDEX_VERSION + 1)
     with Store.open(file_store.database.backend.where) as again:
         later = Sayer(again)
         assert set(later.texts("lamp")) == {"lamp one", "lamp two"}

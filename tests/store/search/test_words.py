@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.store.search.words import characters_of, folded, index_text, terms_of
+from everlong.store.search.text import characters_of, folded, index_text, terms_of
 
 
 @pytest.mark.parametrize(

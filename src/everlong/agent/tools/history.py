@@ -17,11 +17,11 @@ from everlong.context.rules import standing_rules
 from everlong.errors import NotStored, ToolError
 from everlong.model import Message, calls_of
 from everlong.store import Store
-from everlong.store.lookup import find_message, latest_request, message_after
-from everlong.store.pages import ReadPage
+from everlong.store.outputs import ReadPage
 from everlong.store.search import Filters, Hit
 from everlong.store.search.corpus import Loaded
-from everlong.store.search.passages import passages
+from everlong.store.search.snippets import passages
+from everlong.store.shown_path import find_message, latest_request, message_after
 
 HITS = 6
 """Hits on a page of `recall`."""

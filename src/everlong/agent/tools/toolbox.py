@@ -20,7 +20,7 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.tool import Arguments, Tool, ToolOutput, as_output
 from everlong.errors import ConfigError, EverlongError, ToolError, ToolInterrupted
 from everlong.model import Message, ToolCall
-from everlong.store.pages import page_ends
+from everlong.store.outputs import page_ends
 from everlong.wire.blocks import INVALID
 
 __all__ = ["ToolSet"]

@@ -16,7 +16,7 @@ from everlong.context.literals import is_summary
 from everlong.errors import EverlongError
 from everlong.model import is_system, text_of
 from everlong.plugins.guard import compressors_in
-from everlong.store.viewing import PINNED
+from everlong.store.views import PINNED
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:

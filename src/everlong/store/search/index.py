@@ -7,14 +7,15 @@ looks at the texts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
-from everlong.store.search.words import IndexText
+from everlong.store.search.text import DENSE, IndexText
 
 
 class Stretch(NamedTuple):
@@ -49,7 +50,7 @@ class Scope:
         return self.role in {None, "summary"} and not self.is_messages_only
 
 
-class Place(NamedTuple):
+class SearchPlace(NamedTuple):
     """Where a page ended: the time and number of its last document."""
 
     ts: float
@@ -150,17 +151,24 @@ class Index(Protocol):
         connection: Connection,
         asked: SearchTerms,
         scope: Scope,
-        after: Place | None,
+        after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
-    ) -> list[Place]:
+    ) -> list[SearchPlace]:
         """Documents with any of what is asked, newest first (by their time or by their number), after a place."""
         ...
 
     def containing(
-        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
-    ) -> list[Place]:
+        self,
+        connection: Connection,
+        wanted: Wanted,
+        scope: Scope,
+        after: SearchPlace | None,
+        limit: int,
+        *,
+        by_time: bool,
+    ) -> list[SearchPlace]:
         """Documents that may contain all that is wanted, in the same order; all of them if there is no way to tell."""
         ...
 
@@ -198,3 +206,40 @@ def _add_common(sql: list[str], values: list[Any], scope: Scope, branch: str, de
     if scope.before is not None:
         sql.append(f"{ts} < ?")
         values.append(scope.before)
+
+
+MAX_PIECES = 16
+"""Pieces of one needle that are looked up; more would cost more than they sort out."""
+
+_RUN = re.compile(f"[{DENSE}]+|[^{DENSE}]+")
+_DENSE_RUN = re.compile(f"[{DENSE}]+")
+
+
+class Lookup(NamedTuple):
+    """One piece: a pair of dense characters, a dense character that begins a pair, a trigram, or less than one."""
+
+    kind: Literal["pair", "start", "gram", "short"]
+    text: str
+
+
+def lookups(needles: Sequence[str]) -> list[Lookup]:
+    """The pieces that a text has if it contains every needle; needles are folded and have single spaces."""
+    found: dict[Lookup, None] = {}
+    for needle in needles:
+        grams = [piece for run in _RUN.findall(needle) for piece in _pieces(run)]
+        step = max(1, -(-len(grams) // MAX_PIECES))
+        found.update(dict.fromkeys(grams[::step]))
+    long = [piece for piece in found if piece.kind != "short"]
+    # One or two characters are dear to look up and sort out little: only where there is nothing else.
+    return long or list(found)[:1]
+
+
+def _pieces(run: str) -> list[Lookup]:
+    if _DENSE_RUN.match(run):
+        if len(run) == 1:
+            return [Lookup("start", run)]
+        return [Lookup("pair", run[place : place + 2]) for place in range(len(run) - 1)]
+    text = run.strip()  # beside dense script, and at the ends, spaces may be others in the index
+    if len(text) < 3:
+        return [Lookup("short", text)] if text else []
+    return [Lookup("gram", text[place : place + 3]) for place in range(len(text) - 2)]

@@ -17,18 +17,18 @@ from sqlalchemy import Connection, CursorResult
 
 from everlong.store.search.index import (
     NAMED,
-    Place,
     Ranked,
     Scope,
+    SearchPlace,
     SearchTerms,
     Size,
     Wanted,
+    lookups,
     scope_of_messages,
     scope_of_summaries,
     with_named,
 )
-from everlong.store.search.needles import lookups
-from everlong.store.search.words import INDEX_VERSION, IndexText
+from everlong.store.search.text import INDEX_VERSION, IndexText
 
 MANY = 20_000
 SCORED_ROWS = 20_000
@@ -184,11 +184,11 @@ class PostgresIndex:
         connection: Connection,
         asked: SearchTerms,
         scope: Scope,
-        after: Place | None,
+        after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
-    ) -> list[Place]:
+    ) -> list[SearchPlace]:
         """Documents with any of what is asked, newest first, after a place."""
         expression = " | ".join([*map(_quoted, asked.terms), *map(_begins, asked.starts)])
         if not expression:
@@ -197,8 +197,15 @@ class PostgresIndex:
         return self._newest(connection, condition, [expression], scope, after, limit, by_time)
 
     def containing(
-        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
-    ) -> list[Place]:
+        self,
+        connection: Connection,
+        wanted: Wanted,
+        scope: Scope,
+        after: SearchPlace | None,
+        limit: int,
+        *,
+        by_time: bool,
+    ) -> list[SearchPlace]:
         """Documents that may contain all that is wanted, newest first, after a place."""
         words = [_quoted(term) for terms, _ in wanted.near for term in terms]
         grams: list[int] = []
@@ -226,11 +233,11 @@ class PostgresIndex:
         condition: str,
         values: list[Any],
         scope: Scope,
-        after: Place | None,
+        after: SearchPlace | None,
         limit: int,
         by_time: bool,
-    ) -> list[Place]:
-        found: list[Place] = []
+    ) -> list[SearchPlace]:
+        found: list[SearchPlace] = []
         for rows, (where, scoped) in _sources(scope):
             is_message = rows.startswith("node")
             ts = "n.ts" if is_message else "v.ts"
@@ -243,7 +250,7 @@ class PostgresIndex:
                 given += (after.ts, after.seq) if by_time else (after.seq,)
             order = f"{ts} DESC, {seq} DESC" if by_time else f"{seq} DESC"
             statement = f"SELECT {ts}, {seq} FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?"  # noqa: S608
-            found += [Place(row[0], row[1]) for row in _run(connection, statement, (*given, limit))]
+            found += [SearchPlace(row[0], row[1]) for row in _run(connection, statement, (*given, limit))]
         found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
         return found[:limit]
 

@@ -7,6 +7,8 @@ Paths and identifiers are words in a row. Operators of search languages are only
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -14,9 +16,56 @@ from typing import Any, Literal, get_args
 import regex
 
 from everlong.errors import QueryError
-from everlong.store.search.lexicon import SYNONYMS, WEAK
-from everlong.store.search.patterns import required_literals
-from everlong.store.search.words import DENSE, folded, terms_of, terms_of_word, words_of
+from everlong.store.search.text import (
+    DENSE,
+    LEMMAS,
+    SYNONYMS,
+    WEAK,
+    folded,
+    is_dense,
+    terms_of,
+    terms_of_word,
+    words_of,
+)
+
+LEAST = 3
+"""Shorter literals are of no use to an index of trigrams."""
+
+_Parser: Any = getattr(re, "_parser")  # noqa: B009 - private, yet the one parser that knows the language
+
+
+def required_literals(pattern: str) -> tuple[str, ...]:
+    """Literals of at least three plain characters that stand in every match; none if that cannot be told."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            parsed = _Parser.parse(pattern)
+    except (re.error, OverflowError, RecursionError, ValueError, IndexError):
+        return ()
+    if parsed.state.flags & re.VERBOSE:
+        return ()
+    found: list[str] = []
+    _collect(parsed, found)
+    return tuple(dict.fromkeys(text for run in found for text in run.split() if len(text) >= LEAST))
+
+
+def _collect(parsed: Any, found: list[str]) -> None:
+    run: list[str] = []
+    for operation, argument in parsed:
+        name = str(operation)
+        if name == "LITERAL" and argument < 0x80:
+            run.append(chr(argument))
+            continue
+        found.append("".join(run))
+        run = []
+        if name == "SUBPATTERN":
+            _collect(argument[3], found)
+        elif name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"} and argument[0] > 0:
+            _collect(argument[2], found)
+        elif name == "ATOMIC_GROUP":
+            _collect(argument, found)
+    found.append("".join(run))
+
 
 Mode = Literal["auto", "phrase", "substring", "regex"]
 """How a query is read: ``auto`` as words and quoted phrases, ``phrase`` or ``substring`` as it stands, or a pattern."""
@@ -192,3 +241,62 @@ def widened(terms: dict[str, float]) -> dict[str, float]:
         for other in _SYNONYM_TERMS.get(term, ()):
             more.setdefault(other, weight * SYNONYM_WEIGHT)
     return more
+
+
+PATTERN_SECONDS = 0.25
+"""How long a pattern may work on one text; what takes longer does not match."""
+
+_KEPT = 3
+"""Characters at the end of a term that stemming may have changed."""
+
+
+class Matcher:
+    """Tests texts against one query and the terms that count for it."""
+
+    def __init__(self, query: Query, weights: Mapping[str, float]) -> None:
+        self._query = query
+        self._weights = weights
+        self._hint = _hint(weights)
+        self._phrases = [whole_words(phrase) for phrase in query.phrases]
+
+    def has_words(self, text: str, plain: str) -> bool:
+        """Whether any term of the query stands in a text, which is given folded too."""
+        if any(start in plain for start in self._query.starts):
+            return True
+        return self.may_have_words(plain) and any(term in self._weights for term in terms_of(text))
+
+    def may_have_words(self, plain: str) -> bool:
+        """False if no term can stand in a folded text; quick."""
+        return (self._hint is not None and self._hint.search(plain) is not None) or any(
+            start in plain for start in self._query.starts
+        )
+
+    def has_required(self, text: str) -> bool:
+        """Whether what must stand in a text does; raises `TimeoutError` if a pattern takes too long to tell."""
+        query = self._query
+        if query.pattern is not None:
+            return query.pattern.search(text, timeout=PATTERN_SECONDS) is not None
+        if not query.required and not self._phrases:
+            return True
+        plain = normal(text)
+        return all(needle in plain for needle in query.required) and all(
+            phrase.search(plain) for phrase in self._phrases
+        )
+
+
+def whole_words(phrase: str) -> re.Pattern[str]:
+    """A pattern for a folded phrase that begins and ends where words do; dense script has no such places."""
+    before = "" if is_dense(phrase[0]) or not phrase[0].isalnum() else r"(?<![^\W_])"
+    after = "" if is_dense(phrase[-1]) or not phrase[-1].isalnum() else r"(?![^\W_])"
+    return re.compile(before + re.escape(phrase) + after)
+
+
+def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
+    """A pattern that stands in every text with one of the terms: cutting a text into terms is dear."""
+    beginnings: set[str] = set()
+    for term in weights:
+        beginnings.add(term[: max(1, len(term) - _KEPT)] if term.isascii() and term.isalpha() else term)
+        beginnings.update(form for form, lemma in LEMMAS.items() if lemma == term)
+    if not beginnings:
+        return None
+    return re.compile("|".join(map(re.escape, sorted(beginnings))))

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from everlong.store.search.passages import pieces_of
+from everlong.store.search.corpus import Loaded
+from everlong.store.search.index import Size
 from everlong.store.search.query import Query
-from everlong.store.search.words import counted, folded, is_dense, terms_of
+from everlong.store.search.snippets import pieces_of
+from everlong.store.search.text import counted, folded, is_dense, terms_of
+
+__all__ = ["Unindexed", "weighed"]
 
 K1, B = 1.2, 0.5
 """BM25's saturation, and how much a text's length counts against it."""
@@ -218,3 +223,39 @@ def _named_speakers(query: Query, candidates: Mapping[int, Candidate]) -> set[st
     """Those who speak and whose name stands in the query."""
     speakers = {candidate.speaker for candidate in candidates.values() if candidate.speaker}
     return {name for name in speakers if (terms := terms_of(name)) and all(term in query.terms for term in terms)}
+
+
+class Unindexed(NamedTuple):
+    """Texts with any word that is asked for, best first, and what there is to know of all texts, indexed or not."""
+
+    documents: list[Loaded]
+    figures: Figures
+
+
+def weighed(
+    pending: Iterable[Loaded],
+    weights: Mapping[str, float],
+    size: Size,
+    frequencies: Mapping[str, int],
+    matches: Callable[[Loaded], bool],
+) -> Unindexed:
+    """Read what is pending; ``frequencies`` are the index's own."""
+    pairs = [term for term in weights if is_dense(term)]
+    found: list[tuple[Loaded, dict[str, int]]] = []
+    holding = Counter(frequencies)
+    total = terms = 0
+    for document in pending:
+        total += 1
+        if not matches(document):
+            continue
+        counts, length = counted(document.text, document.plain, weights, pairs)
+        holding.update(counts.keys())
+        terms += length
+        found.append((document, counts))
+    average = size.average_length
+    if found:
+        average = (average * size.documents + terms) / (size.documents + len(found))
+    figures = Figures(size.documents + total, max(1.0, average), holding)
+    worth = {term: weight * figures.idf(term) for term, weight in weights.items()}
+    found.sort(key=lambda one: (-sum(worth[term] for term in one[1]), -one[0].ts, -one[0].seq))
+    return Unindexed([document for document, _ in found], figures)

@@ -6,28 +6,558 @@ What is stored but not indexed yet is looked through directly, so nothing is mis
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import struct
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, or_, select
 
-from everlong.errors import QueryError
+from everlong.errors import NotStored, QueryError
 from everlong.store.database import Database
-from everlong.store.search.corpus import Corpus, Loaded, in_scope
-from everlong.store.search.cursor import Cursor, read_cursor
-from everlong.store.search.hits import Page, Shown, hits_of
-from everlong.store.search.index import Index, Place
-from everlong.store.search.match import Matcher
-from everlong.store.search.query import Mode, Query, normal, read_query, widened
-from everlong.store.search.rank import Candidate, Figures, ranked
-from everlong.store.search.scope import Filters, scope_for
-from everlong.store.search.unindexed import weighed
-from everlong.store.search.upkeep import Upkeep
-from everlong.store.search.walk import BATCH, Order, Walk
-from everlong.store.search.words import folded
+from everlong.store.paths import segments_to
+from everlong.store.schema import branch, session
+from everlong.store.search.corpus import Corpus, Loaded, answered_calls, called_tools, in_scope, tools_of
+from everlong.store.search.index import Index, Scope, SearchPlace, SearchTerms, Size, Stretch, Wanted
+from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
+from everlong.store.search.rank import Candidate, Figures, ranked, weighed
+from everlong.store.search.snippets import Snippet, snippet
+from everlong.store.search.text import INDEX_VERSION, IndexText, folded, index_text, is_dense, terms_of_word, words_of
+from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
+
+_VERSION = 1
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The state of a search between two pages."""
+
+    upto: int
+    shown: tuple[int, ...] = ()
+    """Of the ranking, what the pages so far have shown or passed over."""
+    waiting: tuple[int, ...] = ()
+    """Of the ranking, what comes next."""
+    tail: SearchPlace | None = None
+    """Where the newest-first rest goes on; None before it has begun."""
+    has_tail: bool = False
+    is_fragment: bool = False
+    """Whether the query, whose words were not known, is being looked for within words."""
+
+    def packed(self, search: str) -> str:
+        """The cursor as a text that goes with one search."""
+        flags = self.has_tail + 2 * (self.tail is not None) + 4 * self.is_fragment
+        numbers = [_VERSION, self.upto, len(self.shown), len(self.waiting), flags]
+        numbers += _deltas((*self.shown, *self.waiting))
+        data = _check(search) + b"".join(map(_varint, numbers))
+        if self.tail is not None:
+            data += struct.pack("<dq", self.tail.ts, self.tail.seq)
+        return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
+
+
+def read_cursor(text: str, search: str) -> Cursor:
+    """Read a cursor that a page of the same search gave; raises `QueryError` for any other text."""
+    try:
+        data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        (version, upto, shown, waiting, flags), rest = _numbers(data[4:], 5)
+        deltas, rest = _numbers(rest, min(shown + waiting, len(data)))
+        place = SearchPlace(*struct.unpack("<dq", rest)) if flags & 2 else None
+    except (ValueError, IndexError, struct.error, binascii.Error, UnicodeEncodeError) as error:
+        raise QueryError(f"{text[:40]!r} is no cursor; take it from the page before, as it is") from error
+    if version != _VERSION or data[:4] != _check(search):
+        raise QueryError("the cursor belongs to another search; repeat query, filters and order of the page before")
+    ranking = _summed(deltas)
+    return Cursor(upto, ranking[:shown], ranking[shown:], place, bool(flags & 1), bool(flags & 4))
+
+
+def _check(search: str) -> bytes:
+    return hashlib.blake2b(search.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+
+
+def _deltas(seqs: Iterable[int]) -> list[int]:
+    found, last = [], 0
+    for seq in seqs:
+        step = seq - last
+        found.append(step << 1 if step >= 0 else (-step << 1) - 1)
+        last = seq
+    return found
+
+
+def _summed(deltas: list[int]) -> tuple[int, ...]:
+    found, last = [], 0
+    for delta in deltas:
+        last += delta >> 1 if not delta & 1 else -((delta + 1) >> 1)
+        found.append(last)
+    return tuple(found)
+
+
+def _varint(number: int) -> bytes:
+    number &= _MASK
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def _numbers(data: bytes, count: int) -> tuple[list[int], bytes]:
+    found: list[int] = []
+    at = 0
+    for _ in range(count):
+        number = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift > 63:
+                raise ValueError("number too long")
+        found.append(number)
+    return found, data[at:]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which documents count; what is None does not matter.
+
+    ``session`` takes what a conversation shows, by the id of any of its parts. ``role`` is a message's role, or
+    ``summary``. ``tool`` takes calls of a tool and its answers. Times are seconds since 1970.
+    ``path`` takes what leads to a depth of a branch, with what its client has left out of it since.
+    """
+
+    session: str | None = None
+    path: tuple[int, int] | None = None
+    role: str | None = None
+    tool: str | None = None
+    since: float | None = None
+    before: float | None = None
+
+
+def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> Scope:
+    """The scope of a search; raises `NotStored` for a session that is not there."""
+    if filters.session is not None and filters.path is not None:
+        raise QueryError("a search takes a session or a path, not both; leave one of them out")
+    stretches: tuple[Stretch, ...] | None = None
+    if filters.session is not None:
+        stretches = tuple(dict.fromkeys(_shown(connection, tenant, filters.session)))
+    elif filters.path is not None:
+        stretches = tuple(dict.fromkeys(_leading(connection, tenant, *filters.path)))
+    return Scope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
+
+
+def _shown(connection: Connection, tenant: str, name: str) -> Iterator[Stretch]:
+    """Yield what a conversation shows, by the id of any of its parts."""
+    mine = select(session.c.conversation).where(session.c.tenant == tenant)
+    conversation = connection.execute(mine.where(or_(session.c.id == name, session.c.conversation == name))).scalar()
+    if conversation is None:
+        raise NotStored(f"there is no conversation {name!r}; `everlong sessions list` shows those that there are")
+    parts = parts_of(connection, tenant, [conversation])
+    for part in shown_paths(connection, tenant, parts)[conversation].stretches():
+        yield Stretch(part.branch, part.low, part.high)
+
+
+def _leading(connection: Connection, tenant: str, number: int, depth: int) -> Iterator[Stretch]:
+    """Yield what leads to a place, and the earlier parts of its conversation that its client has thinned out."""
+    yield from (Stretch(part.branch, part.low, part.high) for part in segments_to(connection, number, depth))
+    here = select(session.c.conversation).where(session.c.tenant == tenant, session.c.branch == number)
+    thinned = select(session.c.id).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
+    for name in connection.execute(thinned).scalars().all():
+        yield from _stretches(connection, tenant, name)
+
+
+def _stretches(connection: Connection, tenant: str, name: str) -> list[Stretch]:
+    row = connection.execute(
+        select(session.c.branch, session.c.from_depth, session.c.to_depth).where(
+            session.c.tenant == tenant, session.c.id == name
+        )
+    ).first()
+    if row is None:
+        raise NotStored(f"there is no session {name!r}; `everlong sessions list` shows those that there are")
+    if row.branch is None:
+        return []
+    end = row.to_depth
+    if end is None:
+        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar_one()
+    low = row.from_depth
+    return [
+        Stretch(part.branch, max(part.low, low), part.high)
+        for part in segments_to(connection, row.branch, end)
+        if part.high > low
+    ]
+
+
+class Shown(NamedTuple):
+    """A document of a page, and whether it matches itself or stands beside something that does."""
+
+    document: Loaded
+    is_match: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One message or summary that was found."""
+
+    seq: int
+    """Its number; negative for a summary."""
+    node: bytes | None
+    """The message's id; None for a summary."""
+    session: str | None
+    """The conversation that shows it, by its id; None where none does, as for what was taken back."""
+    title: str | None
+    branch: int
+    turn: int
+    """Its place in the conversation, in blocks from its first word; in its branch where no conversation shows it."""
+    role: str
+    speaker: str
+    at: float
+    """When it was said, in seconds since 1970."""
+    snippet: Snippet
+    is_match: bool
+    """False where it was found for what stands right before or after it."""
+    status: Literal["cancelled", "failed"] | None = None
+    """How a reply ended that broke off; its turn is that of its request."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "session": self.session,
+            "title": self.title,
+            "turn": self.turn,
+            "role": self.role,
+            "speaker": self.speaker,
+            "at": self.at,
+            "node": self.node.hex() if self.node else None,
+            "snippet": self.snippet.text,
+            "marks": [list(mark) for mark in self.snippet.marks],
+            "is_match": self.is_match,
+            "status": self.status,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some hits in order, the cursor of the next page (None after the last), and whether time ran out on the way."""
+
+    hits: tuple[Hit, ...]
+    cursor: str | None
+    is_partial: bool
+
+
+def hits_of(
+    connection: Connection, tenant: str, shown: Sequence[Shown], query: Query, weights: dict[str, float]
+) -> list[Hit]:
+    """Return hits for the documents of a page."""
+    places = [ShownPlace(item.document.branch, item.document.depth, item.document.id) for item in shown]
+    located = locate(connection, tenant, places)
+    hits: list[Hit] = []
+    for (document, is_match), place in zip(shown, places, strict=True):
+        where = located.get(place)
+        hits.append(
+            Hit(
+                seq=document.seq,
+                node=document.id,
+                session=where.conversation if where else None,
+                title=where.title if where else None,
+                branch=document.branch,
+                turn=where.turn if where else document.depth,
+                role=document.role,
+                speaker=document.speaker,
+                at=document.ts,
+                snippet=_snippet(document, query, weights),
+                is_match=is_match,
+                status=where.status if where else None,
+            )
+        )
+    return hits
+
+
+def _snippet(document: Loaded, query: Query, weights: dict[str, float]) -> Snippet:
+    """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
+    own = snippet(document.own_text, query, weights)
+    return own if own.marks or document.own_text == document.text else snippet(document.text, query, weights)
+
+
+Order = Literal["relevance", "time"]
+
+BATCH = 64
+"""Documents that are looked at together."""
+
+_MOST_AT_ONCE = 1_024
+_READ_AT_ONCE = 24
+_NEAR = 8
+_CALL_WITHIN = 64
+
+
+@dataclass(slots=True)
+class Walk:
+    """A query with its weights and scope, on one connection; remembers what it has read."""
+
+    connection: Connection
+    corpus: Corpus
+    index: Index
+    query: Query
+    weights: dict[str, float]
+    scope: Scope
+    tool: str | None
+    size: Size
+    order: Order
+    matcher: Matcher
+    deadline: float
+    has_pending: bool
+    leave_out: Callable[[Loaded], bool]
+    loaded: dict[int, Loaded] = field(default_factory=dict)
+    is_partial: bool = False
+
+    @property
+    def asked(self) -> SearchTerms:
+        """What the index is asked for."""
+        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
+
+    def has_words(self, document: Loaded) -> bool:
+        """Whether a document has any word of the query."""
+        return self.matcher.has_words(document.text, document.plain)
+
+    def pending(self) -> Iterable[Loaded]:
+        """What is stored in the scope and not indexed yet."""
+        return self.corpus.pending(self.connection, self.scope) if self.has_pending else ()
+
+    def load(self, seqs: Iterable[int]) -> None:
+        """Read documents that are not read yet."""
+        missing = [seq for seq in seqs if seq not in self.loaded]
+        self.loaded |= self.corpus.load(self.connection, missing, self.scope.tenant)
+
+    def load_some(self, seqs: Sequence[int], room: int) -> None:
+        """Read documents in order until so many bytes of text are read."""
+        for start in range(0, len(seqs), _READ_AT_ONCE):
+            part = [seq for seq in seqs[start : start + _READ_AT_ONCE] if seq not in self.loaded]
+            self.load(part)
+            read = [self.loaded[seq] for seq in part if seq in self.loaded]
+            room -= sum(_weight(document.text) for document in read if not self.leave_out(document))
+            if room <= 0:
+                return
+
+    def counts(self, seq: int) -> bool:
+        """Whether a document is read and is not to be left out."""
+        return seq in self.loaded and not self.leave_out(self.loaded[seq])
+
+    def matches(self, after: SearchPlace | None) -> Iterator[Loaded]:
+        """All documents that match, newest first, after a place."""
+        if self.query.is_literal:
+            return self.verified(after)
+        return (document for document in self._offered(after) if self.has_words(document))
+
+    def verified(self, after: SearchPlace | None) -> Iterator[Loaded]:
+        """Documents that have what must be there; ends early when the time is over."""
+        for document in self._offered(after):
+            if time.monotonic() > self.deadline:
+                self.is_partial = True
+                return
+            try:
+                if self.matcher.has_required(document.text):
+                    self.loaded[document.seq] = document
+                    yield document
+            except TimeoutError:  # the pattern cannot cope with this text
+                continue
+
+    def _offered(self, after: SearchPlace | None) -> Iterator[Loaded]:
+        """What the index offers and what it does not hold yet, in one order."""
+        waiting = sorted(
+            (document for document in self.pending() if after is None or self._key(document) < self._key(after)),
+            key=self._key,
+        )
+        size = BATCH
+        while True:
+            places = self._places(after, size)
+            missing = [place.seq for place in places if place.seq not in self.loaded]
+            found = self.loaded | self.corpus.load(self.connection, missing, self.scope.tenant)
+            for place in places:
+                while waiting and self._key(waiting[-1]) > self._key(place):
+                    yield waiting.pop()
+                if waiting and waiting[-1].seq == place.seq:  # where the index has no say, it offers everything
+                    waiting.pop()
+                if place.seq in found:
+                    yield found[place.seq]
+            if len(places) < size:
+                yield from reversed(waiting)
+                return
+            after = places[-1]
+            size = min(2 * size, _MOST_AT_ONCE)
+
+    def _key(self, of: Loaded | SearchPlace) -> tuple[float, int]:
+        return (of.ts, of.seq) if self.order == "time" else (0.0, of.seq)
+
+    def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
+        by_time = self.order == "time"
+        if self.query.is_literal:
+            wanted = _wanted(self.query)
+            return self.index.containing(self.connection, wanted, self.scope, after, size, by_time=by_time)
+        return self.index.matching(self.connection, self.asked, self.scope, after, size, by_time=by_time)
+
+    def has_tool(self, document: Loaded) -> bool:
+        """Whether a document is a call of the wanted tool, or its answer; True where no tool is wanted."""
+        if self.tool is None or self.tool in tools_of(document.message):
+            return True
+        wanted = set(answered_calls(document.message))
+        seq: int | None = document.seq
+        for _ in range(_CALL_WITHIN):  # the call stands shortly before its answer
+            if not wanted or seq is None:
+                return False
+            seq = self.corpus.neighbours(self.connection, [seq]).get(seq, (None, None))[0]
+            before = self.corpus.load(self.connection, [seq], self.scope.tenant).get(seq) if seq is not None else None
+            if before is None:
+                return False
+            named = called_tools(before.message)
+            if any(named.get(ident) == self.tool for ident in wanted):
+                return True
+            wanted -= named.keys()
+        return False
+
+
+def _wanted(query: Query) -> Wanted:
+    """What the index can say about what must be there."""
+    if query.pattern is not None:
+        return Wanted(tuple(map(normal, query.hints)))
+    near, needles = [], list(query.required)
+    for phrase in query.phrases:
+        # Of each word the whole; its parts, where it has any, stand in between, and they are fewer than its letters.
+        terms = [terms[0] for word in words_of(phrase) if (terms := terms_of_word(word)) and not is_dense(terms[0])]
+        if len(terms) > 1:
+            near.append((tuple(terms[:_NEAR]), len(phrase)))
+        else:
+            needles.append(phrase)
+    return Wanted(tuple(needles), tuple(near))
+
+
+def _weight(text: str) -> int:
+    """About how many bytes a text has."""
+    return len(text) if text.isascii() else 3 * len(text)
+
+
+MOST_AT_ONCE = 200_000
+"""Characters that are indexed in one transaction, unless a single document has more."""
+_MOST_READ = 1_000_000
+_LEAST_PAUSE = 0.03
+
+
+class Upkeep:
+    """Changes the index of one database."""
+
+    def __init__(self, database: Database, index: Index, corpus: Corpus) -> None:
+        self._database = database
+        self._index = index
+        self._corpus = corpus
+        self._is_ready = False
+        self._left: set[int] = set()
+        """Documents that are left to others, who need not give way."""
+
+    def ensure(self) -> None:
+        """Make the index, or make it anew where an older version of the software made it."""
+        if self._is_ready:
+            return
+        with self._database.read() as connection:
+            self._is_ready = self._index.version(connection) == INDEX_VERSION
+        if not self._is_ready:
+            self._database.write(self._create)
+            self._is_ready = True
+
+    def _create(self, connection: Connection) -> None:
+        self._database.backend.prepare(connection)
+        if self._index.version(connection) != INDEX_VERSION:  # another process may have been quicker
+            self.rebuild(connection)
+
+    def rebuild(self, connection: Connection) -> None:
+        """Begin again with an empty index and everything pending."""
+        self._index.create(connection)
+        connection.exec_driver_sql("DELETE FROM pending")
+        # Others go on writing meanwhile: what one of them has just put on the list is on it.
+        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING")
+        # As when a view is written: what the view before, or the one that it repeats, told already stands there once.
+        connection.exec_driver_sql(
+            "INSERT INTO pending (seq) SELECT -i.seq FROM view_item i JOIN view v ON v.id = i.view"
+            " WHERE i.kind = 'new' AND i.digest IS NOT NULL AND v.state <> 'void' AND NOT EXISTS"
+            " (SELECT 1 FROM view_item o WHERE o.view = COALESCE(v.origin, v.prev) AND o.digest = i.digest)"
+            " ON CONFLICT DO NOTHING"
+        )
+
+    def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
+        """Index up to so many pending documents; how many were taken off the list.
+
+        With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
+        have to wait longer than a moment are left on the list, where a search looks through them one by one.
+        """
+        self.ensure()
+        with self._database.read() as connection:
+            left = self._left if gives_way else set()
+            seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
+            documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
+        if gives_way:
+            self._left.update(seq for seq, made in documents.items() if made is None)
+            seqs = [seq for seq in seqs if seq not in self._left]
+        taken = 0
+        for part in _parts(seqs, documents):
+            began = time.monotonic()
+            taken += self._database.write(partial(self._add, part, documents))
+            if gives_way:
+                time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+        return taken
+
+    def _add(self, seqs: list[int], documents: Mapping[int, IndexText | None], connection: Connection) -> int:
+        taken = self._index.claim(connection, seqs, wait=False)
+        known = ((seq, documents.get(seq)) for seq in seqs if seq in taken)
+        self._index.add(connection, [(seq, made) for seq, made in known if made is not None])
+        return len(taken)
+
+    def forget(self, connection: Connection, seqs: Iterable[int], *, purge: bool = True) -> None:
+        """Take documents out, in the transaction that forgets them and before their contents are gone."""
+        if self._index.version(connection) != INDEX_VERSION:
+            return
+        wanted = list(seqs)
+        pending = self._index.claim(connection, wanted, wait=True)
+        indexed = [seq for seq in wanted if seq not in pending]
+        made = self._documents(connection, indexed)
+        self._index.remove(connection, [(seq, text) for seq, text in made if text is not None])
+        if purge and indexed:
+            self._index.purge(connection)
+
+    def _documents(
+        self, connection: Connection, seqs: list[int], most: int | None = None
+    ) -> Iterator[tuple[int, IndexText | None]]:
+        """Yield what to index of documents; None of one that has more than so many characters to index."""
+        loaded = self._corpus.load(connection, seqs)
+        for seq in sorted(loaded):
+            text = loaded.pop(seq).text
+            made = index_text(text) if most is None or len(text) <= _MOST_READ else None
+            yield seq, made if most is None or made is None or _upkeep_weight(made) <= most else None
+
+
+def _upkeep_weight(made: IndexText) -> int:
+    return len(made.terms) + len(made.characters)
+
+
+def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
+    """Divide documents into those that are indexed in one transaction, for which others have to wait."""
+    part: list[int] = []
+    size = 0
+    for seq in seqs:
+        made = documents.get(seq)
+        weight = 0 if made is None else _upkeep_weight(made)
+        if part and size + weight > MOST_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(seq)
+        size += weight
+    if part:
+        yield part
+
 
 CANDIDATES = 300
 """How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
@@ -184,7 +714,7 @@ def _begun_with_literals(walk: Walk, upto: int) -> Cursor:
     figures = Figures(walk.size.documents, walk.size.average_length, frequencies)
     best = [seq for seq, _, _ in ranked(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)]
     ranking = dict.fromkeys([*best, *candidates])
-    last = Place(documents[-1].ts, documents[-1].seq) if documents else None
+    last = SearchPlace(documents[-1].ts, documents[-1].seq) if documents else None
     has_tail = len(documents) >= CANDIDATES or walk.is_partial
     return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
 
@@ -253,7 +783,7 @@ def _taken_from_tail(walk: Walk, state: Cursor, shown: list[Shown], limit: int) 
     for document in walk.matches(state.tail):
         if len(shown) == limit:  # there is one more, so there is another page
             return shown, replace(state, tail=last)
-        last = Place(document.ts, document.seq)
+        last = SearchPlace(document.ts, document.seq)
         if document.seq not in known and not walk.leave_out(document) and walk.has_tool(document):
             shown.append(Shown(document, is_match=True))
     return shown, replace(state, tail=last, has_tail=walk.is_partial)

@@ -15,18 +15,19 @@ from sqlalchemy import Connection
 
 from everlong.store.search.index import (
     NAMED,
-    Place,
+    Lookup,
     Ranked,
     Scope,
+    SearchPlace,
     SearchTerms,
     Size,
     Wanted,
+    lookups,
     scope_of_messages,
     scope_of_summaries,
     with_named,
 )
-from everlong.store.search.needles import Lookup, lookups
-from everlong.store.search.words import INDEX_VERSION, IndexText
+from everlong.store.search.text import INDEX_VERSION, IndexText
 
 SCORED_ROWS = 6_000
 """Rows that one query may score; with more, rare words decide and frequent ones only refine."""
@@ -179,11 +180,11 @@ class SQLiteIndex:
         connection: Connection,
         asked: SearchTerms,
         scope: Scope,
-        after: Place | None,
+        after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
-    ) -> list[Place]:
+    ) -> list[SearchPlace]:
         """Documents with any of what is asked, newest first, after a place."""
         expression = _any_of(asked)
         return (
@@ -191,8 +192,15 @@ class SQLiteIndex:
         )
 
     def containing(
-        self, connection: Connection, wanted: Wanted, scope: Scope, after: Place | None, limit: int, *, by_time: bool
-    ) -> list[Place]:
+        self,
+        connection: Connection,
+        wanted: Wanted,
+        scope: Scope,
+        after: SearchPlace | None,
+        limit: int,
+        *,
+        by_time: bool,
+    ) -> list[SearchPlace]:
         """Documents that may contain all that is wanted, newest first, after a place."""
         expressions = {"search_words": " AND ".join(_near(*near) for near in wanted.near), "search_grams": ""}
         for lookup in lookups(wanted.needles):
@@ -230,12 +238,12 @@ class SQLiteIndex:
         table: str,
         expressions: list[str],
         scope: Scope,
-        after: Place | None,
+        after: SearchPlace | None,
         limit: int,
         by_time: bool,
-    ) -> list[Place]:
+    ) -> list[SearchPlace]:
         """Rows of one table that match, also in the other where two expressions are given; all rows without any."""
-        found: list[Place] = []
+        found: list[SearchPlace] = []
         for is_message in (True, False):
             if not (scope.has_messages if is_message else scope.has_summaries):
                 continue
@@ -260,7 +268,7 @@ class SQLiteIndex:
                 values += (after.ts, after.seq) if by_time else (after.seq,)
             order = f"{ts} DESC, {seq} DESC" if by_time else f"{seq} DESC"
             found += [
-                Place(row[1], row[0])
+                SearchPlace(row[1], row[0])
                 for row in connection.exec_driver_sql(
                     f"SELECT {seq}, {ts} FROM {rows} WHERE {where} ORDER BY {order} LIMIT ?",  # noqa: S608
                     (*values, limit),

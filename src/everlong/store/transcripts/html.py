@@ -10,13 +10,21 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
-from everlong.store.transcripts.clean import one_line, plain
-from everlong.store.transcripts.facts import broken_words, compaction_line, facts_of, moment, name_of
-from everlong.store.transcripts.pieces import Piece, pieces_of
+from everlong.store.transcripts.parts import (
+    Piece,
+    broken_words,
+    compaction_line,
+    facts_of,
+    moment,
+    name_of,
+    one_line,
+    pieces_of,
+    plain,
+)
 
 if TYPE_CHECKING:
     from everlong.store.conversations import Conversation, Line, Mark
-    from everlong.store.session import Session
+    from everlong.store.sessions import Session
 
 OPEN_UP_TO = 1_500
 """Longer calls, results and thoughts are folded."""

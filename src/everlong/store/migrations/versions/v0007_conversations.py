@@ -1,6 +1,6 @@
 """Conversations: roots of their own, names for what clients rewrite, and sessions that know what they are parts of.
 
-What earlier versions joined is separated afterwards, by `everlong.store.separation`.
+What earlier versions joined is separated afterwards, by `everlong.store.conversion`.
 """
 
 from __future__ import annotations

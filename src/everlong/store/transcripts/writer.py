@@ -13,14 +13,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from everlong.store.conversations import Conversation, Line, Mark
-from everlong.store.search.document import called_tools
+from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import session_log
-from everlong.store.stretch import entries_of
+from everlong.store.shown_path import entries_of
 from everlong.store.transcripts import html, markdown
-from everlong.store.transcripts.facts import name_of
+from everlong.store.transcripts.parts import name_of
 
 if TYPE_CHECKING:
-    from everlong.store.session import Session
+    from everlong.store.sessions import Session
     from everlong.store.store import Store
 
 Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]

@@ -1,0 +1,5 @@
+"""``python -m everlong``: the same program as ``everlong``."""
+
+from everlong.cli.start import main
+
+main()

@@ -1,0 +1,203 @@
+"""Texts of unknown origin made harmless to look at.
+
+A message may hold what moves a cursor, hides words or turns them round. Terminals and browsers are given what is left
+when colour codes are taken out and every other such character is replaced by a mark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from everlong.model import Message, calls_of, is_image, is_reasoning, part_text, parts_of, text_of
+from everlong.store.conversations import Conversation
+
+if TYPE_CHECKING:
+    from everlong.store.conversations import Line, Mark
+    from everlong.store.sessions import Session
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_BREAK = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
+# Controls, halves of surrogate pairs, what reverses the order of writing, and tags that do not show.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_MARK = "\ufffd"
+
+
+def plain(text: str) -> str:
+    """A text in which every character shows what it is; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return _UNSEEN.sub(_MARK, _BREAK.sub("\n", _ANSI.sub("", text)))
+
+
+def one_line(text: str) -> str:
+    """The same on one line."""
+    return " ".join(plain(text).split())
+
+
+def moment(seconds: float) -> str:
+    """A time on the clock of the reader; a time that no clock knows as the number that it is."""
+    try:
+        return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return str(seconds)
+
+
+def name_of(one: Conversation | Session) -> str:
+    """Return the title of a conversation or of a part, or its id where it has none."""
+    return one_line(one.title or "") or one.id
+
+
+def facts_of(one: Conversation | Session) -> Iterator[tuple[str, str]]:
+    """Yield what is known about a conversation or a part, as names and values; what is not known is left out."""
+    yield "session", one.id
+    yield "source", one_line(one.source)
+    for name, value in (("client", one.client), ("folder", one.folder), ("model", one.model), ("user", one.user)):
+        if value:
+            yield name, one_line(value)
+    yield "started", moment(one.started)
+    if isinstance(one, Conversation):
+        yield from _facts_of_whole(one)
+    else:
+        yield from _facts_of_part(one)
+    if one.api_calls:
+        used = f"{one.input_tokens:,} in, {one.output_tokens:,} out, {one.cache_read_tokens:,} from caches"
+        yield "tokens", f"{used}, {one.api_calls:,} calls"
+    if one.cost:
+        yield "cost", f"${one.cost:,.2f}" if one.cost >= 1 else f"${one.cost:,.4f}"
+
+
+def _facts_of_whole(one: Conversation) -> Iterator[tuple[str, str]]:
+    yield "active", moment(one.active)
+    if one.ended is not None:
+        yield "ended", f"{moment(one.ended)} ({one_line(one.end_reason or 'no reason given')})"
+    if one.works_for:
+        yield "forked from" if one.kind == "main" else "works for", one.works_for
+    agents = f", {one.agents:,} {'agent' if one.agents == 1 else 'agents'} worked for it" if one.agents else ""
+    yield "messages", f"{one.messages:,}{agents}"
+    if one.compactions:
+        yield "compacted", f"{one.compactions:,} {'time' if one.compactions == 1 else 'times'}"
+
+
+def _facts_of_part(one: Session) -> Iterator[tuple[str, str]]:
+    if one.ended is not None:
+        yield "ended", f"{moment(one.ended)} ({one_line(one.end_reason or 'no reason given')})"
+    if one.parent:
+        yield "continues", one.parent
+
+
+def compaction_line(mark: Mark) -> str:
+    """Say in a line what a compaction did: when, tokens before and after, which engine."""
+    done = mark.compaction
+    pieces = [f"compacted {moment(mark.at)}"]
+    if done is not None:
+        if done.tokens_before is not None and done.tokens_after is not None:
+            pieces.append(f"{done.tokens_before:,} → {done.tokens_after:,} tokens")
+        pieces += [f"{done.messages_before:,} → {done.messages_after:,} messages", one_line(done.engine)]
+        if done.fallback:
+            pieces.append(f"fell back: {one_line(done.fallback)}")
+    return " · ".join(pieces)
+
+
+def broken_words(line: Line) -> str:
+    """Say how a reply broke off; nothing for a whole message."""
+    if line.status is None:
+        return ""
+    count = len(text_of(line.entry.message).split())
+    reason = f": {one_line(line.error)[:200]}" if line.status == "failed" and line.error else ""
+    return f"{line.status} after {count:,} {'word' if count == 1 else 'words'}{reason}"
+
+
+Kind: TypeAlias = Literal["text", "thinking", "call", "result", "image", "other"]
+
+_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_TYPES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
+_MAX_DEPTH = 20
+_NO_TOOLS: Mapping[str, str] = {}
+
+
+class Piece(NamedTuple):
+    """One thing that a message says; ``label`` is a tool's name or what kind of thing it is."""
+
+    kind: Kind
+    label: str
+    body: str
+
+
+def pieces_of(message: Message, tools: Mapping[str, str] = _NO_TOOLS) -> list[Piece]:
+    """All that a message says, in order; not one piece if it says nothing.
+
+    With ``tools`` (the tool of each call, by the call's id) a result is labelled with the name of its tool.
+    """
+    is_result = message.get("role") == "tool"
+    found = [_thought(message.get(name)) for name in ("reasoning_content", "reasoning")]
+    pieces = [piece for piece in found if piece is not None][:1]
+    pieces += _of_parts(parts_of(message), 0, tools)
+    if is_result:
+        call_id = str(message.get("tool_call_id") or "")
+        name = str(message.get("name") or tools.get(call_id, call_id))
+        pieces = [Piece("result", name, piece.body) if piece.kind == "text" else piece for piece in pieces]
+    pieces += [Piece("call", call.name or "?", readable_arguments(call.arguments)) for call in calls_of(message)]
+    return pieces
+
+
+def _thought(value: object) -> Piece | None:
+    return Piece("thinking", "thinking", value) if isinstance(value, str) and value else None
+
+
+def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for part in parts:
+        kind = part.get("type", "text")
+        if words := part_text(part):
+            pieces.append(Piece("text", "", words))
+        elif is_reasoning(part):
+            thought = part.get("thinking", part.get("text"))
+            pieces.append(Piece("thinking", "thinking", thought if isinstance(thought, str) else ""))
+        elif is_image(part):
+            pieces.append(Piece("image", "image", _picture(part)))
+        elif kind == "tool_use":
+            pieces.append(Piece("call", str(part.get("name") or "?"), readable_arguments(part.get("input"))))
+        elif kind == "tool_result" and depth < _MAX_DEPTH:
+            inside = _of_parts(parts_of(part), depth + 1, tools)
+            call_id = str(part.get("tool_use_id") or "")
+            label = tools.get(call_id, call_id)
+            pieces += [Piece("result", label, piece.body) if piece.kind == "text" else piece for piece in inside]
+        elif kind not in {"text", "input_text", "output_text"}:
+            pieces.append(Piece("other", str(kind), json.dumps(part, ensure_ascii=False, default=str)))
+    return pieces
+
+
+def readable_arguments(arguments: object) -> str:
+    """A call's arguments with a line for each, texts as they are; what is no JSON object as it stands."""
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return arguments
+    if not isinstance(value, dict):
+        return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    lines: list[str] = []
+    for key, item in value.items():
+        text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, default=str)
+        lines.append(f"{key}:\n{text}" if "\n" in text else f"{key}: {text}")
+    return "\n".join(lines)
+
+
+def _picture(part: dict[str, Any]) -> str:
+    """A picture's data url if it is one that can be shown without asking anyone for it; else nothing."""
+    given = part.get("image_url")
+    url = given.get("url") if isinstance(given, dict) else given
+    source = part.get("source")
+    if isinstance(source, dict) and source.get("type") == "base64" and source.get("media_type") in _TYPES:
+        data = source.get("data")
+        if isinstance(data, str) and _BASE64.fullmatch(data):
+            url = f"data:{source['media_type']};base64,{data}"
+    return url if isinstance(url, str) and _PICTURE.fullmatch(url) else ""
