@@ -31,7 +31,7 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click calls it so
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.lazy[name][1]) for name in sorted(self.lazy)])
