@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bench.conversations import conversation
 from bench.measure import best_cpu, exponent, verdict
 from everlong import ContextCompressor, Message
-from everlong.context.compaction import Compaction
+from everlong.context.compaction import CompactionRun
 from everlong.context.invariants import check_all
 
 SIZES = (200, 2_000, 20_000, 100_000)
@@ -33,7 +33,7 @@ def floor(messages: Sequence[Message]) -> int:
 
 def planning(engine: ContextCompressor, messages: list[Message], counts: list[int]) -> list[Message]:
     """Everything that a compaction does besides counting and writing the summary."""
-    compaction = Compaction(engine.request_for(messages))
+    compaction = CompactionRun(engine.request_for(messages))
     compaction.known.counts = counts
     result = compaction.assembled("## Goal\n- Build the harbour planner") if compaction.has_new_turns else messages
     if check_all(result, compaction.known.repaired):

@@ -9,7 +9,7 @@ from typing import Any
 from bench.measure import verdict
 from everlong.caching import PromptCache
 from everlong.caching.keepalive import keep_alive, ping_request
-from everlong.caching.sessions import PROFILES, Call, Shape, make_session
+from everlong.caching.sessions import PROFILES, MadeUpCall, Shape, make_session
 from everlong.caching.simulation import CacheSimulator, Totals
 
 MODEL = "claude-sonnet-4-5"
@@ -127,7 +127,7 @@ def fan_out_share(width: int, settings: Mapping[str, Any], *, per_block: bool) -
     cache = PromptCache(MODEL, "anthropic", settings=settings, clock=lambda: 0.0)
     for call in [*before, last]:
         warm = simulator.send(cache.apply(call.body, call.at), call.at)
-    after = Call(last.at + 30, [*last.messages, *step], last.tools)
+    after = MadeUpCall(last.at + 30, [*last.messages, *step], last.tools)
     return simulator.send(cache.apply(after.body, after.at), after.at).read / warm.prompt
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from everlong import StoreFull
 from everlong.agent import AgentEvent, Notice
-from everlong.agent.accounting import Account, Effects, Entry, Estimate, Tokens, account, dollars, draw
+from everlong.agent.accounting import Account, BookEntry, Effects, Estimate, Tokens, account, dollars, draw
 from everlong.config import Settings
 from everlong.model import Message
 from everlong.providers.catalogue import Rates
@@ -139,7 +139,7 @@ def test_stored_usage_of_any_age_becomes_tokens_by_kind() -> None:
 def test_a_hundred_thousand_tenths_are_ten_thousand() -> None:
     one = Account()
     for _ in range(100_000):
-        one.add(Entry(0.0, "conversation", "m", None, Tokens(1), Decimal("0.1"), Decimal("0.1")))
+        one.add(BookEntry(0.0, "conversation", "m", None, Tokens(1), Decimal("0.1"), Decimal("0.1")))
     assert (one.cost, one.to_dict()["cost"]) == (Decimal(10_000), "10000")
 
 
@@ -222,7 +222,7 @@ def test_a_deleted_session_takes_its_receipts_out_of_the_books(store: Store) -> 
 def test_the_picture_has_a_line_for_what_was_paid_and_stays_small(store: Store) -> None:
     books = account(store, Settings())
     assert draw(books).startswith("<svg")
-    entry = Entry(0.0, "summary", SONNET, None, Tokens(1), Decimal("0.5"), Decimal("0.75"), unsent=Estimate(1))
+    entry = BookEntry(0.0, "summary", SONNET, None, Tokens(1), Decimal("0.5"), Decimal("0.75"), unsent=Estimate(1))
     books.entries = [entry] * 50_000
     picture = draw(books)
     assert len(picture) < 100_000

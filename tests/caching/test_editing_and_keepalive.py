@@ -8,7 +8,7 @@ from everlong import ContextCompressor
 from everlong.caching.editing import worth_editing
 from everlong.caching.keepalive import keep_alive, ping_request
 from everlong.caching.rules import model_rules
-from everlong.caching.strategy import Pace
+from everlong.caching.strategy import SessionPace
 from everlong.config import CachingValues
 from everlong.tokens import Prices, Workload, cheapest_threshold, cost_per_call
 
@@ -78,7 +78,7 @@ def test_a_ping_is_the_last_request_without_a_reply() -> None:
 
 
 def test_an_hour_is_worth_it_after_enough_pauses_between_edits() -> None:
-    pace = Pace()
+    pace = SessionPace()
     for at in (0.0, 30.0, 1_000.0):
         pace.note(at, None)
     assert pace.is_hour_worth_it()

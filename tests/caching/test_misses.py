@@ -7,26 +7,28 @@ from typing import Any
 
 import pytest
 
-from everlong.caching.misses import REASONS, Miss, Parts, Tokens, find_miss
+from everlong.caching.misses import REASONS, CacheTokens, Miss, Parts, find_miss
 from everlong.caching.rules import Provider, cache_rules, model_rules
 
 OLD = Parts(1_000.0, "claude-sonnet-5", [1, 2], [3], {"thinking": 4}, [5, 6, 7], [1, 1, 1], None, ["5m", "5m"])
 NEW = replace(OLD, at=1_030.0, messages=[5, 6, 7, 8, 9], blocks=[1, 1, 1, 1, 1])
-LEFT = Tokens(20_000, 10_000, 9_000)
+LEFT = CacheTokens(20_000, 10_000, 9_000)
 
 
-def missed(got: Tokens, provider: Provider = "anthropic", left: Tokens = LEFT, old: Parts = OLD, **changes: Any) -> Any:
+def missed(
+    got: CacheTokens, provider: Provider = "anthropic", left: CacheTokens = LEFT, old: Parts = OLD, **changes: Any
+) -> Any:
     new = replace(NEW, **changes)
     found = find_miss((old, left), (new, got), cache_rules(provider, new.model), model_rules(new.model))
     return None if found is None else (found.reason, found.detail, found.tokens)
 
 
-COLD = Tokens(21_000, 0, 21_000)
+COLD = CacheTokens(21_000, 0, 21_000)
 
 
 def test_what_was_left_is_read_and_nothing_is_said() -> None:
-    assert missed(Tokens(21_000, 19_000, 2_000)) is None
-    assert missed(Tokens(21_000, 18_900, 2_100)) is None  # a trifle
+    assert missed(CacheTokens(21_000, 19_000, 2_000)) is None
+    assert missed(CacheTokens(21_000, 18_900, 2_100)) is None  # a trifle
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_what_changed_first_is_the_reason(changes: dict[str, Any], reason: str, 
 
 
 def test_an_hour_for_the_beginning_and_five_minutes_for_the_rest() -> None:
-    old, got = replace(OLD, marks=["1h", "5m"]), Tokens(21_000, 8_000, 13_000)
+    old, got = replace(OLD, marks=["1h", "5m"]), CacheTokens(21_000, 8_000, 13_000)
     assert missed(got, old=old, at=1_400.0) == (
         "expired",
         "400 seconds after the request before; it is held for 300",
@@ -67,30 +69,30 @@ def test_an_hour_for_the_beginning_and_five_minutes_for_the_rest() -> None:
 
 def test_a_prompt_that_nobody_marked_is_missed_from_the_least_size_on() -> None:
     plain = replace(OLD, marks=[])
-    assert missed(Tokens(21_000, 0, 0), left=Tokens(20_000, 0, 0), old=plain, marks=[]) == (
+    assert missed(CacheTokens(21_000, 0, 0), left=CacheTokens(20_000, 0, 0), old=plain, marks=[]) == (
         "no marker",
         "in this request",
         20_000,
     )
-    assert missed(Tokens(21_000, 0, 21_000), left=Tokens(20_000, 0, 0), old=plain)[:2] == (
+    assert missed(CacheTokens(21_000, 0, 21_000), left=CacheTokens(20_000, 0, 0), old=plain)[:2] == (
         "no marker",
         "in the request before",
     )
-    assert missed(Tokens(1_020, 0, 0), left=Tokens(1_000, 0, 0), old=plain, marks=[]) is None
+    assert missed(CacheTokens(1_020, 0, 0), left=CacheTokens(1_000, 0, 0), old=plain, marks=[]) is None
 
 
 def test_a_request_that_became_shorter_missed_no_more_than_it_has() -> None:
-    assert missed(Tokens(5_000, 3_000, 2_000), view=7, messages=[70, 8]) == ("compaction", "", 2_000)
+    assert missed(CacheTokens(5_000, 3_000, 2_000), view=7, messages=[70, 8]) == ("compaction", "", 2_000)
 
 
 def test_caches_that_keep_by_themselves_are_expected_to_and_servers_that_may_have_none_are_not() -> None:
     old, new = replace(OLD, model="gpt-5", marks=[]), {"model": "gpt-5", "marks": []}
-    left, cold = Tokens(20_000, 0, 0), Tokens(21_000, 0, 0)
+    left, cold = CacheTokens(20_000, 0, 0), CacheTokens(21_000, 0, 0)
     assert missed(cold, "openai", left, old, **new) == ("provider", "", 20_000)
-    assert missed(Tokens(21_000, 19_968, 0), "openai", left, old, **new) is None  # it reads in steps
+    assert missed(CacheTokens(21_000, 19_968, 0), "openai", left, old, **new) is None  # it reads in steps
     assert missed(cold, "openai", left, old, **new, at=9_000.0)[0] == "expired"
     assert missed(cold, "unknown", left, old, **new) is None
-    assert missed(cold, "unknown", Tokens(20_000, 10_000, 0), old, **new) == ("provider", "", 20_000)
+    assert missed(cold, "unknown", CacheTokens(20_000, 10_000, 0), old, **new) == ("provider", "", 20_000)
 
 
 def test_what_is_stored_of_it_has_no_empty_fields() -> None:

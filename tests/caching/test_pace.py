@@ -11,7 +11,7 @@ from everlong.caching import PromptCache
 from everlong.caching.rules import model_rules
 from everlong.caching.sessions import Shape, make_session
 from everlong.caching.simulation import CacheSimulator
-from everlong.caching.strategy import Pace, Pauses
+from everlong.caching.strategy import PauseLengths, SessionPace
 from everlong.config import PromptCachingSettings
 from everlong.gateway.cache_markers import Marking
 from tests.gateway.bodies import draft, line
@@ -21,9 +21,9 @@ RULES = model_rules(MODEL)
 MINUTE = 60.0
 
 
-def paced(gaps: Sequence[float], shared: Pauses | None = None) -> Pace:
+def paced(gaps: Sequence[float], shared: PauseLengths | None = None) -> SessionPace:
     """A session whose requests come with these gaps, in minutes."""
-    pace, now = Pace(shared=shared), 0.0
+    pace, now = SessionPace(shared=shared), 0.0
     pace.note(now, None)
     for gap in gaps:
         now += gap * MINUTE
@@ -48,30 +48,30 @@ def test_a_session_pays_for_an_hour_where_its_pauses_earn_it_back(gaps: list[flo
 
 def test_reads_that_cost_less_earn_more_back() -> None:
     cheap = model_rules("claude-opus-5-5")
-    shared = Pauses(pauses=64, spells=100)
+    shared = PauseLengths(pauses=64, spells=100)
     assert (RULES.read, cheap.read) == (0.1, 0.05)
     assert not paced([], shared).pays_for_hour(RULES)  # 64 x 1.15 = 73.6, against 75
     assert paced([], shared).pays_for_hour(cheap)  # 64 x 1.20 = 76.8
 
 
 def test_a_new_session_goes_by_the_others_until_it_has_had_a_pause_itself() -> None:
-    shared = Pauses()
+    shared = PauseLengths()
     for _ in range(2):
         paced([10, 10], shared)
     assert not paced([], shared).pays_for_hour(RULES) or shared.spells >= 3
     assert (shared.pauses, shared.spells) == (4, 3)
     assert paced([], shared).pays_for_hour(RULES)
     assert not paced([90], shared).pays_for_hour(RULES)
-    assert paced([1, 1], Pauses(0, 50)).pays_for_hour(RULES) is False
-    assert paced([1, 20], Pauses(0, 50)).pays_for_hour(RULES) is True
+    assert paced([1, 1], PauseLengths(0, 50)).pays_for_hour(RULES) is False
+    assert paced([1, 20], PauseLengths(0, 50)).pays_for_hour(RULES) is True
 
 
 def test_two_sessions_are_too_few_to_conclude_anything_from() -> None:
-    assert Pauses(10, 2).per_spell == 0.0
-    assert Pauses(10, 4).per_spell == 2.5
+    assert PauseLengths(10, 2).per_spell == 0.0
+    assert PauseLengths(10, 4).per_spell == 2.5
 
 
-def cost(shape: Shape, seed: int, pauses: Pauses | None = None, **settings: Any) -> float:
+def cost(shape: Shape, seed: int, pauses: PauseLengths | None = None, **settings: Any) -> float:
     simulator = CacheSimulator(MODEL, "anthropic")
     cache = PromptCache(MODEL, "anthropic", settings=settings, clock=lambda: 0.0, pauses=pauses)
     for call in make_session(shape, seed):
@@ -84,7 +84,7 @@ def cost(shape: Shape, seed: int, pauses: Pauses | None = None, **settings: Any)
 def test_auto_costs_about_what_the_better_of_the_two_costs(pause_share: float, pause: tuple[float, float]) -> None:
     shape = Shape(calls=60, pause_share=pause_share, pause=pause)
     sums = dict.fromkeys(("5m", "1h", "auto"), 0.0)
-    shared, together = Pauses(), 0.0
+    shared, together = PauseLengths(), 0.0
     for seed in range(6):
         for ttl in sums:
             sums[ttl] += cost(shape, seed, prefix_ttl=ttl)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everlong.caching.simulation import CacheSimulator, Outcome
+from everlong.caching.simulation import CacheOutcome, CacheSimulator
 from tests.caching.requests import Body, long_text
 
 MINUTE = 60.0
@@ -30,7 +30,7 @@ def sim(model: str = "claude-sonnet-4-5", provider: str = "anthropic", **more: A
     return CacheSimulator(model, provider, **more)
 
 
-def figures(outcome: Outcome) -> tuple[int, dict[str, int], int]:
+def figures(outcome: CacheOutcome) -> tuple[int, dict[str, int], int]:
     return outcome.read, outcome.written, outcome.fresh
 
 

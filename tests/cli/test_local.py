@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from everlong.agent import AgentOptions
-from everlong.agent.conversation import Conversation, Said
+from everlong.agent.conversation import AgentConversation, Said
 from everlong.cli.chat.command import chat_command
 from everlong.cli.local import CommandWithLocal, LocalModel
 from everlong.cli.run import run_command
@@ -72,7 +72,7 @@ def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session
     file = ModelFile(tmp_path / "harbour.gguf", "Harbour", 8_000, 135_000_000, is_split=False)
     settings = Settings.model_validate({"models": {"llamacpp:harbour": {"context_length": 8_000}}})
     store = Store(open_database(tmp_path / "store.db"))
-    conversation = Conversation(store, system_prompt="Answer.", model="llamacpp:harbour")
+    conversation = AgentConversation(store, system_prompt="Answer.", model="llamacpp:harbour")
     for number in range(40):
         asked = {"role": "user", "content": f"Question {number}: {'what of the tide? ' * 40}"}
         conversation.add(Said(asked), Said({"role": "assistant", "content": f"Answer {number}."}))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong import Message
-from everlong.context.summary.actions import Outcome, action_of, outcome_of
+from everlong.context.summary.actions import ActionOutcome, action_of, outcome_of
 from everlong.context.summary.entities import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import marks, sentences
-from everlong.context.summary.lines import Line, few_lines, many_lines
+from everlong.context.summary.lines import MessageLine, few_lines, many_lines
 from everlong.context.summary.outline import LineGroup
 from everlong.context.summary.selection import Gains
 from everlong.context.text import beginning, clip, one_line
@@ -119,7 +119,7 @@ def test_the_beginning_of_a_text_is_that_of_all_of_it_on_one_line(text: str, len
 @given(st.text("abZ19_./()- \n,中", max_size=40))
 def test_plain_words_are_those_of_three_letters_that_are_no_part_of_a_name_or_a_call(text: str) -> None:
     words = re.findall(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}", text)
-    assert Line.of(text).words == min(6, len(words))
+    assert MessageLine.of(text).words == min(6, len(words))
 
 
 @given(
@@ -130,17 +130,17 @@ def test_an_outcome_is_read_from_the_end_as_if_all_lines_had_been_read(lines: li
     outcome = outcome_of("\n".join(lines))
     complaint = "error: no room" in telling[-24:] and (len(telling) <= 4 or telling[-1] == "error: no room")
     if complaint:
-        assert outcome == Outcome(failed=True, line="error: no room")
+        assert outcome == ActionOutcome(failed=True, line="error: no room")
     else:
         said = "" if not telling else telling[-1] if len(telling) < 12 else telling[0]
-        assert outcome == Outcome(failed=False, line=said)
+        assert outcome == ActionOutcome(failed=False, line=said)
 
 
 # -- what lines add ----------------------------------------------------------------------------------------------------
 
 
 def group(order: int, weight: float, *texts: str) -> LineGroup:
-    return LineGroup(order, weight, tuple(Line.of(text) for text in texts))
+    return LineGroup(order, weight, tuple(MessageLine.of(text) for text in texts))
 
 
 def test_the_best_lines_are_those_with_most_worth_and_of_equal_ones_the_newest() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from everlong.config import PromptCachingSettings
 from everlong.gateway.body import Draft, draft_of, read_body
-from everlong.gateway.conversations import Line
+from everlong.gateway.conversations import LiveConversation
 from everlong.store import Branch
 
 __all__ = ["REQUESTS", "Spelled", "draft", "line", "odd", "settings", "unmarked"]
@@ -105,10 +105,10 @@ def draft(body: bytes) -> Draft:
     return draft_of(body, read, [entry.end for entry in read.entries])
 
 
-def line(lead: int = 0, ends: list[int] | None = None) -> Line:
+def line(lead: int = 0, ends: list[int] | None = None) -> LiveConversation:
     """A conversation of which nothing is known."""
     read = read_body(b'{"messages":[]}', "messages")
-    return Line(read, lead, array("Q", ends or []), array("Q"), Branch(1, b"", 0), None)
+    return LiveConversation(read, lead, array("Q", ends or []), array("Q"), Branch(1, b"", 0), None)
 
 
 def settings(strategy: str) -> PromptCachingSettings:

@@ -16,7 +16,7 @@ from typing import Any
 from everlong.config import Settings
 from everlong.gateway.routing import Routes
 from everlong.gateway.server import HostedGateway
-from everlong.gateway.telemetry import Log
+from everlong.gateway.telemetry import GatewayLog
 from everlong.store.upgrade import open_database
 from tests.gateway.running import Raw
 
@@ -37,7 +37,7 @@ def serving(
             **sections,
         }
     )
-    kept = Log(_Open(log), "debug") if log is not None else None
+    kept = GatewayLog(_Open(log), "debug") if log is not None else None
     hosted = HostedGateway(given, Routes(given, upstream), lambda: open_database(folder / "served.db"), kept)
     with hosted:
         yield hosted

@@ -13,7 +13,7 @@ import pytest
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import Spool, Spooled
 from everlong.gateway.recall import NAMES
-from everlong.gateway.recorder import Keeper
+from everlong.gateway.recorder import ConversationRecorder
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault
@@ -78,13 +78,13 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
 ) -> None:
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
     monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 0.0)
-    real, is_away = getattr(Keeper, failing), threading.Event()
+    real, is_away = getattr(ConversationRecorder, failing), threading.Event()
     with (
         ModelServer(faults=lambda _: Fault("slow", seconds=0.1)) as model,
         run_gateway(model.url, str(tmp_path / "gateway.db")) as running,
     ):
 
-        def away(keeper: Keeper, *given: Any) -> Any:
+        def away(keeper: ConversationRecorder, *given: Any) -> Any:
             if not is_away.is_set():
                 return real(keeper, *given)
             while failing != "finished" and running.gateway._spool._number < 4:  # until the answer is there
@@ -92,7 +92,7 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
             is_away.clear()
             raise StoreUnavailable("the server is away")
 
-        monkeypatch.setattr(Keeper, failing, away)
+        monkeypatch.setattr(ConversationRecorder, failing, away)
         client = running.openai()
         said: list[Any] = [{"role": "user", "content": "hello " * 60}]
         for words in ("and then?", "and in the end?"):

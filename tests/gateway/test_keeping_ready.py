@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from everlong.gateway.account import Account
+from everlong.gateway.account import RequestAccount
 from everlong.gateway.auth import Refused
 from tests.gateway.running import Running
 
@@ -23,7 +23,7 @@ def test_who_has_turned_a_request_away_is_not_ready_until_the_journal_has_room(
     monkeypatch.setattr(gateway._spool, "can_write", lambda: False)
     assert _problem(relay) == "", "the database takes what is small"
     with pytest.raises(Refused):
-        gateway._finishing.unkept(OSError(errno.ENOSPC, "no room"), Account("one"))
+        gateway._finishing.unkept(OSError(errno.ENOSPC, "no room"), RequestAccount("one"))
     assert "had room" in _problem(relay)
     monkeypatch.setattr(gateway._spool, "can_write", lambda: True)
     assert _problem(relay) == ""

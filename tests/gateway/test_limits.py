@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from everlong.config.settings import KeySettings
-from everlong.gateway.auth import Caller, Limits, Refused
+from everlong.gateway.auth import Caller, KeyLimits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
 from tests.gateway.upstream import Exchange, Upstream
@@ -41,7 +41,7 @@ def refusal(call: Callable[[], object]) -> Refused:
 
 def test_requests_of_a_minute_may_come_at_once_and_then_one_by_one() -> None:
     clock = Clock()
-    limits, ada = Limits(100, clock=clock), caller(requests_per_minute=3)
+    limits, ada = KeyLimits(100, clock=clock), caller(requests_per_minute=3)
     for _ in range(3):
         limits.enter(ada)
     refused = refusal(lambda: limits.enter(ada))
@@ -59,14 +59,14 @@ def test_requests_of_a_minute_may_come_at_once_and_then_one_by_one() -> None:
 
 
 def test_one_key_does_not_use_up_what_another_may() -> None:
-    limits = Limits(100, clock=Clock())
+    limits = KeyLimits(100, clock=Clock())
     limits.enter(caller("ada", requests_per_minute=1))
     limits.enter(caller("bob", requests_per_minute=1))
     refusal(lambda: limits.enter(caller("ada", requests_per_minute=1)))
 
 
 def test_a_request_that_leaves_makes_room_for_another() -> None:
-    limits, ada = Limits(100), caller(concurrent_requests=2)
+    limits, ada = KeyLimits(100), caller(concurrent_requests=2)
     limits.enter(ada)
     limits.enter(ada)
     assert refusal(lambda: limits.enter(ada)).status == 429
@@ -76,7 +76,7 @@ def test_a_request_that_leaves_makes_room_for_another() -> None:
 
 def test_a_request_that_is_refused_for_its_pace_takes_no_place() -> None:
     clock = Clock()
-    limits, ada = Limits(100, clock=clock), caller(concurrent_requests=1, requests_per_minute=1)
+    limits, ada = KeyLimits(100, clock=clock), caller(concurrent_requests=1, requests_per_minute=1)
     limits.enter(ada)
     limits.leave(ada)
     refusal(lambda: limits.enter(ada))
@@ -85,7 +85,7 @@ def test_a_request_that_is_refused_for_its_pace_takes_no_place() -> None:
 
 
 def test_without_limits_nothing_is_counted() -> None:
-    limits, anybody = Limits(100), Caller("local")
+    limits, anybody = KeyLimits(100), Caller("local")
     for _ in range(1_000):
         limits.enter(anybody)
     assert limits.body_limit(anybody) == 100

@@ -8,7 +8,7 @@ import random
 from array import array
 
 from everlong.gateway.body import read_body
-from everlong.gateway.conversations import Line, Lines, Place, Shelf
+from everlong.gateway.conversations import BodyPlace, Lines, LiveConversation, Shelf
 from everlong.store import Branch
 
 
@@ -17,17 +17,17 @@ def body_of(*texts: str) -> bytes:
     return json.dumps({"model": "m", "padding": "x" * 300, "messages": messages}).encode()
 
 
-def kept(lines: Lines, body: bytes, number: int = 1) -> Line:
+def kept(lines: Lines, body: bytes, number: int = 1) -> LiveConversation:
     read = read_body(body, "messages")
     ends = array("Q", [entry.end for entry in read.entries])
     nodes = {count: bytes([count]) * 16 for count in range(1, len(ends) + 1)}
     last = Branch(number, nodes[len(ends)], len(ends))
-    line = Line(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), last, None)
-    lines.keep(body, line, {at: Place(line, at, Branch(number, node, at), node) for at, node in nodes.items()})
+    line = LiveConversation(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), last, None)
+    lines.keep(body, line, {at: BodyPlace(line, at, Branch(number, node, at), node) for at, node in nodes.items()})
     return line
 
 
-def found(lines: Lines, body: bytes) -> Place:
+def found(lines: Lines, body: bytes) -> BodyPlace:
     known = lines.find(body)
     assert known is not None
     return known.place
@@ -69,7 +69,7 @@ def test_what_is_found_of_a_body_is_not_hashed_again() -> None:
     line = known.place.line.cut(2, known.place.branch, known.place.mark)
     line.ends.extend(entry.end for entry in read_body(grown, "messages").entries[2:])
     nodes = {number: bytes([number]) * 16 for number in (2, 3, 4)}
-    lines.keep(grown, line, {at: Place(line, at, Branch(1, node, at), node) for at, node in nodes.items()}, known)
+    lines.keep(grown, line, {at: BodyPlace(line, at, Branch(1, node, at), node) for at, node in nodes.items()}, known)
     assert found(lines, body_of("one", "two", "three", "four", "five")).number == 4
     assert found(lines, body_of("one", "two", "three", "other")).number == 3
 

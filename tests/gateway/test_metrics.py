@@ -15,9 +15,9 @@ import openai
 import pytest
 
 from everlong.errors import ConfigError
-from everlong.gateway.account import Account, request_id
+from everlong.gateway.account import RequestAccount, request_id
 from everlong.gateway.auth import Caller
-from everlong.gateway.telemetry import Log, Metrics, Tracing, captured, open_log, open_tracing
+from everlong.gateway.telemetry import GatewayLog, Metrics, Tracing, captured, open_log, open_tracing
 from everlong.providers.base import Usage
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw
@@ -102,7 +102,7 @@ def test_the_numbers_need_a_key_where_there_are_keys(upstream: Upstream, tmp_pat
 def test_labels_are_ours_and_buckets_add_up() -> None:
     metrics = Metrics()
     for seconds in (0.001, 0.02, 400.0):
-        account = Account("r", route="chat", status=200)
+        account = RequestAccount("r", route="chat", status=200)
         account.begun -= seconds
         metrics.finished(account)
     told = numbers(metrics.text())
@@ -189,10 +189,10 @@ def test_ids_differ() -> None:
 
 def test_the_level_says_what_is_logged() -> None:
     kept = io.BytesIO()
-    log = Log(kept, "warning")
-    log.request(Account("one", status=200))
-    log.request(Account("two", status=502))
-    log.request(Account("three", status=500, problem="KeyError in x.py:1"))
+    log = GatewayLog(kept, "warning")
+    log.request(RequestAccount("one", status=200))
+    log.request(RequestAccount("two", status=502))
+    log.request(RequestAccount("three", status=500, problem="KeyError in x.py:1"))
     log.say("info", "quiet")
     assert [(line["id"], line["level"]) for line in lines(kept)] == [("two", "warning"), ("three", "error")]
 
@@ -200,7 +200,7 @@ def test_the_level_says_what_is_logged() -> None:
 def test_what_the_gateways_own_modules_say_is_a_line_too() -> None:
     kept = io.BytesIO()
     logger = logging.getLogger("everlong.gateway")
-    with captured(Log(kept, "info")):
+    with captured(GatewayLog(kept, "info")):
         logger.error("a turn could not be stored: %s", "StoreBusy")
     assert [(line["level"], line["message"]) for line in lines(kept)] == [
         ("error", "a turn could not be stored: StoreBusy")
@@ -214,7 +214,7 @@ def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
         def write(self, _data: Any) -> int:
             raise OSError(28, "No space left on device")
 
-    log = Log(Full(), "info")
+    log = GatewayLog(Full(), "info")
     log.say("error", "something")
     with pytest.raises(ConfigError, match="cannot be written"):
         open_log(str(tmp_path / "none" / "log"), "info")
@@ -243,11 +243,11 @@ def test_a_request_becomes_a_span_by_the_conventions_without_content() -> None:
     tracing = Tracing(provider.get_tracer("test"), provider.shutdown)
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     usage = Usage(input_tokens=10, cache_read_tokens=5, output_tokens=3)
-    account = Account("r1", route="messages", status=200, api="anthropic", provider="anthropic", model="m")
+    account = RequestAccount("r1", route="messages", status=200, api="anthropic", provider="anthropic", model="m")
     account.caller, account.session, account.usage, account.traceparent = Caller("ada"), "s1", usage, parent
     tracing.told(account)
-    tracing.told(Account("r2", route="chat", status=502, api="openai"))
-    tracing.told(Account("r3", route="health", status=200))
+    tracing.told(RequestAccount("r2", route="chat", status=502, api="openai"))
+    tracing.told(RequestAccount("r3", route="health", status=200))
     first, second = kept.get_finished_spans()
     assert first.name == "chat m"
     assert first.parent is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.gateway.body import Broken, dumped, read_body, read_more, spliced
+from everlong.gateway.body import BrokenBody, dumped, read_body, read_more, spliced
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -74,7 +74,7 @@ def test_what_has_grown_is_read_only_where_it_grew(
     ],
 )
 def test_what_is_no_conversation_is_said_to_be_none(body: bytes) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenBody):
         read_body(body, "messages")
 
 
@@ -145,7 +145,7 @@ def test_a_long_body_is_read_like_a_short_one(body: str) -> None:
 @pytest.mark.parametrize("body", WRONG)
 def test_what_is_wrong_with_a_short_body_is_wrong_with_a_long_one(body: str) -> None:
     for data in (body.encode(), padded(body) if body.startswith("{") else b" " * 2_000_000 + body.encode()):
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenBody):
             read_body(data, "messages")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from everlong import ContextEngine, Message, Store
 from everlong.context.invariants import check_all
-from everlong.integrations.history import Keeper, refused_window
+from everlong.integrations.history import HistoryKeeper, refused_window
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
 
@@ -55,13 +55,13 @@ class Lazy(Tail):
 
 def test_a_conversation_that_fits_goes_out_as_it_is() -> None:
     messages = [system(), user("Hello."), assistant("Hello!")]
-    assert Keeper(Engines()).fit(messages).messages == messages
-    assert Keeper(Engines()).fit([]).messages == []
+    assert HistoryKeeper(Engines()).fit(messages).messages == messages
+    assert HistoryKeeper(Engines()).fit([]).messages == []
 
 
 def test_new_messages_stand_behind_the_same_view_until_the_next_compaction() -> None:
     engines = Engines(8_000)
-    keeper, messages = Keeper(engines), long_session(60)
+    keeper, messages = HistoryKeeper(engines), long_session(60)
     first = keeper.fit(messages).messages
     assert len(summaries(first)) == 1
     for number in range(5):
@@ -72,7 +72,7 @@ def test_new_messages_stand_behind_the_same_view_until_the_next_compaction() -> 
 
 def test_a_second_compaction_starts_from_the_first() -> None:
     engines = Engines(8_000)
-    keeper, session = Keeper(engines), long_session(200)
+    keeper, session = HistoryKeeper(engines), long_session(200)
     for end in range(20, len(session), 2):
         sent = keeper.fit(session[: end + 1]).messages
         assert len(summaries(sent)) <= 1
@@ -82,7 +82,7 @@ def test_a_second_compaction_starts_from_the_first() -> None:
 
 
 def test_another_system_prompt_keeps_the_view_and_its_note() -> None:
-    keeper, messages = Keeper(Engines(8_000)), long_session(60)
+    keeper, messages = HistoryKeeper(Engines(8_000)), long_session(60)
     keeper.fit(messages)
     sent = keeper.fit([system("You are another one."), *messages[1:]]).messages
     assert str(sent[0]["content"]).count("You are another one.") == 1
@@ -92,7 +92,7 @@ def test_another_system_prompt_keeps_the_view_and_its_note() -> None:
 
 def test_a_fork_shares_what_was_compacted_before_it() -> None:
     engines = Engines(8_000)
-    keeper, messages = Keeper(engines), long_session(60)
+    keeper, messages = HistoryKeeper(engines), long_session(60)
     first = keeper.fit(messages).messages
     one = keeper.fit([*messages, assistant("One."), user("Go left.")]).messages
     other = keeper.fit([*messages, assistant("One."), user("Go right.")]).messages
@@ -103,7 +103,7 @@ def test_a_fork_shares_what_was_compacted_before_it() -> None:
 
 
 def test_two_conversations_that_begin_alike_do_not_share_an_engine() -> None:
-    keeper = Keeper(Engines())
+    keeper = HistoryKeeper(Engines())
     hello = [system(), user("Hello.")]
     one = keeper.fit([*hello, assistant("Hello!"), user("My name is Ada.")]).engine
     keeper.fit(hello)
@@ -115,7 +115,7 @@ def test_two_conversations_that_begin_alike_do_not_share_an_engine() -> None:
 
 def test_conversations_with_a_name_do_not_share_even_equal_words() -> None:
     engines = Engines(8_000)
-    keeper = Keeper(engines)
+    keeper = HistoryKeeper(engines)
     for name in ("one", "two", "one"):
         keeper.fit(long_session(60), conversation=name)
     assert len(engines.made) == 2
@@ -123,7 +123,7 @@ def test_conversations_with_a_name_do_not_share_even_equal_words() -> None:
 
 def test_an_edited_history_is_compacted_anew() -> None:
     engines = Engines(8_000)
-    keeper, messages = Keeper(engines), long_session(60)
+    keeper, messages = HistoryKeeper(engines), long_session(60)
     keeper.fit(messages)
     sent = keeper.fit([messages[0], user("Something else."), *messages[2:]]).messages
     assert "Something else." in str(sent)
@@ -137,7 +137,7 @@ def test_an_engine_without_a_preflight_check_is_asked_by_the_tokens_of_the_reque
         made.append(Tail())
         return made[-1]
 
-    keeper = Keeper(make, platform="somewhere")
+    keeper = HistoryKeeper(make, platform="somewhere")
     sent = keeper.fit(long_session(30), conversation="harbour").messages
     assert sent == [*long_session(30)[:2], *long_session(30)[-4:]]
     assert made[0].compression_count == 1
@@ -150,7 +150,7 @@ def test_a_list_that_an_engine_cut_through_a_call_is_never_sent() -> None:
     class Careless(Tail):
         keep = 3  # begins with a result whose call is gone
 
-    sent = Keeper(Careless).fit(long_session(30)).messages
+    sent = HistoryKeeper(Careless).fit(long_session(30)).messages
     assert check_all(sent, long_session(30)) == []
     assert len(sent) < 20
 
@@ -161,7 +161,7 @@ def test_an_engine_that_raises_is_stood_in_for_and_the_log_says_so_once(caplog: 
             del messages, args, kwargs
             raise RuntimeError("no disk")
 
-    keeper, messages = Keeper(Failing), long_session(30)
+    keeper, messages = HistoryKeeper(Failing), long_session(30)
     for _ in range(3):
         messages = [*messages, assistant("Done."), *long_session(30)[1:], user("Go on.")]
         sent = keeper.fit(messages).messages
@@ -172,7 +172,7 @@ def test_an_engine_that_raises_is_stood_in_for_and_the_log_says_so_once(caplog: 
 
 def test_an_engine_that_does_not_help_is_not_asked_at_every_call() -> None:
     made = Lazy()
-    keeper, messages = Keeper(lambda: made), long_session(30)
+    keeper, messages = HistoryKeeper(lambda: made), long_session(30)
     for _ in range(5):
         messages = [*messages, assistant("Done."), user("Go on.")]
         keeper.fit(messages)
@@ -183,12 +183,12 @@ def test_an_engine_that_does_not_help_is_not_asked_at_every_call() -> None:
 
 def test_a_refused_request_is_compacted_for_the_window_that_the_refusal_named() -> None:
     engines = Engines(200_000)
-    keeper, messages = Keeper(engines), long_session(40)
+    keeper, messages = HistoryKeeper(engines), long_session(40)
     assert keeper.fit(messages).messages == messages
     sent = keeper.fit(messages, refused_window=8_000).messages
     assert len(summaries(sent)) == 1
     assert engines.made[0].context_length == 8_000
-    unnamed = Keeper(Engines(200_000)).fit(messages, refused_window=0).messages
+    unnamed = HistoryKeeper(Engines(200_000)).fit(messages, refused_window=0).messages
     assert len(unnamed) < len(messages)
 
 
@@ -212,16 +212,16 @@ def test_with_a_store_a_new_keeper_goes_on_from_the_view(tmp_path: Path) -> None
     messages = long_session(60)
     with Store.open(tmp_path / "talk.db") as store:
         engines, fresh = Engines(8_000), Engines(8_000)
-        first = Keeper(engines, store=store).fit(messages).messages
-        again = Keeper(fresh, store=store).fit([*messages, assistant("Done."), user("Go on.")]).messages
+        first = HistoryKeeper(engines, store=store).fit(messages).messages
+        again = HistoryKeeper(fresh, store=store).fit([*messages, assistant("Done."), user("Go on.")]).messages
         assert again[: len(first)] == first
         assert (engines.compactions, fresh.compactions) == (1, 0)
         assert [compaction.reason for compaction in store.compactions()] == ["preflight"]
 
 
 def test_what_a_request_carries_besides_counts_for_every_engine() -> None:
-    assert Keeper(Tail).fit(long_session(3)).messages == long_session(3)
-    assert len(Keeper(Tail).fit(long_session(3), overhead=3_000).messages) == 2 + Tail.keep
+    assert HistoryKeeper(Tail).fit(long_session(3)).messages == long_session(3)
+    assert len(HistoryKeeper(Tail).fit(long_session(3), overhead=3_000).messages) == 2 + Tail.keep
     engines = Engines(8_000)
-    assert Keeper(engines).fit(long_session(8), overhead=4_000).messages != long_session(8)
+    assert HistoryKeeper(engines).fit(long_session(8), overhead=4_000).messages != long_session(8)
     assert engines.made[0].overhead_tokens == 4_000

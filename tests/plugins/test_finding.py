@@ -11,7 +11,7 @@ import pytest
 
 from everlong.config import Settings
 from everlong.errors import PluginError
-from everlong.plugins.discovery import Found, check_name, read_manifest
+from everlong.plugins.discovery import FoundPlugin, check_name, read_manifest
 from everlong.plugins.manager import Plugins
 from tests.plugins.making import engine_in, write
 
@@ -20,7 +20,7 @@ def settings(**sections: Any) -> Settings:
     return Settings.model_validate(sections)
 
 
-def found(folder: Path, **sections: Any) -> dict[str, Found]:
+def found(folder: Path, **sections: Any) -> dict[str, FoundPlugin]:
     """What is there, by name; in a test no name is there twice."""
     return {one.name: one for one in Plugins(settings(**sections), folder).found}
 

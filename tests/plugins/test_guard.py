@@ -17,8 +17,9 @@ from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import PluginError, TargetUnreachable
 from everlong.model import Message
 from everlong.plugins import checking
+from everlong.plugins.checking import EngineFault
 from everlong.plugins.engines import adopt
-from everlong.plugins.guard import Fault, GuardedEngine
+from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.running import Failed, Overrun, Runner, time_of_others
 from everlong.store import views
 
@@ -209,7 +210,7 @@ def test_every_fault_is_recorded_and_told_once_per_kind() -> None:
         raise ValueError("no")
 
     warned: list[str] = []
-    recorded: list[Fault] = []
+    recorded: list[EngineFault] = []
     engine = GuardedEngine(
         with_compress(fail), lambda: ContextCompressor(8_000), warn=warned.append, record=recorded.append
     )

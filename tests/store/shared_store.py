@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from everlong.agent.conversation import Conversation, Said
+from everlong.agent.conversation import AgentConversation, Said
 from everlong.model import Message, Trace, calls_of, text_of
 from everlong.providers.base import Reply, Usage
 from everlong.store import Store
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.conversations import Mark
+from everlong.store.conversations import CompactionMark
 from everlong.store.schema import branch as branches, session as sessions
 from everlong.store.stateless import Placed, Sender, StatelessRequest
 from everlong.store.tree import Branch
@@ -78,7 +78,7 @@ def exported(store: Store, ident: str) -> list[Told | str]:
     """Return a whole conversation as people read it."""
     found: list[Told | str] = []
     for one in store.conversations.entries(ident):
-        found += ["---"] if isinstance(one, Mark) else [told(one.entry.message, one.status)]
+        found += ["---"] if isinstance(one, CompactionMark) else [told(one.entry.message, one.status)]
     return [one for one in found if isinstance(one, str) or one.words != told(user(LISTING)).words]
 
 
@@ -125,7 +125,7 @@ class _Host:
     """An agent's conversation in one of its two stores."""
 
     store: Store
-    conversation: Conversation | None = None
+    conversation: AgentConversation | None = None
     turn: int | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -166,22 +166,22 @@ class Agent:
         self.log.append(step)
         for host in self.hosts:
             if host.conversation is None:
-                host.conversation = Conversation(
+                host.conversation = AgentConversation(
                     host.store, system_prompt=self.prompt, model="m", warn=host.warnings.append
                 )
             getattr(self, f"_{step.verb}")(host, host.conversation, *step.values)
         self.is_asking = any(host.turn is not None for host in self.hosts)
 
-    def _say(self, host: _Host, said: Conversation, number: int) -> None:
+    def _say(self, host: _Host, said: AgentConversation, number: int) -> None:
         if host.turn is None:
             said.add(Said(user(WORDS[number])))
             host.turn = said.begin_turn("m")
 
-    def _ask(self, host: _Host, said: Conversation) -> None:
+    def _ask(self, host: _Host, said: AgentConversation) -> None:
         if host.turn is None and said.branch is not None:
             host.turn = said.begin_turn("m")
 
-    def _answer(self, host: _Host, said: Conversation, number: int) -> None:
+    def _answer(self, host: _Host, said: AgentConversation, number: int) -> None:
         if host.turn is None:
             return
         message = reply_of(number, "call-1")
@@ -190,26 +190,26 @@ class Agent:
         said.finish_turn(host.turn, reply, cost / 1e6)
         host.turn = None
 
-    def _fail(self, host: _Host, said: Conversation, is_cancelled: bool) -> None:
+    def _fail(self, host: _Host, said: AgentConversation, is_cancelled: bool) -> None:
         if host.turn is not None:
             said.fail_turn(host.turn, "no", is_cancelled=is_cancelled)
             host.turn = None
 
-    def _look(self, host: _Host, said: Conversation, number: int) -> None:
+    def _look(self, host: _Host, said: AgentConversation, number: int) -> None:
         if host.turn is None and said.messages and calls_of(said.messages[-1]):
             said.add(Said(result_of(number, said.messages[-1])))
             host.turn = said.begin_turn("m")
 
-    def _rewind(self, host: _Host, said: Conversation) -> None:
+    def _rewind(self, host: _Host, said: AgentConversation) -> None:
         if host.turn is None:
             said.rewind()
 
-    def _compact(self, host: _Host, said: Conversation, first: int, count: int) -> None:
+    def _compact(self, host: _Host, said: AgentConversation, first: int, count: int) -> None:
         if host.turn is None and said.branch is not None:
             change = summarizing(first, first + count, f"{first} and {count} more")
             said.compact(ScriptedEngine(change), "asked", "p")
 
-    def _undo(self, host: _Host, said: Conversation) -> None:
+    def _undo(self, host: _Host, said: AgentConversation) -> None:
         if host.turn is None:
             said.undo_compaction()
 
@@ -218,7 +218,7 @@ class Agent:
         for host, store in zip(self.hosts, stores, strict=True):
             before, host.store, host.turn = host.conversation, store, None
             ident = before.session_id if before is not None else ""
-            host.conversation = Conversation.resume(store, ident, warn=host.warnings.append) if ident else None
+            host.conversation = AgentConversation.resume(store, ident, warn=host.warnings.append) if ident else None
         self.is_asking = False
 
     @property

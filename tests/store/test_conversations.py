@@ -7,7 +7,7 @@ import pytest
 from everlong.errors import AmbiguousName, NotStored
 from everlong.model import Message
 from everlong.store import Branch, Session, Store
-from everlong.store.conversations import Line, Mark
+from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.search import Filters
 from everlong.store.shown_path import find_message, newest_messages
 from tests.context.builders import assistant, user
@@ -64,7 +64,7 @@ def transcript(store: Store, ident: str) -> list[str]:
     """Return a conversation as short texts: words, words with their status, and --- for a compaction."""
     told = []
     for one in store.conversations.entries(ident):
-        if isinstance(one, Mark):
+        if isinstance(one, CompactionMark):
             told.append("---")
         else:
             status = "" if one.status is None else f" ({one.status})"
@@ -73,7 +73,7 @@ def transcript(store: Store, ident: str) -> list[str]:
 
 
 def turns(store: Store, ident: str) -> list[int | None]:
-    return [one.turn for one in store.conversations.entries(ident) if isinstance(one, Line)]
+    return [one.turn for one in store.conversations.entries(ident) if isinstance(one, ConversationLine)]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_lineage_is_one_conversation_from_the_first_word_by_any_of_its_ids(sto
 
 
 def test_a_mark_has_the_compactions_entry_of_the_history(store: Store, ferry: Talk) -> None:
-    marks = [one for one in store.conversations.entries(ferry.first) if isinstance(one, Mark)]
+    marks = [one for one in store.conversations.entries(ferry.first) if isinstance(one, CompactionMark)]
     history = store.conversations.compactions(ferry.session.id)
     assert [mark.compaction for mark in marks] == history
     assert [mark.turn for mark in marks] == [4, 6]

@@ -14,27 +14,27 @@ from sqlalchemy import func, select
 from everlong.model import Message
 from everlong.store import Store, schema
 from everlong.store.database import Database
-from everlong.store.imports import Importer, Origin
+from everlong.store.imports import Importer, ImportOrigin
 from everlong.store.opening import redacted_message
 from everlong.store.transcripts import write_transcript
-from everlong.wire import Conversation, read_transcript
+from everlong.wire import TranscriptConversation, read_transcript
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
 
-FILE = Origin("openai", "/tmp/talks.jsonl", 1_000.0)  # noqa: S108 - a name, no file
+FILE = ImportOrigin("openai", "/tmp/talks.jsonl", 1_000.0)  # noqa: S108 - a name, no file
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
 
 
-def talk(number: int, length: int = 4) -> Conversation:
+def talk(number: int, length: int = 4) -> TranscriptConversation:
     roles = ("user", "assistant")
     messages: list[Message] = [{"role": roles[n % 2], "content": f"word {n} of talk {number}"} for n in range(length)]
-    return Conversation(messages, {"id": f"talk-{number}", "messages": messages})
+    return TranscriptConversation(messages, {"id": f"talk-{number}", "messages": messages})
 
 
 def test_a_store_that_redacts_takes_no_secret_over_with_a_system_prompt(database: Database) -> None:
     store = Store(database, uuid.uuid4().hex, redact=redacted_message)
     prompt: Message = {"role": "system", "content": f"Use {KEY}"}
-    done = Importer(store).add(Conversation([prompt, *talk(1).messages]), FILE)
+    done = Importer(store).add(TranscriptConversation([prompt, *talk(1).messages]), FILE)
     assert done.session is not None
     assert store.sessions.system_prompt(done.session) == "Use [redacted:api_key]"
 
@@ -54,7 +54,7 @@ def test_two_imports_at_once_list_each_conversation_once(store: Store, url: str,
     outcomes: Counter[str] = Counter()
     ready = threading.Barrier(3)
 
-    def work(order: list[Conversation]) -> None:
+    def work(order: list[TranscriptConversation]) -> None:
         with Store.open(url, store.tenant) as own:
             importer = Importer(own)
             ready.wait()
@@ -79,7 +79,7 @@ def test_two_imports_at_once_list_each_conversation_once(store: Store, url: str,
 def test_a_title_that_many_imports_have_stays_as_it_is(store: Store) -> None:
     for number in (1, 2):
         messages = talk(number).messages
-        Importer(store).add(Conversation(messages, {"title": "Harbour", "messages": messages}), FILE)
+        Importer(store).add(TranscriptConversation(messages, {"title": "Harbour", "messages": messages}), FILE)
     assert [one.title for one in store.conversations.newest()] == ["Harbour", "Harbour"]
 
 
@@ -94,7 +94,7 @@ def counts(store: Store) -> list[int]:
         return [connection.execute(query).scalar_one() for query in queries]
 
 
-def exported(store: Store, ident: str) -> Conversation:
+def exported(store: Store, ident: str) -> TranscriptConversation:
     """Return what an export says, as an import reads it."""
     pieces: list[str] = []
     write_transcript(store, [store.conversations.get(ident)], "jsonl", pieces.append)
@@ -166,6 +166,6 @@ def test_what_an_export_has_in_the_shape_of_another_provider_comes_back_as_it_is
 def test_a_file_of_only_broken_words_loses_none(store: Store) -> None:
     message = {**assistant("half"), "_status": "cancelled"}
     body = {"kind": "everlong-conversation/1", "id": "20260131_142501_b1b2c3", "messages": [message]}
-    done = Importer(store).add(Conversation([message], body), FILE)
+    done = Importer(store).add(TranscriptConversation([message], body), FILE)
     assert done.session is not None
     assert [line.entry.message for line in store.conversations.lines(done.session)] == [assistant("half")]

@@ -16,7 +16,7 @@ from everlong.store.database import Database
 from everlong.store.maintenance import collect_garbage, stats
 from everlong.store.schema import content, node
 from everlong.store.tombstones import PLACEHOLDER
-from everlong.store.tree import Request, find_deepest
+from everlong.store.tree import RecordRequest, find_deepest
 from everlong.store.upgrade import open_database
 from everlong.testing.retelling import retellings
 from everlong.testing.strategies import conversations, wild_conversations
@@ -98,7 +98,7 @@ def forests(draw: st.DrawFn) -> list[list[Message]]:
     return histories
 
 
-def deepest_by_scan(store: Store, request: Request) -> int:
+def deepest_by_scan(store: Store, request: RecordRequest) -> int:
     with store.database.read() as connection:
         known = {
             bytes(ident)
@@ -120,7 +120,7 @@ def test_probing_finds_what_a_scan_finds_on_trees_with_forks_and_garbage(
             store.sessions.start(at)
     collect_garbage(store, data.draw(st.sampled_from([0.0, 1e9])))
     for history in [*histories, *asked]:
-        request = Request(store.chain, store.chain.root(), history, [0.0] * len(history), [None] * len(history))
+        request = RecordRequest(store.chain, store.chain.root(), history, [0.0] * len(history), [None] * len(history))
         with store.database.read() as connection:
             assert find_deepest(connection, store.database, request).depth == deepest_by_scan(store, request)
     for history in histories:

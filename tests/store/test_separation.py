@@ -15,20 +15,20 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from everlong.agent.conversation import Conversation as Resumed, Said
+from everlong.agent.conversation import AgentConversation as Resumed, Said
 from everlong.errors import StoreUnavailable
 from everlong.model import text_of
 from everlong.store import Store
-from everlong.store.imports import Importer, Origin
+from everlong.store.imports import Importer, ImportOrigin
 from everlong.store.maintenance import vacuum
 from everlong.store.schema import node, session, turn
 from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.transcripts.writer import PART_KIND
 from everlong.store.upgrade import HEAD, VERSION_TABLE
-from everlong.wire import Conversation
+from everlong.wire import TranscriptConversation
 from tests.store.old_stores import LAST, OldStore, assistant, user
 
-FILE = Origin("openai", "/tmp/export.jsonl", 1_000.0)  # noqa: S108 - a name, no file
+FILE = ImportOrigin("openai", "/tmp/export.jsonl", 1_000.0)  # noqa: S108 - a name, no file
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -320,7 +320,7 @@ def test_every_id_resolves_as_before_and_an_old_export_adds_nothing(place: str) 
         before = count()
         messages = [user("hi"), assistant("y"), user("more"), assistant("z")]
         body = {"kind": PART_KIND, "id": second.ident, "messages": messages}
-        assert Importer(store).add(Conversation(messages, body), FILE).outcome == "known"
+        assert Importer(store).add(TranscriptConversation(messages, body), FILE).outcome == "known"
         assert count() == before
 
 

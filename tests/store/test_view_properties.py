@@ -12,7 +12,7 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.compaction import without_thinking
 from everlong.store.database import Database
-from everlong.store.views import Item, Piece, derive, problems_of, raw_pieces, tagged, untagged
+from everlong.store.views import Item, ViewPiece, derive, problems_of, raw_pieces, tagged, untagged
 from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.store.engines import Step, engine_of, step_lists
@@ -34,21 +34,21 @@ def unthought(messages: list[Message]) -> list[Message]:
     return [without_thinking(message) for message in messages]
 
 
-def pieces_after(pieces: list[Piece], items: list[Item], cover: int) -> list[Piece]:
+def pieces_after(pieces: list[ViewPiece], items: list[Item], cover: int) -> list[ViewPiece]:
     """The pieces that a view gives, made from values alone."""
-    made: list[Piece] = []
+    made: list[ViewPiece] = []
     for number, item in enumerate(items):
         if item.kind == "keep":
             made += [p for p in pieces if p.is_raw and item.from_depth < p.to_depth <= item.to_depth]
         else:
-            made.append(Piece(item.kind, item.from_depth, item.to_depth, item.message, f"v{number}"))
+            made.append(ViewPiece(item.kind, item.from_depth, item.to_depth, item.message, f"v{number}"))
     return [*made, *(p for p in pieces if p.is_raw and p.to_depth > cover)]
 
 
 @st.composite
-def raw(draw: st.DrawFn) -> list[Piece]:
+def raw(draw: st.DrawFn) -> list[ViewPiece]:
     """Raw pieces, with now and then one that follows a message without a depth of its own."""
-    pieces: list[Piece] = []
+    pieces: list[ViewPiece] = []
     depth = 0
     for number in range(draw(st.integers(1, 10))):
         beside = draw(st.integers(0, 3)) == 0
@@ -56,14 +56,14 @@ def raw(draw: st.DrawFn) -> list[Piece]:
         start = depth
         depth += 0 if beside else draw(st.integers(1, 3))
         message: Message = {"role": "user", "content": text}
-        pieces.append(Piece("keep", start, depth, message, f"t{number}", is_raw=True))
+        pieces.append(ViewPiece("keep", start, depth, message, f"t{number}", is_raw=True))
     return pieces
 
 
 @given(raw(), step_lists(), step_lists())
 @settings(max_examples=examples(300), deadline=None)
 def test_items_give_the_engines_output_and_partition_the_cover_also_the_second_time(
-    pieces: list[Piece], first: list[Step], second: list[Step]
+    pieces: list[ViewPiece], first: list[Step], second: list[Step]
 ) -> None:
     current = pieces
     for steps in (first, second):

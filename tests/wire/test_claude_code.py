@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from everlong.errors import TranscriptError
 from everlong.model import find_groups
 from everlong.wire import read_transcript
-from everlong.wire.claude_code import Log, read_log
+from everlong.wire.claude_code import ClaudeCodeLog, read_log
 
 Entry = dict[str, Any]
 
@@ -54,7 +54,7 @@ def assistant(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def only(log: Log) -> list[dict[str, Any]]:
+def only(log: ClaudeCodeLog) -> list[dict[str, Any]]:
     (conversation,) = log.conversations
     return conversation.messages
 

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
         refuse_everything as refuse_everything,
     )
     from everlong.agent.compaction import Compactor as Compactor
-    from everlong.agent.conversation import Conversation as Conversation, Said as Said
+    from everlong.agent.conversation import (
+        AgentConversation as AgentConversation,
+        Conversation as Conversation,
+        Said as Said,
+    )
     from everlong.agent.engines import resolve_engine as resolve_engine
     from everlong.agent.events import (
         AgentEvent as AgentEvent,
@@ -57,7 +61,7 @@ __all__, __getattr__ = export_lazily(
         "agent": "Agent",
         "approval": "ApprovalRefused ApprovalRequest Approvals Decision approve_everything refuse_everything",
         "compaction": "Compactor",
-        "conversation": "Conversation Said",
+        "conversation": "AgentConversation Conversation Said",
         "engines": "resolve_engine",
         "events": (
             "AgentEvent Answered CompactionFinished CompactionProgress CompactionStarted Notice Restarted "

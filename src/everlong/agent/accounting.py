@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 __all__ = [
     "KINDS",
     "Account",
+    "AccountPrices",
+    "BookEntry",
     "Books",
     "By",
     "Effects",
-    "Entry",
     "Estimate",
     "KindSum",
     "MissSum",
-    "Prices",
     "Tokens",
     "account",
     "draw",
@@ -114,7 +114,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BookEntry:
     """One call that was answered, and what earlier compactions did to it."""
 
     at: float
@@ -189,7 +189,7 @@ class Account:
         """Whether any of its calls has a known price, or there is none."""
         return self.unpriced_calls < self.calls or not self.calls
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: BookEntry) -> None:
         """Count one call."""
         mine = self.kinds[entry.kind]
         mine.calls += 1
@@ -390,7 +390,7 @@ class Books:
     """Titles of the sessions that `groups` names."""
     unpriced: list[str] = field(default_factory=list)
     """Models whose price is not known, though they were called."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[BookEntry] = field(default_factory=list)
     """Every call that was counted, oldest first."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -434,7 +434,7 @@ class _Bookkeeper:
     def __init__(self, store: Store, settings: Settings, books: Books, session: str | None) -> None:
         self._store = store
         self._books = books
-        self._prices = Prices(settings)
+        self._prices = AccountPrices(settings)
         self._roots = first_sessions(store.sessions.newest())
         self._only = None if session is None else self._roots.get(session, session)
 
@@ -473,7 +473,7 @@ class _Bookkeeper:
         if not self._is_meant(call.session, call.at):
             return
         usage = call.tokens.usage
-        entry = Entry(
+        entry = BookEntry(
             call.at,
             call.receipt.kind if call.receipt is not None else "conversation",
             call.model or UNNAMED,
@@ -562,7 +562,7 @@ def first_sessions(sessions: list[Session]) -> dict[str, str]:
     return roots
 
 
-class Prices:
+class AccountPrices:
     """What tokens cost, by the name of a model as it was stored."""
 
     def __init__(self, settings: Settings) -> None:
@@ -620,7 +620,7 @@ def draw(books: Books) -> str:
     return picture("What models were paid", lines, 2)
 
 
-def _if_summary(entry: Entry) -> Decimal:
+def _if_summary(entry: BookEntry) -> Decimal:
     return (entry.cost or Decimal(0)) if entry.kind == "summary" else Decimal(0)
 
 

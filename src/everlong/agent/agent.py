@@ -26,7 +26,7 @@ from everlong.providers.catalogue import relative_prices
 
 if TYPE_CHECKING:
     from everlong.agent.compaction import Compactor
-    from everlong.agent.conversation import Conversation
+    from everlong.agent.conversation import AgentConversation
     from everlong.agent.model_calls import Asker, SideCalls
     from everlong.agent.tools.toolbox import ToolResult
     from everlong.context import ContextEngine, Summarizer
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from everlong.store import Compacted
     from everlong.store.paths import Entry
 
-__all__ = ["Agent", "Pauses", "TodoKeeper"]
+__all__ = ["Agent", "PauseWork", "TodoKeeper"]
 
 _MARGIN = 30.0
 """Seconds before the provider forgets the conversation in which it is compacted."""
 
 
 @dataclass
-class Pauses:
+class PauseWork:
     """The pauses of one conversation.
 
     ``hold_seconds`` is how long the provider holds a prompt; ``compacts`` and ``keeps_alive`` are what the user wants.
@@ -114,7 +114,7 @@ _NEAR = 64
 class TodoKeeper:
     """Keeps the todo list of one conversation."""
 
-    def __init__(self, conversation: Conversation, todo: TodoList, warn: Callable[[str], None]) -> None:
+    def __init__(self, conversation: AgentConversation, todo: TodoList, warn: Callable[[str], None]) -> None:
         self._conversation = conversation
         self._todo = todo
         self._warn = warn
@@ -183,9 +183,9 @@ class Agent(PluggedLoop):
     """Makes the asker for another model; set by `open_agent`."""
     summarizer_for: Callable[[Connection], Summarizer | None] = staticmethod(lambda _: None)
     """Who writes summaries while a model is in force."""
-    conversation_for: Callable[[], Conversation]
+    conversation_for: Callable[[], AgentConversation]
     """Makes a conversation in which nothing was said yet."""
-    pauses: Pauses
+    pauses: PauseWork
     """What is done while nobody says anything."""
     platform: str = "cli"
     """Where the session comes from."""

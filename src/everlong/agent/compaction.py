@@ -27,7 +27,7 @@ from everlong.providers.base import Done, TextDelta
 from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
-    from everlong.agent.conversation import Conversation
+    from everlong.agent.conversation import AgentConversation
     from everlong.agent.watch import Watch
     from everlong.context import ContextEngine, SummaryProgress
     from everlong.memory import MemoryManager
@@ -55,7 +55,7 @@ class Compactor:
 
     def __init__(
         self,
-        conversation: Conversation,
+        conversation: AgentConversation,
         engine: ContextEngine,
         tell: Callable[[AgentEvent], None],
         *,

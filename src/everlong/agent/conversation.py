@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Session, Store
     from everlong.store.paths import Entry
 
-__all__ = ["Conversation", "Said"]
+__all__ = ["AgentConversation", "Said"]
 
 _LOST_RESULT = (
     "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
@@ -36,7 +36,7 @@ class Said(NamedTuple):
     whole: str | None = None
 
 
-class Conversation:
+class AgentConversation:
     """A conversation in a store, or about to be in it; nothing is stored before the first message.
 
     Args:
@@ -74,7 +74,7 @@ class Conversation:
         self._is_troubled = False
 
     @classmethod
-    def resume(cls, store: Store, name: str, *, model: str = "", warn: Callable[[str], None]) -> Conversation:
+    def resume(cls, store: Store, name: str, *, model: str = "", warn: Callable[[str], None]) -> AgentConversation:
         """Go on with a stored conversation, at the newest end of its lineage.
 
         Calls that were under way when the program ended get a result that says so. One that was rewound goes on from
@@ -322,3 +322,7 @@ class Conversation:
                 self.session = self.store.sessions.end(self.session.id, reason)
             except StoreError as error:
                 self.warn(f"session {self.session.id} could not be ended: {error}")
+
+
+Conversation = AgentConversation
+"""The former name of `AgentConversation`."""

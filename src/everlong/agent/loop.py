@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
-from everlong.agent.conversation import Conversation, Said
+from everlong.agent.conversation import AgentConversation, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
 from everlong.agent.watch import Interrupted, OutOfTime, Watch, ctrl_c_raises, ctrl_c_sets
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
@@ -90,7 +90,7 @@ class Loop:
     def __init__(
         self,
         asker: Asker,
-        conversation: Conversation,
+        conversation: AgentConversation,
         compactor: Compactor,
         tools: ToolSet,
         *,

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.agent import Agent, Pauses
+from everlong.agent.agent import Agent, PauseWork
 from everlong.agent.approval import ApprovalRequest, Approvals, Approver, refuse_everything
 from everlong.agent.compaction import Compactor, SummaryMeter
-from everlong.agent.conversation import Conversation
+from everlong.agent.conversation import AgentConversation
 from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.loop import Limits
@@ -252,7 +252,7 @@ class _Opening:
         resumed = None
         if options.resume is not None:
             name = str(self.connection.model_name)
-            resumed = Conversation.resume(self.store, options.resume, model=name, warn=self.warn)
+            resumed = AgentConversation.resume(self.store, options.resume, model=name, warn=self.warn)
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         if self.memory is not None:
             self.memory.start(ident, platform=options.platform or "cli", folder=str(options.root.resolve()))
@@ -300,7 +300,7 @@ class _Opening:
         made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
         caching = settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
-        made.pauses = Pauses(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
+        made.pauses = PauseWork(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
         made.platform = options.platform or "cli"
         self._agent = made
         made.use_window(self.connection, window)
@@ -313,7 +313,7 @@ class _Opening:
         kept = [Path(f"{backend.path}{end}") for end in ("", "-wal", "-shm")] if isinstance(backend, SQLite) else []
         return Confinement(agent.sandbox, tuple(kept), asks=agent.ask_in_sandbox)
 
-    def _in_this_folder(self, resumed: Conversation) -> Conversation:
+    def _in_this_folder(self, resumed: AgentConversation) -> AgentConversation:
         """See that a conversation which began in another folder is sent with the instructions of this one."""
         folder = str(self.options.root.resolve())
         before = resumed.session.folder if resumed.session is not None else None
@@ -349,7 +349,7 @@ class _Opening:
             )
         return False
 
-    def _conversation(self, ident: str | None = None) -> Conversation:
+    def _conversation(self, ident: str | None = None) -> AgentConversation:
         """A conversation in which nothing was said yet."""
         options = self.options
         prompt = self._prompt()
@@ -361,7 +361,7 @@ class _Opening:
         }
         if options.title is not None:
             about["title"] = options.title
-        return Conversation(
+        return AgentConversation(
             self.store,
             system_prompt=prompt,
             tools=self._schemas,

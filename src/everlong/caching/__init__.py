@@ -6,14 +6,14 @@ how requests are sent.
 
 from __future__ import annotations
 
-from everlong.caching.ledger import Ledger, Mark
+from everlong.caching.ledger import CacheMark, Ledger
 from everlong.caching.markers import apply_anthropic_cache_control, estimate_messages_tokens_rough
 from everlong.caching.strategy import Choice, Placement, PromptCache, choose_strategy
 
 __all__ = [
+    "CacheMark",
     "Choice",
     "Ledger",
-    "Mark",
     "Placement",
     "PromptCache",
     "apply_anthropic_cache_control",

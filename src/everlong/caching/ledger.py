@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from everlong.caching.rules import SECONDS, Ttl
 from everlong.caching.view import RequestView
 
-__all__ = ["Entry", "Ledger", "Lives", "Mark", "Role", "last_markable", "place", "static_end"]
+__all__ = ["CacheMark", "Ledger", "LedgerEntry", "Lives", "Role", "last_markable", "place", "static_end"]
 
 Role: TypeAlias = Literal["S", "R", "F", "W", "spare", "client", "automatic"]
 SPACING = 15
@@ -29,7 +29,7 @@ _CAPACITY = 8_192
 _CLIENTS = frozenset({"client", "automatic"})
 
 
-class Mark(NamedTuple):
+class CacheMark(NamedTuple):
     """A marker to be sent: on which block, for how long, and what for."""
 
     at: int
@@ -37,7 +37,7 @@ class Mark(NamedTuple):
     role: Role
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """What the provider should hold of a prefix."""
 
     expires: float
@@ -59,7 +59,7 @@ _SHORT = Lives("5m", "5m", "5m")
 class Ledger:
     """The prefixes that were marked in requests to one model of one provider, by hash, and when they expire."""
 
-    entries: dict[bytes, Entry] = field(default_factory=dict)
+    entries: dict[bytes, LedgerEntry] = field(default_factory=dict)
 
     def is_known(self, prefix: bytes) -> bool:
         """Whether a prefix was marked before."""
@@ -75,7 +75,7 @@ class Ledger:
         entry = self.entries.get(prefix)
         if entry is not None and now < entry.expires:
             ttl = entry.ttl
-        self.entries[prefix] = Entry(now + SECONDS[ttl], ttl)
+        self.entries[prefix] = LedgerEntry(now + SECONDS[ttl], ttl)
         if len(self.entries) > _CAPACITY:
             oldest = sorted(self.entries, key=lambda known: self.entries[known].expires)
             for known in oldest[: _CAPACITY // 2]:
@@ -90,7 +90,7 @@ class Ledger:
         """A ledger from what `to_dict` gave."""
         return cls(
             {
-                bytes.fromhex(prefix): Entry(float(expires), "1h" if ttl == "1h" else "5m")
+                bytes.fromhex(prefix): LedgerEntry(float(expires), "1h" if ttl == "1h" else "5m")
                 for prefix, (expires, ttl) in data.items()
             }
         )
@@ -101,22 +101,22 @@ def place(
     known: Sequence[int],
     is_live: Callable[[bytes], bool],
     *,
-    own: Sequence[Mark] = (),
+    own: Sequence[CacheMark] = (),
     slots: int = 4,
     lives: Lives = _SHORT,
-) -> list[Mark]:
+) -> list[CacheMark]:
     """The markers for a request, the client's ``own`` among them, in the order of their blocks.
 
     ``known`` are the blocks, in order, whose prefix stands in the ledger.
     """
     slots -= len(own)
     taken = {mark.at for mark in own}
-    chosen: list[Mark] = []
+    chosen: list[CacheMark] = []
 
     def take(at: int | None, ttl: Ttl, role: Role) -> None:
         if at is not None and len(chosen) < slots and at not in taken:
             taken.add(at)
-            chosen.append(Mark(at, ttl, role))
+            chosen.append(CacheMark(at, ttl, role))
 
     last = last_markable(view, _stable_end(view))
     live = _deepest_live(view, known, is_live, last)
@@ -199,11 +199,11 @@ def _way_back(view: RequestView, known: Sequence[int], live: int) -> int | None:
     return at if at is not None and at >= view.head and view.blocks[at].can_mark else None
 
 
-def _ordered(marks: list[Mark]) -> list[Mark]:
+def _ordered(marks: list[CacheMark]) -> list[CacheMark]:
     """In the order of blocks, and so that no five minutes stand before an hour."""
     ordered = sorted(marks)
     short_seen = False
-    fixed: list[Mark] = []
+    fixed: list[CacheMark] = []
     last_own_hour = max((mark.at for mark in ordered if mark.role in _CLIENTS and mark.ttl == "1h"), default=-1)
     for mark in ordered:
         ttl: Ttl = mark.ttl

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from everlong.caching.blocks import CACHE_POINT, Block, Layout
-from everlong.caching.ledger import Mark
+from everlong.caching.ledger import CacheMark
 from everlong.caching.rules import takes_marker
 from everlong.errors import ConfigError
 from everlong.model import EPHEMERAL, Message, is_image
@@ -110,7 +110,11 @@ _PRIVATE = frozenset({"cache_control", EPHEMERAL})
 
 
 def with_markers(
-    body: Mapping[str, Any], layout: Layout, blocks: Sequence[Block], marks: Sequence[Mark], touched: Iterable[int] = ()
+    body: Mapping[str, Any],
+    layout: Layout,
+    blocks: Sequence[Block],
+    marks: Sequence[CacheMark],
+    touched: Iterable[int] = (),
 ) -> dict[str, Any]:
     """A request with these markers; blocks in ``touched`` lose the markers and private keys that they have.
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules
 
-__all__ = ["REASONS", "Miss", "Parts", "Reason", "Tokens", "find_miss"]
+__all__ = ["REASONS", "CacheTokens", "Miss", "Parts", "Reason", "find_miss"]
 
 Reason: TypeAlias = Literal[
     "model", "tools", "system", "setting", "message", "compaction", "expired", "no marker", "look-back", "provider"
@@ -37,7 +37,7 @@ _SLACK = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class CacheTokens:
     """The prompt tokens of one answered request."""
 
     prompt: int
@@ -86,7 +86,7 @@ class Miss:
 
 
 def find_miss(
-    before: tuple[Parts, Tokens], now: tuple[Parts, Tokens], rules: CacheRules, model: ModelRules
+    before: tuple[Parts, CacheTokens], now: tuple[Parts, CacheTokens], rules: CacheRules, model: ModelRules
 ) -> Miss | None:
     """Return why a request did not read what the one before it had left in the cache; None where it did.
 
@@ -104,7 +104,7 @@ def find_miss(
     return Miss(reason, missed, detail)
 
 
-def _expected(left: Tokens, rules: CacheRules, model: ModelRules) -> int:
+def _expected(left: CacheTokens, rules: CacheRules, model: ModelRules) -> int:
     """Return the tokens that a next request could have read."""
     if left.prompt < model.minimum_tokens:
         return 0
@@ -115,7 +115,7 @@ def _expected(left: Tokens, rules: CacheRules, model: ModelRules) -> int:
     return 0  # a server that may not cache at all
 
 
-def _reason(old: Parts, left: Tokens, new: Parts, rules: CacheRules) -> tuple[Reason, str]:
+def _reason(old: Parts, left: CacheTokens, new: Parts, rules: CacheRules) -> tuple[Reason, str]:
     lives = [SECONDS[ttl] for ttl in old.marks if ttl in SECONDS] if rules.style == "markers" else [rules.ttl_seconds]
     gap = new.at - old.at
     is_marked = rules.style != "markers" or bool(left.read + left.written)

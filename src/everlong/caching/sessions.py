@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, Message
 
-__all__ = ["PROFILES", "Call", "Editor", "Shape", "make_session"]
+__all__ = ["PROFILES", "Editor", "MadeUpCall", "Shape", "make_session"]
 
 _FILLER = "the harbour office keeps a list of berths and of boats that asked for one; " * 400
 
 
-class Call(NamedTuple):
+class MadeUpCall(NamedTuple):
     """One request of a session."""
 
     at: float
@@ -67,7 +67,7 @@ Editor = Callable[[list[Message], list[dict[str, Any]], float], list[Message]]
 """Changes history before a request: is given the messages, the tools and the time, and returns the messages."""
 
 
-def make_session(shape: Shape, seed: int | str, edit: Editor | None = None) -> Iterator[Call]:
+def make_session(shape: Shape, seed: int | str, edit: Editor | None = None) -> Iterator[MadeUpCall]:
     """The requests of a session, one after the other."""
     return _Maker(shape, random.Random(f"session {seed}"), edit).run()  # noqa: S311 - repeatable on purpose
 
@@ -82,7 +82,7 @@ class _Maker:
     stops: list[list[Message]] = field(default_factory=list)
     """The histories of earlier requests, as far as one can go back to them."""
 
-    def run(self) -> Iterator[Call]:
+    def run(self) -> Iterator[MadeUpCall]:
         tools = self._tools()
         messages: list[Message] = [
             {"role": "system", "content": self._text(self.shape.system)},
@@ -102,7 +102,7 @@ class _Maker:
                     messages = self._back(8)
             branch_calls -= branch_calls > 0
             messages = self._edited(messages, tools)
-            yield Call(self.now, list(messages), tools)
+            yield MadeUpCall(self.now, list(messages), tools)
             self.stops = [*self.stops[-20:], list(messages)]
             messages = [*messages, *self._reply()]
 

@@ -39,9 +39,9 @@ from everlong.model import Message
 __all__ = [
     "PANEL_HEIGHT",
     "STRATEGIES",
+    "CacheOutcome",
     "CacheSimulator",
     "Measure",
-    "Outcome",
     "Prompt",
     "PromptReader",
     "Replay",
@@ -147,7 +147,7 @@ _ORACLE_WRITE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CacheOutcome:
     """What one request cost; tokens read, written by time to live, and paid in full."""
 
     at: float
@@ -197,7 +197,7 @@ class Totals:
         return self.read / self.prompt if self.prompt else 0.0
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Totals:
+    def of(cls, outcomes: Sequence[CacheOutcome]) -> Totals:
         """The totals of some requests."""
         reasons: dict[str, int] = {}
         for outcome in outcomes:
@@ -215,7 +215,7 @@ class Totals:
         )
 
 
-class _Entry(NamedTuple):
+class _SimulatedPrefix(NamedTuple):
     expires: float
     readable: float
     ttl: str
@@ -239,13 +239,13 @@ class CacheSimulator:
     measure: Measure | None = None
     rules: CacheRules = field(init=False)
     prices: ModelRules = field(init=False)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[CacheOutcome] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._provider = provider_of(self.provider, model=self.model)
         self.rules = cache_rules(self._provider, self.model)
         self.prices = model_rules(self.model)
-        self._entries: dict[bytes, _Entry] = {}
+        self._entries: dict[bytes, _SimulatedPrefix] = {}
         self._seen: dict[bytes, float] = {}
         self._reader = PromptReader(self.count, self.measure)
         self._before: Prompt | None = None
@@ -257,7 +257,7 @@ class CacheSimulator:
 
     def send(
         self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0, is_ping: bool = False
-    ) -> Outcome:
+    ) -> CacheOutcome:
         """One request at a time in seconds; what it writes can be read once its response has begun.
 
         A ping that keeps the cache alive has a price, but no part in what the session would cost otherwise.
@@ -310,7 +310,7 @@ class CacheSimulator:
             if entry is None:
                 # What lies inside of a prefix that was read is not paid for again, so it lives no longer than that.
                 life = ttl if place > hit or held is None else min(ttl, held.ttl, key=SECONDS.__getitem__)
-                self._entries[prompt.chain[place]] = _Entry(at + SECONDS[life], at + delay, life)
+                self._entries[prompt.chain[place]] = _SimulatedPrefix(at + SECONDS[life], at + delay, life)
             elif not self.strict:
                 self._entries[prompt.chain[place]] = entry._replace(expires=at + SECONDS[entry.ttl])
         if held is not None:
@@ -335,7 +335,7 @@ class CacheSimulator:
             positions.append(positions[-1] + (not joins) if positions else 0)
         return positions
 
-    def _live(self, prefix: bytes, at: float) -> _Entry | None:
+    def _live(self, prefix: bytes, at: float) -> _SimulatedPrefix | None:
         entry = self._entries.get(prefix)
         return entry if entry is not None and at < entry.expires else None
 
@@ -360,14 +360,14 @@ class CacheSimulator:
         for place in places:
             entry = self._live(prompt.chain[place], at)
             readable = at + delay if entry is None else entry.readable
-            self._entries[prompt.chain[place]] = _Entry(at + self.rules.ttl_seconds, readable, "auto")
+            self._entries[prompt.chain[place]] = _SimulatedPrefix(at + self.rules.ttl_seconds, readable, "auto")
         return written
 
     # -- prices and reasons ------------------------------------------------------------------------------------------
 
     def _priced(
         self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int], reason: str
-    ) -> Outcome:
+    ) -> CacheOutcome:
         prices, scale = self.prices, self.prices.scale(prompt.tokens)
         step = self.rules.step_tokens if self.rules.style == "automatic" else 1
         read = prompt.upto(hit) // step * step
@@ -379,7 +379,7 @@ class CacheSimulator:
         )
         missed = max(0, prompt.upto(known[0]) - prompt.upto(hit))
         full = prompt.tokens * scale
-        return Outcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
+        return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
 
     def _reason(self, prompt: Prompt, at: float, hit: int, known: int) -> str:
         """Why less was read than an earlier request had sent, or what changed since the last one."""
@@ -427,7 +427,7 @@ class Replay:
     name: str
     model: str
     provider: Provider
-    outcomes: dict[str, list[Outcome]]
+    outcomes: dict[str, list[CacheOutcome]]
 
     @property
     def totals(self) -> dict[str, Totals]:
@@ -517,7 +517,7 @@ def _play(
     *,
     per_block: bool,
     count: Count,
-) -> list[Outcome]:
+) -> list[CacheOutcome]:
     simulator = CacheSimulator(model, provider, per_block=per_block, count=count)
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
     before: tuple[float, dict[str, Any]] | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
-from everlong.caching.ledger import Ledger, Lives, Mark, last_markable, place, static_end
+from everlong.caching.ledger import CacheMark, Ledger, Lives, last_markable, place, static_end
 from everlong.caching.markers import apply_anthropic_cache_control, strip_markers, with_markers
 from everlong.caching.rules import (
     SECONDS,
@@ -30,7 +30,7 @@ from everlong.caching.rules import (
 from everlong.caching.view import RequestView
 from everlong.config import CachingValues, caching_values
 
-__all__ = ["Choice", "Pace", "Pauses", "Placement", "PromptCache", "choose_strategy"]
+__all__ = ["Choice", "PauseLengths", "Placement", "PromptCache", "SessionPace", "choose_strategy"]
 
 _BREAK_EVEN = (2.0 - 1.25) / (1.25 - 0.1)
 """Pauses per write from which on an hour's higher price is earned back."""
@@ -41,7 +41,7 @@ _LEAST_SPELLS = 3
 
 
 @dataclass
-class Pauses:
+class PauseLengths:
     """The pauses of many sessions together, by which a new one is judged before it has had any.
 
     A spell is the time for which an hour's cache, written once, would last: it begins with a session, and again after
@@ -58,7 +58,7 @@ class Pauses:
 
 
 @dataclass
-class Pace:
+class SessionPace:
     """The pauses and edits of one session so far."""
 
     requests: int = 0
@@ -67,7 +67,7 @@ class Pace:
     lost: int = 0
     """Gaps that even an hour does not bridge."""
     edits: int = 0
-    shared: Pauses | None = None
+    shared: PauseLengths | None = None
     """Where the pauses of further sessions are counted with those of this one."""
     _last: float | None = None
     _frontier: bytes | None = None
@@ -146,7 +146,7 @@ class Placement:
     """What was decided for one request: its markers, and what they should read and write."""
 
     strategy: Strategy
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CacheMark, ...] = ()
     read_tokens: int = 0
     """The tokens of the deepest prefix that the provider should still hold."""
     prompt_tokens: int = 0
@@ -191,7 +191,7 @@ def _life(values: CachingValues) -> str:
     return values.cache_ttl
 
 
-class _Sent(NamedTuple):
+class _SentRequest(NamedTuple):
     """The last request: the hash of all of it, what the client had marked, and what was decided."""
 
     end: bytes
@@ -207,15 +207,15 @@ class _Sent(NamedTuple):
 
 
 @dataclass
-class _Session:
+class _CacheSession:
     """What is remembered of a conversation with one model of one provider."""
 
     view: RequestView
     ledger: Ledger = field(default_factory=Ledger)
     known: list[int] = field(default_factory=list)
     has_begun: bool = False
-    last: _Sent | None = None
-    pace: Pace = field(default_factory=Pace)
+    last: _SentRequest | None = None
+    pace: SessionPace = field(default_factory=SessionPace)
 
 
 class PromptCache:
@@ -247,7 +247,7 @@ class PromptCache:
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] | None = None,
         immutable: bool = False,
-        pauses: Pauses | None = None,
+        pauses: PauseLengths | None = None,
     ) -> None:
         self.settings = caching_values(settings)
         self.session_id = session_id
@@ -256,7 +256,7 @@ class PromptCache:
         self._count = count
         self._clock = clock
         self._tell = warn or (lambda text: warnings.warn(text, stacklevel=5))
-        self._sessions: dict[tuple[Provider, str], _Session] = {}
+        self._sessions: dict[tuple[Provider, str], _CacheSession] = {}
         self._warned: set[str] = set()
         self._immutable = immutable
         self._pauses = pauses
@@ -318,7 +318,7 @@ class PromptCache:
         placed = [mark for mark in placement.marks if mark.role != "automatic"]
         return with_markers(request, layout, view.blocks, placed, [*view.marked, *view.ephemerals])
 
-    def _decide(self, session: _Session, request: Mapping[str, Any], layout: Layout, now: float) -> Placement:
+    def _decide(self, session: _CacheSession, request: Mapping[str, Any], layout: Layout, now: float) -> Placement:
         view, ledger = session.view, session.ledger
         end = view.chain[-1] if view.chain else b""
         if session.last is not None and session.last.is_repeated(end, view.marked):
@@ -344,10 +344,10 @@ class PromptCache:
             is_cold=held is None or held < view.head,
             kept_blocks=view.kept,
         )
-        session.last = _Sent(end, tuple(view.marked), placement, tuple(view.chain[mark.at] for mark in marks))
+        session.last = _SentRequest(end, tuple(view.marked), placement, tuple(view.chain[mark.at] for mark in marks))
         return placement
 
-    def _prefix_ttl(self, session: _Session, now: float) -> Ttl:
+    def _prefix_ttl(self, session: _CacheSession, now: float) -> Ttl:
         """Return how long system prompt and tools are to be kept; what is held already stays as it was written."""
         tail, wanted = self.settings.cache_ttl, self.settings.prefix_ttl
         if tail == "1h" or wanted is None:
@@ -360,18 +360,18 @@ class PromptCache:
             return held.ttl
         return "1h" if session.pace.pays_for_hour(self.choice.model_rules) else "5m"
 
-    def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[Mark]:
+    def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[CacheMark]:
         """The client's own markers, as far as the provider would take them."""
-        own = [Mark(at, _ttl(view.blocks[at].marker), "client") for at in view.marked if view.blocks[at].can_mark]
+        own = [CacheMark(at, _ttl(view.blocks[at].marker), "client") for at in view.marked if view.blocks[at].can_mark]
         automatic = request.get("cache_control") if layout == "anthropic" else None
         limit = self.choice.rules.breakpoints
         if isinstance(automatic, Mapping) and view.blocks:
             last = last_markable(view, len(view.blocks)) or 0
             own = [mark for mark in own if mark.at != last][: limit - 1]
-            own.append(Mark(last, _ttl(str(automatic.get("ttl", "5m"))), "automatic"))
+            own.append(CacheMark(last, _ttl(str(automatic.get("ttl", "5m"))), "automatic"))
         return own if len(own) <= limit else [own[0], *own[len(own) - limit + 1 :]]
 
-    def _record(self, session: _Session, placement: Placement, now: float) -> None:
+    def _record(self, session: _CacheSession, placement: Placement, now: float) -> None:
         view = session.view
         least = self.choice.model_rules.minimum_tokens
         if placement.prompt_tokens < least:
@@ -454,10 +454,10 @@ class PromptCache:
         """The ledger of the model and provider in force."""
         return self._session().ledger
 
-    def _session(self) -> _Session:
+    def _session(self) -> _CacheSession:
         key = (self.choice.provider, self._model)
         if key not in self._sessions:
-            self._sessions[key] = _Session(self._view(key), pace=Pace(shared=self._pauses))
+            self._sessions[key] = _CacheSession(self._view(key), pace=SessionPace(shared=self._pauses))
         return self._sessions[key]
 
     def _view(self, key: tuple[Provider, str]) -> RequestView:

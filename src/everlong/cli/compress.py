@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import CompactionReport, ContextCompressor, Summarizer
     from everlong.model import Message
-    from everlong.wire import Conversation, Transcript
+    from everlong.wire import Transcript, TranscriptConversation
 
 
 @click.command("compress")
@@ -230,7 +230,7 @@ def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> N
         )
 
 
-def _name(conversation: Conversation, total: int) -> str:
+def _name(conversation: TranscriptConversation, total: int) -> str:
     return f"{conversation.id or 'conversation'}: " if total > 1 else ""
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.doctor_checks import Finding, Situation, fail
+from everlong.cli.doctor_checks import DoctorSituation, Finding, fail
 from everlong.cli.screen import styled
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor_command"]
 
-Check = Callable[[Situation], Iterable[Finding]]
+Check = Callable[[DoctorSituation], Iterable[Finding]]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 _WIDTH = 16
@@ -35,7 +35,7 @@ def doctor_command(call: bool, as_json: bool) -> None:
 
     Nothing is changed, and without --call nothing is sent anywhere.
     """
-    situation = Situation(call)
+    situation = DoctorSituation(call)
     found: list[Finding] = []
     for check in _checks():
         for finding in _done(check, situation):
@@ -65,7 +65,7 @@ def _checks() -> Iterator[Check]:
     yield checks.check_plugins
 
 
-def _done(check: Check, situation: Situation) -> Iterator[Finding]:
+def _done(check: Check, situation: DoctorSituation) -> Iterator[Finding]:
     """What a check finds, without secrets; one that breaks has found something too."""
     from everlong.context.summary.redaction import redacted  # noqa: PLC0415 - keeps `everlong --help` quick
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTRAS",
+    "DoctorSituation",
     "Finding",
-    "Situation",
     "check_call",
     "check_clock",
     "check_config",
@@ -85,7 +85,7 @@ def fail(name: str, text: str, advice: str) -> Finding:
 
 
 @dataclass
-class Situation:
+class DoctorSituation:
     """What the checks look at."""
 
     call: bool = False
@@ -141,7 +141,7 @@ _LEAST_PYTHON = (3, 11)
 _LEAST_COLUMNS = 60
 
 
-def check_python(_: Situation) -> Iterator[Finding]:
+def check_python(_: DoctorSituation) -> Iterator[Finding]:
     """Which Python runs which Everlong."""
     found = f"Everlong {metadata.version('everlong')}, Python {platform.python_version()} on {platform.system()}"
     if sys.version_info < _LEAST_PYTHON:
@@ -150,7 +150,7 @@ def check_python(_: Situation) -> Iterator[Finding]:
         yield ok("python", found)
 
 
-def check_packages(_: Situation) -> Iterator[Finding]:
+def check_packages(_: DoctorSituation) -> Iterator[Finding]:
     """Which extras are there."""
     missing = {extra: [name for name in names if not _version(name)] for extra, names in EXTRAS.items()}
     there = [extra for extra, names in missing.items() if not names]
@@ -171,7 +171,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def check_config(_: Situation) -> Iterator[Finding]:
+def check_config(_: DoctorSituation) -> Iterator[Finding]:
     """The configuration files, and every problem in them."""
     from everlong.config import load_settings, project_config_path, user_config_path  # noqa: PLC0415 - quick --help
     from everlong.errors import ConfigError  # noqa: PLC0415 - as above
@@ -192,7 +192,7 @@ def check_config(_: Situation) -> Iterator[Finding]:
     yield ok("config", f"{names}; settings that are not the default: {changed}")
 
 
-def check_folder(_: Situation) -> Iterator[Finding]:
+def check_folder(_: DoctorSituation) -> Iterator[Finding]:
     """Whether what this folder brings along counts."""
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - as above
@@ -214,7 +214,7 @@ def check_folder(_: Situation) -> Iterator[Finding]:
         yield ok("folder", f"{folder} brings nothing along that would need trust")
 
 
-def check_sandbox(situation: Situation) -> Iterator[Finding]:
+def check_sandbox(situation: DoctorSituation) -> Iterator[Finding]:
     """What confines the commands of the agent."""
     from everlong.agent.tools.sandbox import Confinement, find_sandbox  # noqa: PLC0415 - keeps `everlong --help` quick
 
@@ -232,7 +232,7 @@ def check_sandbox(situation: Situation) -> Iterator[Finding]:
         yield warn("sandbox", f"commands run {confinement.describe()}", advice)
 
 
-def check_engine(situation: Situation) -> Iterator[Finding]:
+def check_engine(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether the context engine that is named is there."""
     from everlong.agent.engines import resolve_engine  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
@@ -249,7 +249,7 @@ def check_engine(situation: Situation) -> Iterator[Finding]:
         yield ok("engine", f"context.engine is {engine.name}")
 
 
-def check_plugins(situation: Situation) -> Iterator[Finding]:
+def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
     """Which plugins are there, and whether those in use can be loaded."""
     from everlong.cli.plugins import (  # noqa: PLC0415 - as above
         Listed,
@@ -275,7 +275,7 @@ def check_plugins(situation: Situation) -> Iterator[Finding]:
         yield ok("plugins", f"{len(listed)} {'is' if len(listed) == 1 else 'are'} there; in use: {used}")
 
 
-def check_terminal(_: Situation) -> Iterator[Finding]:
+def check_terminal(_: DoctorSituation) -> Iterator[Finding]:
     """What can be shown here."""
     encoding = (sys.stdout.encoding or "ascii").lower()
     if not sys.stdout.isatty():
@@ -311,7 +311,7 @@ _RESTORE = "restore a backup, or name another file: everlong config set store.pa
 _ELSEWHERE = "everlong config set store.path PATH names another place"
 
 
-def check_store(situation: Situation) -> Iterator[Finding]:
+def check_store(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether the store can be opened, whose it is, and of which version."""
     from everlong.errors import StoreError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.opening import default_path  # noqa: PLC0415 - as above
@@ -333,7 +333,7 @@ def check_store(situation: Situation) -> Iterator[Finding]:
         yield ok("store", f"{backend.where} was not talked to; --call does it")
 
 
-def _file(path: Path, situation: Situation) -> Iterator[Finding]:
+def _file(path: Path, situation: DoctorSituation) -> Iterator[Finding]:
     problem = folder_problem(path.parent)
     if path.is_dir():
         yield fail("store", f"{path} is a folder, and a store is a file", _ELSEWHERE)
@@ -349,7 +349,7 @@ def _file(path: Path, situation: Situation) -> Iterator[Finding]:
             yield fail("store", f"{path} is damaged, no database, or not to be read ({error})", _RESTORE)
 
 
-def _looked_at(path: Path, raw: sqlite3.Connection, situation: Situation) -> Iterator[Finding]:
+def _looked_at(path: Path, raw: sqlite3.Connection, situation: DoctorSituation) -> Iterator[Finding]:
     from everlong.store.upgrade import VERSION_TABLE  # noqa: PLC0415 - keeps `everlong --help` quick
 
     tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -371,7 +371,7 @@ def _looked_at(path: Path, raw: sqlite3.Connection, situation: Situation) -> Ite
     yield schema
 
 
-def _verified(path: Path, messages: int, situation: Situation) -> Finding:
+def _verified(path: Path, messages: int, situation: DoctorSituation) -> Finding:
     from everlong.store import open_store  # noqa: PLC0415 - keeps `everlong --help` quick
 
     if messages > _QUICK_MESSAGES:
@@ -426,7 +426,7 @@ def _server(backend: PostgreSQL) -> Iterator[Finding]:
         yield fail("store", f"{backend.where} holds tables that are not Everlong's", "name another database")
 
 
-def check_disk(situation: Situation) -> Iterator[Finding]:
+def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
     """How much room is left where data is kept."""
     from everlong.cli.sessions_common import size  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config.paths import data_home  # noqa: PLC0415 - as above
@@ -442,7 +442,7 @@ def check_disk(situation: Situation) -> Iterator[Finding]:
         yield ok("disk", text)
 
 
-def check_logs(_: Situation) -> Iterator[Finding]:
+def check_logs(_: DoctorSituation) -> Iterator[Finding]:
     """Whether the logs of sessions can be written."""
     from everlong.config.paths import data_home  # noqa: PLC0415 - keeps `everlong --help` quick
 
@@ -454,7 +454,7 @@ def check_logs(_: Situation) -> Iterator[Finding]:
         yield fail("logs", f"logs cannot be written: {problem}", "mend it, or set EVERLONG_HOME to another folder")
 
 
-def check_memory(situation: Situation) -> Iterator[Finding]:
+def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether notes can be read, and the external provider is there."""
     from everlong.errors import ConfigError, NotesError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.memory.external import offered_provider  # noqa: PLC0415 - as above
@@ -491,7 +491,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 _NAME_ONE = "everlong config set agent.model PROVIDER:MODEL"
 
 
-def check_keys(situation: Situation) -> Iterator[Finding]:
+def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
     """Which providers have a key, and where it comes from."""
     from everlong.providers.keys import key_source  # noqa: PLC0415 - keeps `everlong --help` quick
 
@@ -504,7 +504,7 @@ def check_keys(situation: Situation) -> Iterator[Finding]:
         yield warn("keys", "no provider has a key; only servers of your own can be used", advice)
 
 
-def _endpoints(situation: Situation) -> list[Endpoint]:
+def _endpoints(situation: DoctorSituation) -> list[Endpoint]:
     from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.providers.names import ENDPOINTS, endpoint_for  # noqa: PLC0415 - as above
 
@@ -516,7 +516,7 @@ def _endpoints(situation: Situation) -> list[Endpoint]:
     return found
 
 
-def check_model(situation: Situation) -> Iterator[Finding]:
+def check_model(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether the chosen model can be called, and how large its window is."""
     from everlong.errors import ConfigError, ProviderError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.providers.connection import connect  # noqa: PLC0415 - as above
@@ -564,7 +564,7 @@ def _address(connection: Connection) -> str:
     return str(getattr(connection.inner, "address", connection.endpoint.base_url or ""))
 
 
-def check_call(situation: Situation) -> Iterator[Finding]:
+def check_call(situation: DoctorSituation) -> Iterator[Finding]:
     """One real call with an answer of one token, where calls are allowed."""
     from everlong.errors import ProviderError  # noqa: PLC0415 - keeps `everlong --help` quick
 
@@ -595,7 +595,7 @@ def _remedy(error: Exception) -> str:
     return "check the model's name and what the account may use"
 
 
-def check_gateway(situation: Situation) -> Iterator[Finding]:
+def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
     """Who writes the summaries of conversations that pass through the gateway."""
     from importlib.util import find_spec  # noqa: PLC0415 - keeps `everlong --help` quick
 
@@ -606,7 +606,7 @@ def check_gateway(situation: Situation) -> Iterator[Finding]:
     yield ok("gateway summaries", f"by {told_writer(situation.settings)}")
 
 
-def check_summaries(situation: Situation) -> Iterator[Finding]:
+def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether the model that is to write summaries can be found."""
     from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.providers.keys import key_source  # noqa: PLC0415 - as above
@@ -663,7 +663,7 @@ def _touched(address: str, method: str = "HEAD", seconds: float = 10.0) -> Touch
         return Touched(str(getattr(error, "reason", error)) or type(error).__name__)
 
 
-def check_clock(situation: Situation) -> Iterator[Finding]:
+def check_clock(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether this machine's clock is right: by the model's server where calls are allowed, else by common sense."""
     now = time.time()
     if situation.call and situation.connection is not None:
@@ -686,7 +686,7 @@ def check_clock(situation: Situation) -> Iterator[Finding]:
         yield ok("clock", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now)))
 
 
-def check_local(situation: Situation) -> Iterator[Finding]:
+def check_local(situation: DoctorSituation) -> Iterator[Finding]:
     """Which servers of models listen on this machine."""
     local = [one for one in _endpoints(situation) if one.base_url and urlsplit(one.base_url).hostname in _LOOPBACK]
     if not situation.call:

@@ -13,7 +13,7 @@ from everlong.cli.files import read_input
 if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.tokens import MessageCounter
-    from everlong.wire import Conversation
+    from everlong.wire import TranscriptConversation
 
 
 @click.command("inspect")
@@ -39,7 +39,7 @@ def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -
         _print(figure)
 
 
-def inspect_conversation(conversation: Conversation, counter: MessageCounter, largest: int) -> dict[str, Any]:
+def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter, largest: int) -> dict[str, Any]:
     """The figures of one conversation as JSON-ready data."""
     from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.model import find_groups  # noqa: PLC0415 - as above

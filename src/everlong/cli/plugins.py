@@ -26,7 +26,7 @@ from everlong.cli.config import set_in_project
 from everlong.cli.screen import styled, unguarded
 from everlong.config import load_settings, set_value, user_config_path
 from everlong.errors import ConfigError, PluginError
-from everlong.plugins.discovery import Found
+from everlong.plugins.discovery import FoundPlugin
 from everlong.plugins.manager import BUILT_IN, Plugins
 from everlong.plugins.trust import is_trusted
 
@@ -59,7 +59,7 @@ def opened() -> Plugins:
 class Listed:
     """A plugin, and what the settings make of it."""
 
-    found: Found
+    found: FoundPlugin
     is_active: bool
     """Whether it is the context engine, or general and enabled."""
     is_trusted: bool
@@ -126,7 +126,7 @@ def row(one: Listed, names: int, versions: int) -> str:
     return f"{columns}  {manifest.description}".rstrip()
 
 
-def meant(plugins: Plugins, name: str) -> Found:
+def meant(plugins: Plugins, name: str) -> FoundPlugin:
     """The plugin that a person means by a name; a `PluginError` lists what there is."""
     found = plugins.named(name)
     if found:
@@ -143,7 +143,7 @@ def meant(plugins: Plugins, name: str) -> Found:
     )
 
 
-def use_engine(plugins: Plugins, found: Found, name: str, *, project: bool = False) -> Iterator[str]:
+def use_engine(plugins: Plugins, found: FoundPlugin, name: str, *, project: bool = False) -> Iterator[str]:
     """Write a plugin as the context engine to a configuration file; what was done, line by line."""
     own = user_config_path()
     engine = _engine_name(found, name)
@@ -164,7 +164,7 @@ def use_engine(plugins: Plugins, found: Found, name: str, *, project: bool = Fal
         yield f"note: it came with this project and is not trusted yet; see: everlong plugins trust {found.folder}"
 
 
-def _engine_name(found: Found, name: str) -> str:
+def _engine_name(found: FoundPlugin, name: str) -> str:
     """What to write as the context engine, so that this plugin's is meant."""
     provides = found.manifest.provides
     if found.kind == "engine" or name in provides:
@@ -195,7 +195,7 @@ def _overridden(path: Path) -> Iterator[str]:
         yield f"note: {where} overrides it"
 
 
-def _may_be_loaded(found: Found) -> bool:
+def _may_be_loaded(found: FoundPlugin) -> bool:
     return not found.needs_trust or found.folder is None or is_trusted(found.folder)
 
 
@@ -322,7 +322,7 @@ def doctor(name: str | None, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def looked_at(found: Found) -> Looked:
+def looked_at(found: FoundPlugin) -> Looked:
     """Load a plugin by itself, and look at what it registered."""
     from everlong.cli.chat.command import command_registry  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config import load_settings  # noqa: PLC0415 - as above
@@ -346,7 +346,7 @@ def looked_at(found: Found) -> Looked:
     return looked
 
 
-def _look_at_engine(plugins: Plugins, found: Found, looked: Looked) -> None:
+def _look_at_engine(plugins: Plugins, found: FoundPlugin, looked: Looked) -> None:
     from everlong.context import ContextCompressor  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.plugins.checkup import engine_problems  # noqa: PLC0415 - as above
     from everlong.plugins.engines import made_engine  # noqa: PLC0415 - as above

@@ -28,7 +28,7 @@ from everlong.cli.sessions_common import (
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Session, Store
-    from everlong.store.conversations import Line, Mark
+    from everlong.store.conversations import CompactionMark, ConversationLine
     from everlong.store.search import Hit, Page
     from everlong.store.search.snippets import Snippet
     from everlong.store.shown_path import Newest
@@ -150,12 +150,12 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
     from itertools import islice  # noqa: PLC0415 - keeps `everlong --help` quick
 
     from everlong.model import typed_words  # noqa: PLC0415 - as above
-    from everlong.store.conversations import Line  # noqa: PLC0415 - as above
+    from everlong.store.conversations import ConversationLine  # noqa: PLC0415 - as above
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
     from everlong.store.transcripts.writer import lines_of  # noqa: PLC0415 - as above
 
     for line in islice(lines_of(store, one), 12):
-        words = one_line(typed_words(line.entry.message)[:400]) if isinstance(line, Line) else ""
+        words = one_line(typed_words(line.entry.message)[:400]) if isinstance(line, ConversationLine) else ""
         if words:
             return f"“{words[:80]}{'…' if len(words) > 80 else ''}”"
     return ""
@@ -312,7 +312,7 @@ def show(session: str, turn: int | None, around: int, page: int | None, chars: i
             show_in_pager(_printed(store, one, chars))
 
 
-def _lines(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
+def _lines(store: Store, one: Conversation | Session) -> Iterator[ConversationLine | CompactionMark]:
     from everlong.store.transcripts.writer import lines_of  # noqa: PLC0415 - keeps `everlong --help` quick
 
     return lines_of(store, one)
@@ -320,13 +320,13 @@ def _lines(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
 
 def _as_json(store: Store, one: Conversation | Session) -> dict[str, Any]:
     from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
+    from everlong.store.conversations import CompactionMark  # noqa: PLC0415 - as above
     from everlong.store.transcripts.writer import prompt_of  # noqa: PLC0415 - as above
 
     messages: list[dict[str, Any]] = []
     compactions: list[dict[str, Any]] = []
     for line in _lines(store, one):
-        if isinstance(line, Mark):
+        if isinstance(line, CompactionMark):
             compactions.append({"before_message": len(messages), **line.to_dict()})
         else:
             messages.append(_plain(line))
@@ -359,7 +359,7 @@ def _paid(store: Store, one: Conversation) -> Conversation:
     )
 
 
-def _plain(line: Line) -> dict[str, Any]:
+def _plain(line: ConversationLine) -> dict[str, Any]:
     entry = line.entry
     broken = {} if line.status is None else {"status": line.status, "error": line.error}
     return {
@@ -374,7 +374,7 @@ def _plain(line: Line) -> dict[str, Any]:
 
 def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[str]:
     from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.conversations import Mark  # noqa: PLC0415 - as above
+    from everlong.store.conversations import CompactionMark  # noqa: PLC0415 - as above
     from everlong.store.search.corpus import called_tools  # noqa: PLC0415 - as above
     from everlong.store.transcripts.parts import compaction_line, facts_of, name_of  # noqa: PLC0415 - as above
     from everlong.store.transcripts.writer import prompt_of  # noqa: PLC0415 - as above
@@ -392,14 +392,14 @@ def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[
         yield from ("\n", styled("system", bold=True), "\n", shown, "\n")
     tools: dict[str, str] = {}
     for line in _lines(store, one):
-        if isinstance(line, Mark):
+        if isinstance(line, CompactionMark):
             yield "\n" + styled(f"── {compaction_line(line)} ──", dim=True) + "\n"
             continue
         tools |= called_tools(line.entry.message)
         yield from _message(one, line, chars, tools)
 
 
-def _message(one: Conversation | Session, line: Line, chars: int, tools: dict[str, str]) -> Iterator[str]:
+def _message(one: Conversation | Session, line: ConversationLine, chars: int, tools: dict[str, str]) -> Iterator[str]:
     from everlong.store.transcripts import one_line, pieces_of  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.transcripts.parts import broken_words, moment  # noqa: PLC0415 - as above
 
@@ -435,10 +435,10 @@ def _show_turn(
     store: Store, one: Conversation | Session, turn: int, around: int, page: int | None, chars: int, *, as_json: bool
 ) -> None:
     from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.conversations import Line  # noqa: PLC0415 - as above
+    from everlong.store.conversations import ConversationLine  # noqa: PLC0415 - as above
     from everlong.store.search.corpus import called_tools  # noqa: PLC0415 - as above
 
-    listed = [line for line in _lines(store, one) if isinstance(line, Line)]
+    listed = [line for line in _lines(store, one) if isinstance(line, ConversationLine)]
     place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
     if place is None:
         last = max((line.turn or 0 for line in listed), default=0)
@@ -461,7 +461,7 @@ def _show_turn(
     show_in_pager(text for line, size in zip(window, sizes, strict=True) for text in _message(one, line, size, tools))
 
 
-def _show_page(store: Store, line: Line, page: int, *, as_json: bool) -> None:
+def _show_page(store: Store, line: ConversationLine, page: int, *, as_json: bool) -> None:
     from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.transcripts import plain  # noqa: PLC0415 - as above
 

@@ -185,7 +185,7 @@ def _imported(
 ) -> Iterator[tuple[int, Counter[str]]]:
     """File by file: how many are done, and what became of the conversations of the last one."""
     from everlong.errors import MessageError, TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.imports import Importer, Origin  # noqa: PLC0415 - as above
+    from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
 
     importer = Importer(store)
     for done, name in enumerate(files, start=1):
@@ -193,7 +193,7 @@ def _imported(
         try:
             transcript = _read(name)
             written = time.time() if name == "-" else Path(name).stat().st_mtime
-            origin = Origin(
+            origin = ImportOrigin(
                 transcript.kind, "standard input" if name == "-" else str(Path(name).absolute()), written, source
             )
             with store.batch():

@@ -12,7 +12,7 @@ import click
 from everlong.cli.sessions_common import say
 
 if TYPE_CHECKING:
-    from everlong.cli.clients import Client, Gateway, Setting
+    from everlong.cli.clients import Client, GatewayAddress, Setting
     from everlong.cli.clients.client import ConfigurationFile
     from everlong.config import Settings
 
@@ -97,9 +97,9 @@ def _tell_threshold(settings: Settings, client: str, wanted: str | None) -> None
         )
 
 
-def client_gateway(settings: Settings, address: str, model: str | None = None) -> Gateway:
+def client_gateway(settings: Settings, address: str, model: str | None = None) -> GatewayAddress:
     """Return what a client must know of the gateway at an address; one that runs there is asked."""
-    from everlong.cli.clients import Gateway  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
 
@@ -108,7 +108,7 @@ def client_gateway(settings: Settings, address: str, model: str | None = None) -
         is_anthropic = "anthropic" in running.official
     else:
         is_anthropic = address == own_address(settings) and "anthropic" in Routes(settings).official
-    return Gateway(address, is_anthropic, model, lambda name: _context_length(settings, name))
+    return GatewayAddress(address, is_anthropic, model, lambda name: _context_length(settings, name))
 
 
 def own_address(settings: Settings) -> str:
@@ -139,15 +139,15 @@ def _context_length(settings: Settings, model: str) -> int | None:
     return None if info.context_source == "default" else info.context_length
 
 
-def _all_settings(client: Client, gateway: Gateway, file: ConfigurationFile) -> list[Setting]:
+def _all_settings(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> list[Setting]:
     """Return everything that may have been set, whatever the gateway was like then."""
-    from everlong.cli.clients import Gateway  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `everlong --help` quick
 
     model = "any" if client.takes_model else None
-    return client.settings(Gateway(gateway.address, True, model, lambda _: 1), file.original())
+    return client.settings(GatewayAddress(gateway.address, True, model, lambda _: 1), file.original())
 
 
-def _show(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
+def _show(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> None:
     values = file.values()
     settings = client.settings(gateway, values)
     fresh = file.changed(settings)
@@ -165,7 +165,7 @@ def _show(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
     say(f"nothing was written; `everlong setup {client.name} --write` does it")
 
 
-def _write(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
+def _write(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> None:
     values = file.values()
     settings = client.settings(gateway, values)
     if not file.write(settings):
@@ -177,7 +177,7 @@ def _write(client: Client, gateway: Gateway, file: ConfigurationFile) -> None:
     _tell(client, gateway)
 
 
-def _tell_old(settings: list[Setting], values: object, gateway: Gateway) -> None:
+def _tell_old(settings: list[Setting], values: object, gateway: GatewayAddress) -> None:
     """Say which addresses of the user's own are replaced: requests must still end there."""
     from everlong.cli.clients.formats import value_at  # noqa: PLC0415 - keeps `everlong --help` quick
 
@@ -192,7 +192,7 @@ def _tell_old(settings: list[Setting], values: object, gateway: Gateway) -> None
         say(f"requests went to {url} so far: start the gateway with --upstream {url}")
 
 
-def _tell(client: Client, gateway: Gateway) -> None:
+def _tell(client: Client, gateway: GatewayAddress) -> None:
     """Say what is left to do."""
     from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - keeps `everlong --help` quick
 

@@ -29,18 +29,18 @@ from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.sessions_common import counted, say, store_option, store_settings
 from everlong.cli.setup import client_gateway, own_address
 from everlong.cli.usage import money
-from everlong.gateway.telemetry import Log
+from everlong.gateway.telemetry import GatewayLog
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client
     from everlong.config import Settings
-    from everlong.gateway.account import Account
+    from everlong.gateway.account import RequestAccount
     from everlong.gateway.routing import Routes
     from everlong.gateway.server import HostedGateway, HostedRelay
     from everlong.store import Store
     from everlong.store.database import Database
 
-__all__ = ["SessionLog", "Tally", "cost_without", "read_metrics", "tell", "why_nothing_came", "wrap_command"]
+__all__ = ["SessionLog", "WrapTally", "cost_without", "read_metrics", "tell", "why_nothing_came", "wrap_command"]
 
 _WATCH_SECONDS = 1.0
 _NOT_RUN = (126, 127)
@@ -74,10 +74,10 @@ def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | Non
 
 
 def _run_through(keeping: _Keeping, client: Client | None, command: tuple[str, ...]) -> int:
-    from everlong.cli.clients.client import Run, around_proxies, base_urls  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.clients.client import ClientRun, around_proxies, base_urls  # noqa: PLC0415 - keeps `everlong --help` quick
 
     gateway = client_gateway(keeping.settings, keeping.address)
-    run = Run(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
+    run = ClientRun(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
     with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
         return _run(tuple(ready.command), ready.env)
 
@@ -122,9 +122,9 @@ class _Keeping:
         self._log: SessionLog | None = None
         """That of a gateway of our own."""
         self._began = time.time()
-        self._before: Tally | None = None
+        self._before: WrapTally | None = None
         """The counts of a gateway that was running already, from before the program started."""
-        self._tally: Tally | None = None
+        self._tally: WrapTally | None = None
         """The counts at the end."""
         self._over = threading.Event()
         self._watching: threading.Thread | None = None
@@ -200,13 +200,13 @@ class _Keeping:
     def _made(self, port: int) -> HostedGateway:
         from everlong.cli.wrap import SessionLog  # noqa: PLC0415 - as above
         from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - as above
-        from everlong.gateway.telemetry import Log, open_log  # noqa: PLC0415 - as above
+        from everlong.gateway.telemetry import GatewayLog, open_log  # noqa: PLC0415 - as above
 
         own = self.settings.gateway
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
         settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
         # The terminal is the program's; without a file there is no log.
-        log = Log(None) if own.log_file is None else open_log(own.log_file, own.log_level)
+        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file, own.log_level)
         self._log = SessionLog(log)
         return HostedGateway(settings, self._routes, self._database, self._log)
 
@@ -311,7 +311,7 @@ _SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Tally:
+class WrapTally:
     """Requests that went through a gateway, in numbers."""
 
     requests: int = 0
@@ -321,9 +321,9 @@ class Tally:
     cache_read: int = 0
     dollars: Decimal = Decimal(0)
 
-    def minus(self, before: Tally) -> Tally:
+    def minus(self, before: WrapTally) -> WrapTally:
         """Return what was added since an earlier tally."""
-        return Tally(
+        return WrapTally(
             self.requests - before.requests,
             self.failed - before.failed,
             self.compactions - before.compactions,
@@ -333,10 +333,10 @@ class Tally:
         )
 
 
-class SessionLog(Log):
+class SessionLog(GatewayLog):
     """A log that also remembers the conversations of its requests; it writes where ``log`` writes."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: GatewayLog) -> None:
         super().__init__(None)
         self._log = log
         self._requests: Counter[str] = Counter()
@@ -346,7 +346,7 @@ class SessionLog(Log):
         """The conversations, those with the most requests first."""
         return [session for session, _ in self._requests.most_common()]
 
-    def request(self, account: Account) -> None:
+    def request(self, account: RequestAccount) -> None:
         """Remember the conversation of a request, and log it."""
         self._log.request(account)
         if account.route in _CONVERSATIONS and account.session is not None:
@@ -365,7 +365,7 @@ _LINE = re.compile(r"^everlong_(\w+?)_total(?:\{([^}]*)\})? (\S+)$", re.MULTILIN
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
-def read_metrics(address: str) -> Tally | None:
+def read_metrics(address: str) -> WrapTally | None:
     """Return what a gateway has counted so far for all of its clients; None where it does not tell."""
     parts = urlsplit(address)
     try:
@@ -374,7 +374,7 @@ def read_metrics(address: str) -> Tally | None:
             text = connection.getresponse().read(1_000_000).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException):
         return None
-    tally = Tally()
+    tally = WrapTally()
     for name, inside, number in _LINE.findall(text):
         labels, value = dict(_LABEL.findall(inside)), Decimal(number)
         if name == "requests" and labels.get("route") in _CONVERSATIONS:
@@ -414,7 +414,11 @@ def cost_without(store: Store, settings: Settings, sessions: list[str], since: f
 
 
 def tell(
-    tally: Tally, amounts: tuple[Decimal, Decimal] | None = None, session: str | None = None, *, is_shared: bool = False
+    tally: WrapTally,
+    amounts: tuple[Decimal, Decimal] | None = None,
+    session: str | None = None,
+    *,
+    is_shared: bool = False,
 ) -> str:
     """Return the line that says what a program did at the gateway."""
     parts = [counted(tally.requests, "request")]

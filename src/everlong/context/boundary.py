@@ -30,7 +30,7 @@ _WITH_EXCHANGE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ListLayout:
     """What stands where in a list that satisfies the invariants."""
 
     system_end: int
@@ -43,7 +43,7 @@ class Layout:
     pending_start: int
 
 
-class Limits(NamedTuple):
+class BoundaryLimits(NamedTuple):
     """What a plan may spend, in tokens and messages."""
 
     total: int
@@ -84,7 +84,7 @@ class _Tail(NamedTuple):
     budget_place: int
 
 
-def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_first_n: int) -> Layout:
+def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_first_n: int) -> ListLayout:
     """Find the parts of a list whose summaries are known: system prompt, first exchange, body, the latest request."""
     system_end = leading_system_count(messages)
     # The system prompt is the first of the protected messages, whether or not the client sends one.
@@ -102,7 +102,7 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
         body_start = summaries[-1] + 1
         if body_start < len(messages) and is_acknowledgement(messages[body_start]):
             body_start += 1
-    return Layout(
+    return ListLayout(
         system_end=system_end,
         exchange_end=exchange_end,
         summaries=summaries,
@@ -150,13 +150,13 @@ def protected_start(messages: Sequence[Message], counts: Sequence[int], tail_tok
 
 
 def plan_boundaries(
-    messages: Sequence[Message], counts: Sequence[int], layout: Layout, limits: Limits, exchange_tokens: int
+    messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits, exchange_tokens: int
 ) -> Plan:
     """Choose head and tail so that the result fits, keeping as much as the limits allow."""
     return _Planner(messages, counts, layout, limits).plan(exchange_tokens)
 
 
-def least_tokens(messages: Sequence[Message], counts: Sequence[int], layout: Layout, limits: Limits) -> int:
+def least_tokens(messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits) -> int:
     """The tokens of the smallest result that any limits could lead to."""
     return _Planner(messages, counts, layout, limits).least_tokens()
 
@@ -164,7 +164,9 @@ def least_tokens(messages: Sequence[Message], counts: Sequence[int], layout: Lay
 class _Planner:
     """The state of one decision."""
 
-    def __init__(self, messages: Sequence[Message], counts: Sequence[int], layout: Layout, limits: Limits) -> None:
+    def __init__(
+        self, messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits
+    ) -> None:
         self.messages = messages
         self.counts = counts
         self.layout = layout

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from everlong.context.claims import Clause, Told, clauses_of, read_clause, telling_words
+from everlong.context.claims import ClaimClause, ToldWords, clauses_of, read_clause, telling_words
 from everlong.context.frontier import Frontier, inherited_frontier, is_frontier_item, without_frontier
 from everlong.context.summary.actions import is_failure
 from everlong.context.summary.document import SummaryDocument
@@ -29,7 +29,7 @@ from everlong.context.summary.language import ALL, is_closing, newest_label, sai
 from everlong.context.summary.retractions import is_cut_short, is_restated, is_stale
 from everlong.context.text import clip, one_line
 
-__all__ = ["CHECKS", "GOOD", "Evidence", "Fault", "examine", "score_of"]
+__all__ = ["CHECKS", "GOOD", "Evidence", "SummaryFault", "examine", "score_of"]
 
 CHECKS = (
     "goal",
@@ -245,7 +245,7 @@ _ORDINALS = ("st", "nd", "rd", "th")
 _WITH = re.compile(r"\b(?:with|has|have|including|plus) (?:an? |the )?([a-z]{4,})\b")
 
 
-class Fault(NamedTuple):
+class SummaryFault(NamedTuple):
     """What a check found."""
 
     check: str
@@ -296,19 +296,19 @@ class Evidence:
         return {word for text in self.people for word in _words(text)}
 
     @cached_property
-    def told(self) -> Told:
+    def told(self) -> ToldWords:
         """What was said, sentence by sentence."""
-        return Told(self.said or (*self.people, *self.others), last_tool=self.last_tool)
+        return ToldWords(self.said or (*self.people, *self.others), last_tool=self.last_tool)
 
     @cached_property
-    def told_long_ago(self) -> Told:
+    def told_long_ago(self) -> ToldWords:
         """What the assistant said before."""
-        return Told(self.older)
+        return ToldWords(self.older)
 
     @cached_property
-    def told_since(self) -> Told:
+    def told_since(self) -> ToldWords:
         """What was said and called for since the newest request."""
-        return Told(self.since)
+        return ToldWords(self.since)
 
     @cached_property
     def spoken(self) -> str:
@@ -325,7 +325,7 @@ class Evidence:
         return found
 
 
-def examine(summary: str, evidence: Evidence, kept: float, *, is_draft: bool = False) -> list[Fault]:
+def examine(summary: str, evidence: Evidence, kept: float, *, is_draft: bool = False) -> list[SummaryFault]:
     """Return the faults of a summary.
 
     A draft is not blamed for what is added to it later: the newest request, the rules, and the frontier.
@@ -342,11 +342,11 @@ def examine(summary: str, evidence: Evidence, kept: float, *, is_draft: bool = F
     if not is_draft:
         faults += [*_rules(summary, evidence), *_invented(document, summary, evidence)]
         if kept < _LEAST_KEPT:
-            faults.append(Fault("entities", f"keeps {kept:.0%} of the names of the conversation"))
+            faults.append(SummaryFault("entities", f"keeps {kept:.0%} of the names of the conversation"))
     return faults
 
 
-def score_of(faults: Iterable[Fault], kept: float) -> float:
+def score_of(faults: Iterable[SummaryFault], kept: float) -> float:
     """Return what faults and lost names leave of 1, in two decimals."""
     score = _PLAIN_SHARE + (1 - _PLAIN_SHARE) * min(1.0, kept / _ENOUGH_KEPT)
     by_check: dict[str, int] = {}
@@ -360,45 +360,45 @@ def score_of(faults: Iterable[Fault], kept: float) -> float:
 # -- the checks --------------------------------------------------------------------------------------------------------
 
 
-def _goal(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
-    faults: list[Fault] = []
+def _goal(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+    faults: list[SummaryFault] = []
     for item in document.items["Goal"]:
         plain = said_in(item)
         if evidence.is_no_goal(item):
-            faults.append(Fault("goal", f"a client's words, not a person's: {clip(plain, 80)}"))
+            faults.append(SummaryFault("goal", f"a client's words, not a person's: {clip(plain, 80)}"))
         elif _is_code(item):
-            faults.append(Fault("goal", f"code, not a person's words: {clip(plain, 80)}"))
+            faults.append(SummaryFault("goal", f"code, not a person's words: {clip(plain, 80)}"))
         elif _ADDRESS.search(plain) and len(plain) >= _TELLING and one_line(plain) in evidence.spoken:
-            faults.append(Fault("goal", f"the assistant's words, not a person's: {clip(plain, 80)}"))
+            faults.append(SummaryFault("goal", f"the assistant's words, not a person's: {clip(plain, 80)}"))
         else:
             words = _words(plain)
             strange = [word for word in words if word not in evidence.people_words]
             if evidence.people_words and len(words) >= _LEAST_COMPARED and len(strange) > 0.6 * len(words):
-                faults.append(Fault("goal", f"nobody asked for it: {clip(plain, 80)}"))
+                faults.append(SummaryFault("goal", f"nobody asked for it: {clip(plain, 80)}"))
     return faults
 
 
-def _newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) -> list[Fault]:
+def _newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) -> list[SummaryFault]:
     if not evidence.newest:
         return []
     named = [item for item in document.items["Pending User Asks"] if newest_label(item)]
     wrong = [item for item in named if evidence.is_no_goal(item)]
     if wrong:
-        return [Fault("goal", f"a client's words are called the newest request: {clip(said_in(wrong[0]), 80)}")]
+        return [SummaryFault("goal", f"a client's words are called the newest request: {clip(said_in(wrong[0]), 80)}")]
     stale = [item for item in named if is_stale(item, evidence.newest)]
     if stale:
-        return [Fault("newest request", f"another request is called the newest: {clip(said_in(stale[0]), 80)}")]
+        return [SummaryFault("newest request", f"another request is called the newest: {clip(said_in(stale[0]), 80)}")]
     if not is_draft and not is_restated(document, evidence.newest):
-        return [Fault("newest request", f"not named: {clip(one_line(evidence.newest), 80)}")]
+        return [SummaryFault("newest request", f"not named: {clip(one_line(evidence.newest), 80)}")]
     is_cut = bool(named) and all(is_cut_short(item, evidence.newest) for item in named)
     if (
         not is_draft and is_cut and evidence.newest not in evidence.beside()
     ):  # it does not stand after the summary either
-        return [Fault("newest request", f"only a part of it: {clip(said_in(named[0]), 80)}")]
+        return [SummaryFault("newest request", f"only a part of it: {clip(said_in(named[0]), 80)}")]
     return []
 
 
-def _rules(summary: str, evidence: Evidence) -> list[Fault]:
+def _rules(summary: str, evidence: Evidence) -> list[SummaryFault]:
     if not evidence.rules:
         return []
     standing = f"{summary}\n{evidence.beside()}"
@@ -406,39 +406,39 @@ def _rules(summary: str, evidence: Evidence) -> list[Fault]:
     if lost:  # perhaps with other marks and spaces
         standing = _plain(standing)
         lost = [rule for rule in lost if _plain(rule) not in standing]
-    faults = [Fault("rules", f"lost: {clip(rule, 80)}") for rule in lost]
+    faults = [SummaryFault("rules", f"lost: {clip(rule, 80)}") for rule in lost]
     lines = [_plain(line) for line in summary.splitlines()]
     for rule in map(_plain, evidence.rules):
         taken_back = [line for line in lines if _NO_NEED.search(line.partition(rule)[0]) and rule in line]
-        faults += [Fault("rules", f"turned round: {clip(line, 80)}") for line in taken_back]
+        faults += [SummaryFault("rules", f"turned round: {clip(line, 80)}") for line in taken_back]
     return faults
 
 
-def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is_draft: bool) -> list[Fault]:
+def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is_draft: bool) -> list[SummaryFault]:
     frontier = evidence.frontier
     if frontier is None:
         return []
-    faults: list[Fault] = []
+    faults: list[SummaryFault] = []
     done = [(item, telling_words(item)) for item in document.items["Done"]]
     for item in frontier.plan:
         words = telling_words(item.text)
         if item.state in ("pending", "in_progress") and words:
             said = next((text for text, told in done if len(words & told) >= _SAME_ITEM * len(words)), "")
             if said and not _says_no(said):
-                faults.append(Fault("frontier", f"open, but called done: {clip(item.text, 80)}"))
+                faults.append(SummaryFault("frontier", f"open, but called done: {clip(item.text, 80)}"))
     faults += _called_done(document, evidence)
     stated = inherited_frontier(summary)
     if stated is not None and stated.plan:
         states = {_plain(item.text): item.state for item in frontier.plan}
         stale = [item for item in stated.plan if states.get(_plain(item.text), item.state) != item.state]
-        faults += [Fault("frontier", f"its state is another one: {clip(item.text, 80)}") for item in stale]
+        faults += [SummaryFault("frontier", f"its state is another one: {clip(item.text, 80)}") for item in stale]
     faults += [
-        Fault("frontier", f"not as it is: {clip(one_line(item), 80)}")
+        SummaryFault("frontier", f"not as it is: {clip(one_line(item), 80)}")
         for item in _ours(document)
         if item not in _as_it_is(frontier) and not item.startswith(("- Plan (", "- 计划 ("))
     ]
     gone = [] if stated is None else [item for item in stated.plan if item.text not in {i.text for i in frontier.plan}]
-    faults += [Fault("frontier", f"not in the plan as last written: {clip(item.text, 80)}") for item in gone]
+    faults += [SummaryFault("frontier", f"not in the plan as last written: {clip(item.text, 80)}") for item in gone]
     if is_draft:
         return faults
     text = _plain(summary)
@@ -446,19 +446,21 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
     wanted += [error.lines[-1] for error in frontier.errors if error.lines]
     wanted += [file.path for file in frontier.files]
     faults += [
-        Fault("frontier", f"not stated: {clip(one_line(part), 80)}") for part in wanted if _plain(part) not in text
+        SummaryFault("frontier", f"not stated: {clip(one_line(part), 80)}")
+        for part in wanted
+        if _plain(part) not in text
     ]
     return faults
 
 
-def _called_done(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+def _called_done(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     """What was asked for last and is called done, though nobody did it or said so."""
     if evidence.is_trusted or not evidence.newest:
         return []
     frontier = evidence.frontier
     is_open = evidence.changed is None or (frontier is not None and bool(frontier.errors or frontier.pending))
     faults = [
-        Fault("frontier", f"not all is done: {clip(said_in(item), 80)}")
+        SummaryFault("frontier", f"not all is done: {clip(said_in(item), 80)}")
         for section in ("Done", "In Progress", "Next Steps")
         for item in document.items[section]
         if is_open and _ALL_DONE.search(item)
@@ -471,11 +473,11 @@ def _called_done(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
         for clause in clauses_of(said_in(item)):
             if _NOT_YET.search(clause.text) or not _is_asked(clause, asked, wanted) or _is_backed(clause, evidence):
                 continue
-            faults.append(Fault("frontier", f"asked for, but nobody did it yet: {clip(clause.text, 80)}"))
+            faults.append(SummaryFault("frontier", f"asked for, but nobody did it yet: {clip(clause.text, 80)}"))
     return faults
 
 
-def _is_asked(clause: Clause, asked: Sequence[Clause], wanted: set[str]) -> bool:
+def _is_asked(clause: ClaimClause, asked: Sequence[ClaimClause], wanted: set[str]) -> bool:
     if len(clause.words) >= _LEAST_COMPARED and len(clause.words & wanted) >= 0.6 * len(clause.words):
         return True
     return any(
@@ -483,7 +485,7 @@ def _is_asked(clause: Clause, asked: Sequence[Clause], wanted: set[str]) -> bool
     )
 
 
-def _is_backed(clause: Clause, evidence: Evidence) -> bool:
+def _is_backed(clause: ClaimClause, evidence: Evidence) -> bool:
     """Whether somebody said before or after the newest request what a clause says, or files were changed for it."""
     if evidence.changed is not None:
         named = {word for word in clause.words if "/" in word or "." in word}
@@ -492,7 +494,7 @@ def _is_backed(clause: Clause, evidence: Evidence) -> bool:
     if evidence.told_since.says(set(clause.words), 0.6):
         return True
     earlier = [text for text in evidence.said if evidence.newest not in text]
-    return Told(earlier).says(set(clause.words), 0.8)
+    return ToldWords(earlier).says(set(clause.words), 0.8)
 
 
 def _ours(document: SummaryDocument) -> list[str]:
@@ -503,7 +505,7 @@ def _as_it_is(frontier: Frontier) -> set[str]:
     return {item for phrases in ALL for items in frontier.items(phrases).values() for item in items}
 
 
-def _invented(document: SummaryDocument, summary: str, evidence: Evidence) -> list[Fault]:
+def _invented(document: SummaryDocument, summary: str, evidence: Evidence) -> list[SummaryFault]:
     # The frontier's own lines are held against the frontier.
     prose = "\n".join(one_line(said_in(item)) for item in _claiming(document, evidence))
     named = list(evidence.invented(without_frontier(summary)))
@@ -525,7 +527,7 @@ def _invented(document: SummaryDocument, summary: str, evidence: Evidence) -> li
     full = [" ".join(pair) for pair in pairs if set(pair) <= everything and pair[0].lower() in lowered]
     found = dict.fromkeys([*named, *full, *sorted(word for word in strange if not any(word in n for n in named))])
     return [
-        *(Fault("invented", f"stands nowhere in the conversation: {name}") for name in found),
+        *(SummaryFault("invented", f"stands nowhere in the conversation: {name}") for name in found),
         *_replaced_names(document, evidence),
     ]
 
@@ -535,9 +537,9 @@ def _is_money(name: str, evidence: Evidence) -> bool:
     return name[0] in "$€£¥" and not evidence.unknown({name[1:]})
 
 
-def _replaced_names(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+def _replaced_names(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     """Names at the beginning of a sentence that nobody said, where another name was said with the same words."""
-    faults: list[Fault] = []
+    faults: list[SummaryFault] = []
     for item in _claiming(document, evidence):
         for sentence in _LEADING.findall(said_in(item)):
             word = sentence.split(None, 1)[0]
@@ -545,7 +547,9 @@ def _replaced_names(document: SummaryDocument, evidence: Evidence) -> list[Fault
                 continue
             other = evidence.told.other_name(sentence)
             if other:
-                faults.append(Fault("invented", f"stands nowhere in the conversation: {word} (said was {other})"))
+                faults.append(
+                    SummaryFault("invented", f"stands nowhere in the conversation: {word} (said was {other})")
+                )
     return faults
 
 
@@ -558,10 +562,10 @@ def _claiming(document: SummaryDocument, evidence: Evidence) -> Iterator[str]:
                 yield item
 
 
-def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     if evidence.is_trusted:  # made of the conversation's own lines, each of which says what was said
         return []
-    faults: list[Fault] = []
+    faults: list[SummaryFault] = []
     frontier = evidence.frontier
     has_open_error = frontier is not None and (bool(frontier.errors) or is_failure(frontier.outcome))
     for item in _claiming(document, evidence):
@@ -569,7 +573,7 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault
             continue
         said = said_in(item)
         faults += [
-            Fault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
+            SummaryFault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
             for around, figure in _figures(item)
             if figure not in evidence.figures.get(around, {figure})
             and not evidence.stands_with(figure, {*around}, len({*around}))
@@ -580,46 +584,48 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Fault
                 continue
             turned_round = evidence.told.turns_round(clause, has_open_error=has_open_error)
             if turned_round and not evidence.told_long_ago.quotes(clause.text):
-                faults.append(Fault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
+                faults.append(SummaryFault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
         for claim in (*claims, *map(read_clause, sentences(said))):
             other = {f for f in evidence.told.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
             faults += [
-                Fault("contradiction", f"another figure than was said: {figure} in {clip(claim.text, 80)}")
+                SummaryFault("contradiction", f"another figure than was said: {figure} in {clip(claim.text, 80)}")
                 for figure in sorted(other)
             ]
         for sentence in sentences(said):
             claim = read_clause(sentence)
             faults += [
-                Fault("invented", f"stands nowhere in the conversation: {code} (said was {other_code})")
+                SummaryFault("invented", f"stands nowhere in the conversation: {code} (said was {other_code})")
                 for code, other_code in evidence.told.other_code(sentence)
                 if evidence.unknown({code})
             ]
             if turned := evidence.told.turned_order(sentence):
-                faults.append(Fault("contradiction", f"said the other way round: {clip(turned, 80)}"))
+                faults.append(SummaryFault("contradiction", f"said the other way round: {clip(turned, 80)}"))
             faults += [
-                Fault("contradiction", f"there is none: {thing}")
+                SummaryFault("contradiction", f"there is none: {thing}")
                 for thing in _WITH.findall(sentence)
                 if evidence.told.says_only_no(thing)
             ]
             faults += [
-                Fault("contradiction", f"an old value: {old} is {new} now")
+                SummaryFault("contradiction", f"an old value: {old} is {new} now")
                 for old, new, about in evidence.told.superseded
                 if old in sentence and new not in sentence and claim.names & about
             ]
     return list(dict.fromkeys(faults))
 
 
-def _wrappers(document: SummaryDocument, evidence: Evidence) -> list[Fault]:
+def _wrappers(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     items = (item for section in _STATED[1:] for item in document.items[section])
     return [
-        Fault("wrapper", f"a client's words: {clip(said_in(item), 80)}") for item in items if evidence.is_wrapper(item)
+        SummaryFault("wrapper", f"a client's words: {clip(said_in(item), 80)}")
+        for item in items
+        if evidence.is_wrapper(item)
     ]
 
 
-def _code(document: SummaryDocument) -> list[Fault]:
+def _code(document: SummaryDocument) -> list[SummaryFault]:
     lines = [line for section in _NO_CODE for item in document.items[section] for line in item.split("\n")]
     found = [line for line in lines if _is_code(line)]
-    return [Fault("code", f"code where a statement belongs: {clip(line.strip(), 80)}") for line in found[:8]]
+    return [SummaryFault("code", f"code where a statement belongs: {clip(line.strip(), 80)}") for line in found[:8]]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from everlong.context.summary.language import sentences
 from everlong.context.text import one_line
 
-__all__ = ["Clause", "Told", "clauses_of", "read_clause", "stem", "telling_words"]
+__all__ = ["ClaimClause", "ToldWords", "clauses_of", "read_clause", "stem", "telling_words"]
 
 _LOOK_AT = 20_000
 """Characters of a text that are read."""
@@ -140,7 +140,7 @@ def stem(word: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class ClaimClause:
     """A clause by its telling words."""
 
     text: str
@@ -161,14 +161,14 @@ def telling_words(text: str) -> set[str]:
     return set(_read(text[:_LOOK_AT]).words)
 
 
-def read_clause(text: str) -> Clause:
+def read_clause(text: str) -> ClaimClause:
     """Read one clause."""
     read = _read(text)
     figures = frozenset(word for word in read.words if word[0].isdigit())
-    return Clause(text, frozenset(read.words), read.denials % 2 == 1, figures, frozenset(read.denied))
+    return ClaimClause(text, frozenset(read.words), read.denials % 2 == 1, figures, frozenset(read.denied))
 
 
-def clauses_of(text: str) -> list[Clause]:
+def clauses_of(text: str) -> list[ClaimClause]:
     """Read all clauses of a text."""
     return [
         read_clause(clause)
@@ -210,7 +210,7 @@ def _read(text: str) -> _Reading:
     return _Reading(words, denials, denied)
 
 
-class Told:
+class ToldWords:
     """Everything that was said, in which a claim is found again by its words; oldest first."""
 
     def __init__(self, texts: Iterable[str], *, last_tool: int = 0) -> None:
@@ -222,9 +222,9 @@ class Told:
         self._after_tools = sum(text.count("\n") + 1 for text in kept[:last_tool])
         """The first line that was said after all tools had answered."""
         self._with_word: dict[str, frozenset[int]] = {}
-        self._clauses: dict[int, list[Clause]] = {}
+        self._clauses: dict[int, list[ClaimClause]] = {}
 
-    def turns_round(self, claim: Clause, *, has_open_error: bool = False) -> bool:
+    def turns_round(self, claim: ClaimClause, *, has_open_error: bool = False) -> bool:
         """Return whether a claim was made in the same words, but last with the other sign."""
         if len(claim.words) < 2 or self.quotes(claim.text):
             return False
@@ -249,7 +249,7 @@ class Told:
     def _flat(self) -> str:
         return one_line(self._text)
 
-    def other_figures(self, claim: Clause) -> set[str]:
+    def other_figures(self, claim: ClaimClause) -> set[str]:
         """Return the figures of a claim in whose place another one was said, and never they."""
         if not claim.figures or len(claim.names) < 2:
             return set()
@@ -371,7 +371,7 @@ class Told:
         numbers = {number for key in keys for number in self._lines_with(key)}
         return any(len(words & telling_words(self._lines[number])) >= least for number in numbers)
 
-    def _about(self, claim: Clause) -> list[int]:
+    def _about(self, claim: ClaimClause) -> list[int]:
         """Return the numbers of the lines that have enough of the words of a claim to be about the same."""
         words = [word for word in claim.names if word != _SUCCESS]
         having = Counter(number for word in words for number in self._lines_with(word))
@@ -391,20 +391,20 @@ class Told:
             numbers = self._with_word[word] = frozenset(found)
         return numbers
 
-    def _clauses_of(self, number: int) -> list[Clause]:
+    def _clauses_of(self, number: int) -> list[ClaimClause]:
         read = self._clauses.get(number)
         if read is None:
             read = self._clauses[number] = clauses_of(self._lines[number])
         return read
 
-    def _sentences_of(self, number: int) -> list[Clause]:
+    def _sentences_of(self, number: int) -> list[ClaimClause]:
         read = self._clauses.get(-number - 1)
         if read is None:
             read = self._clauses[-number - 1] = [read_clause(text) for text in sentences(self._lines[number])]
         return read
 
 
-def _is_alike(claim: Clause, said: Clause) -> bool:
+def _is_alike(claim: ClaimClause, said: ClaimClause) -> bool:
     """Whether two clauses say the same, apart from their sign."""
     shared = len(claim.words & said.words)
     if shared < 2:

@@ -16,8 +16,8 @@ from functools import cached_property
 from everlong.config import CompressionValues
 from everlong.context.boundary import (
     LEAST_SUMMARY,
-    Layout,
-    Limits,
+    BoundaryLimits,
+    ListLayout,
     Plan,
     least_tokens,
     plan_boundaries,
@@ -42,7 +42,7 @@ from everlong.context.rules import StandingRules, standing_rules, without_lifted
 from everlong.context.summarize import SummaryRequest, SummaryWriter, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.retractions import inherited_newest
-from everlong.context.summary.trace import NO_TRACE, Recording
+from everlong.context.summary.trace import NO_TRACE, TraceRecording
 from everlong.context.text import one_line
 from everlong.context.verify import Yardstick
 from everlong.errors import TargetUnreachable
@@ -82,7 +82,7 @@ def with_note(head: Sequence[Message]) -> list[Message]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CompactionEnd:
     """The lists and the plan of a finished compaction."""
 
     repaired: list[Message]
@@ -90,8 +90,8 @@ class Ended:
     counts: list[int]
     messages: list[Message]
     """The result."""
-    layout: Layout
-    limits: Limits
+    layout: ListLayout
+    limits: BoundaryLimits
     plan: Plan
     outcome: Outcome
     written: Written | None
@@ -100,11 +100,11 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Recorder:
+class CompactionRecord:
     """Handed along with a request; afterwards it knows why the result is as it is."""
 
-    trace: Recording = field(default_factory=Recording)
-    ended: Ended | None = None
+    trace: TraceRecording = field(default_factory=TraceRecording)
+    ended: CompactionEnd | None = None
 
 
 TAIL_SHARE_OF_TARGET = 0.45
@@ -116,7 +116,7 @@ RULES_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompactionRequest:
     """Everything that one compaction depends on."""
 
     messages: list[Message]
@@ -137,17 +137,17 @@ class Request:
     """The digests of the summaries that this engine put out before."""
     tail_share: float = TAIL_SHARE_OF_TARGET
     """Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
-    recorder: Recorder | None = None
+    recorder: CompactionRecord | None = None
     """Is given what an explanation needs, where one is asked for."""
     written: Written | None = None
     """A summary that a first try at the target already has; nobody is asked again."""
 
 
 @dataclass
-class Situation:
+class CompactionSituation:
     """Everything that is known about a request before anything is decided."""
 
-    request: Request
+    request: CompactionRequest
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds spent in each stage so far."""
     summaries: tuple[int, ...] = ()
@@ -180,13 +180,13 @@ class Situation:
             return self.request.counter.counts(repaired)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> ListLayout:
         """What stands where."""
         repaired = self.repaired
         return survey(repaired, self.summaries, self.request.settings.protect_first_n)
 
     @cached_property
-    def limits(self) -> Limits:
+    def limits(self) -> BoundaryLimits:
         """What the result may spend."""
         request, budgets = self.request, self.request.budgets
         frame = self._frame_tokens()
@@ -195,7 +195,7 @@ class Situation:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
             reserve = self._reserve(self.units(budgets.summary_cap))
             more = max(0, sum(self.counts[self.newest_start :]) - tail)
-            return Limits(
+            return BoundaryLimits(
                 total=max(total, min(total + more, self.units(request.most_tokens))),
                 tail=tail,
                 keep_last=request.settings.protect_last_n,
@@ -215,7 +215,7 @@ class Situation:
         newest = sum(self.counts[self.newest_start :])
         if newest <= room * NEWEST_SHARE_OF_TARGET:
             tail = max(tail, newest)
-        return Limits(
+        return BoundaryLimits(
             total=total,
             tail=tail,
             keep_last=0,
@@ -335,15 +335,15 @@ class _Result:
 
 
 @dataclass
-class Compaction:
+class CompactionRun:
     """Runs the stages over one request."""
 
-    request: Request
+    request: CompactionRequest
 
     @cached_property
-    def known(self) -> Situation:
+    def known(self) -> CompactionSituation:
         """What the request amounts to."""
-        return Situation(self.request)
+        return CompactionSituation(self.request)
 
     def run(self, current_tokens: int | None = None) -> tuple[list[Message], CompactionReport]:
         """The compacted list and the report about it."""
@@ -355,7 +355,7 @@ class Compaction:
         result = self._summarized() if self.has_new_turns or self._summary_is_too_long() else self._cleared()
         share = self._better_tail_share(result)
         if share is not None:
-            return Compaction(replace(request, tail_share=share, written=result.written)).run(current_tokens)
+            return CompactionRun(replace(request, tail_share=share, written=result.written)).run(current_tokens)
         if result.pruned.tokens > min(before - 1, self.known.limits.total):
             result = self._smallest(result)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
@@ -372,7 +372,7 @@ class Compaction:
         found = [cleared, result]  # of equal ones the one that says more
         by_itself = result.written is not None and result.written.summarizer == ExtractiveSummarizer.name
         if by_itself and cleared.outcome == "cleared":  # a model is not asked twice for this
-            again = Compaction(replace(self.request, messages=cleared.pruned.messages))
+            again = CompactionRun(replace(self.request, messages=cleared.pruned.messages))
             if again.has_new_turns:
                 found.append(again._summarized())
         return min(found, key=lambda candidate: candidate.pruned.tokens)
@@ -623,10 +623,10 @@ class Compaction:
         )
         return result.pruned.messages, report
 
-    def _ended(self, result: _Result) -> Ended:
+    def _ended(self, result: _Result) -> CompactionEnd:
         """What an explanation needs to know."""
         known = self.known
-        return Ended(
+        return CompactionEnd(
             repaired=known.repaired,
             counts=known.counts,
             messages=result.pruned.messages,

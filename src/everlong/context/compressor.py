@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from everlong.config import compression_values
-from everlong.context.compaction import Compaction, Request, summary_message
+from everlong.context.compaction import CompactionRequest, CompactionRun, summary_message
 from everlong.context.engine import ContextEngine
 from everlong.context.explanation import Explanation
 from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, digest_of, is_summary
@@ -246,7 +246,7 @@ class ContextCompressor(ContextEngine):
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Whether there is anything between head and tail that is not already a summary."""
-        has_some = Compaction(self.request_for(checked_messages(messages))).has_new_turns
+        has_some = CompactionRun(self.request_for(checked_messages(messages))).has_new_turns
         if not has_some:
             self._hold_back(self._held(self.estimate_tokens(messages)))
         return has_some
@@ -275,7 +275,7 @@ class ContextCompressor(ContextEngine):
         The next `compress` of that conversation, which has gone on meanwhile, then asks no model.
         """
         self._writer.last = None
-        Compaction(self.request_for(checked_messages(messages))).run()
+        CompactionRun(self.request_for(checked_messages(messages))).run()
         self._prepared = self._writer.last
 
     def compress(
@@ -327,10 +327,10 @@ class ContextCompressor(ContextEngine):
 
         Takes what `compress` takes and raises what it raises; the compacted list is the explanation's ``messages``.
         """
-        from everlong.context.compaction import Recorder  # noqa: PLC0415 - for those who ask
+        from everlong.context.compaction import CompactionRecord  # noqa: PLC0415 - for those who ask
         from everlong.context.explanation import explained_lines  # noqa: PLC0415 - as above
 
-        recorder, checked = Recorder(), checked_messages(messages)
+        recorder, checked = CompactionRecord(), checked_messages(messages)
         request = self.request_for(
             checked,
             focus_topic=focus_topic,
@@ -343,8 +343,8 @@ class ContextCompressor(ContextEngine):
         assert self.last_report is not None  # noqa: S101 - every compaction leaves one
         return Explanation(result, self.last_report, explained_lines(checked, recorder))
 
-    def _compacted(self, request: Request, current_tokens: int | None) -> list[Message]:
-        result, report = Compaction(request).run(current_tokens)
+    def _compacted(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
+        result, report = CompactionRun(request).run(current_tokens)
         if report.outcome == "summarized":
             own = (digest_of(message) for message in result if is_summary(message))
             self._emitted = [*self._emitted, next(own)][-_MOST_EMITTED:]
@@ -360,7 +360,7 @@ class ContextCompressor(ContextEngine):
         self._remember_help(report)
         return result
 
-    def request_for(self, messages: list[Message], **wishes: Any) -> Request:
+    def request_for(self, messages: list[Message], **wishes: Any) -> CompactionRequest:
         """What a compaction of these messages depends on, as this engine stands now.
 
         One that is forced, comes early or follows a threshold of the user keeps what the threshold allows; every
@@ -372,7 +372,7 @@ class ContextCompressor(ContextEngine):
         is_calm = not wishes.get("force") and not pace.is_set
         if is_calm and self.estimate_tokens(messages) >= NEAR * most:
             budgets, limit = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail)), min(limit, pace.need)
-        return Request(
+        return CompactionRequest(
             messages=messages,
             settings=self.settings,
             budgets=budgets,

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_args
 
-from everlong.context.compaction import Ended, Recorder
+from everlong.context.compaction import CompactionEnd, CompactionRecord
 from everlong.context.literals import (
     CLEARED_RESULT,
     RULES_HEADING,
@@ -30,9 +30,9 @@ from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.language import sentences
-from everlong.context.summary.lines import Told, argument_texts, cut_lines, raw_lines, structured
+from everlong.context.summary.lines import KeyedLine, argument_texts, cut_lines, raw_lines, structured
 from everlong.context.summary.outline import Candidate
-from everlong.context.summary.trace import EARLIER, Note, Recording, Said
+from everlong.context.summary.trace import EARLIER, Note, SummaryPlace, TraceRecording
 from everlong.context.summary.wording import clauses
 from everlong.context.text import one_line
 from everlong.model import Message, calls_of, is_image, is_reasoning, part_text, parts_of, read_message, text_of
@@ -167,7 +167,7 @@ def _part_name(part: dict[str, object]) -> str:
     return "[image]" if is_image(part) else f"[{part.get('type')}]"
 
 
-def pieces_of(unit: Unit, role: str, records: Sequence[Told] = ()) -> list[str]:
+def pieces_of(unit: Unit, role: str, records: Sequence[KeyedLine] = ()) -> list[str]:
     """The sentences or pieces of a line that a summary chooses among; the line itself where it has none.
 
     Where structured data was read as records, the pieces are the records that say something of the line.
@@ -211,14 +211,14 @@ _MOST_NAMED = 6
 class SummaryAccount:
     """Passes verdicts on the words of summarized turns."""
 
-    def __init__(self, notes: Recording, written: Written) -> None:
+    def __init__(self, notes: TraceRecording, written: Written) -> None:
         self._notes = notes
         self._written = written
         self._by_model = written.summarizer != ExtractiveSummarizer.name
         self._flat = one_line(written.text)
         self._names = set(entities(written.text))
         self._items = [
-            Said(section, item)
+            SummaryPlace(section, item)
             for section, items in SummaryDocument.parse(written.text).items.items()
             for item in items
         ]
@@ -440,7 +440,7 @@ def _callers(turns: Sequence[Message]) -> dict[int, int]:
 _WORD = re.compile(r"[^\W_]+")
 
 
-def explained_lines(original: Sequence[Message], recorder: Recorder) -> tuple[ExplainedLine, ...]:
+def explained_lines(original: Sequence[Message], recorder: CompactionRecord) -> tuple[ExplainedLine, ...]:
     """The verdict on every line of a conversation that was compacted with this recorder."""
     if recorder.ended is None:
         raise ValueError("the recorder has seen no compaction")
@@ -450,12 +450,12 @@ def explained_lines(original: Sequence[Message], recorder: Recorder) -> tuple[Ex
 class _Account:
     """One compaction's account."""
 
-    def __init__(self, original: Sequence[Message], ended: Ended, recorder: Recorder) -> None:
+    def __init__(self, original: Sequence[Message], ended: CompactionEnd, recorder: CompactionRecord) -> None:
         self._original = original
         self._ended = ended
         self._recorder = recorder
         self._places = _places(original, ended.repaired)
-        self._read: tuple[int, Sequence[Told]] = (-1, ())
+        self._read: tuple[int, Sequence[KeyedLine]] = (-1, ())
         self._summary = None if ended.written is None else SummaryAccount(recorder.trace, ended.written)
 
     def lines(self) -> Iterator[ExplainedLine]:
@@ -576,7 +576,7 @@ class _Account:
         reason = "a standing rule of the user, word for word after the summary"
         return Verdict(verdict.text, "quoted", "standing rule", reason, RULES_HEADING.rstrip(":"))
 
-    def _records(self, place: int) -> Sequence[Told]:
+    def _records(self, place: int) -> Sequence[KeyedLine]:
         """The records as which a result was read, if it was."""
         if self._read[0] != place:
             self._read = (place, structured(self._ended.repaired[place]))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from everlong.context.plans import PlanItem, checklist, read_plan, render_item
-from everlong.context.steps import Change, Ran, Step, looks_only, ran_by, read_steps
-from everlong.context.summary.actions import Outcome, outcome_of
+from everlong.context.steps import CommandRun, FileChange, Step, looks_only, ran_by, read_steps
+from everlong.context.summary.actions import ActionOutcome, outcome_of
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.language import CHINESE, Phrases
 from everlong.context.text import beginning, clip, one_line
@@ -69,7 +69,7 @@ class _Thing(NamedTuple):
 
     tool: str
     path: str
-    ran: Ran | None
+    ran: CommandRun | None
     looks: bool
 
 
@@ -88,7 +88,7 @@ def open_errors(
     ledger = [_Open(error, _thing_of_source(error.source)) for error in carried]
     last_acting: _Thing | None = ledger[-1].thing if ledger else None
     waiting = list(ends)
-    inner: list[tuple[Ran, Ran]] = []
+    inner: list[tuple[CommandRun, CommandRun]] = []
     """Programs, and those that they run in turn: when the first goes well, so did the second."""
     for step in steps:
         while waiting and step.at > waiting[0]:
@@ -144,13 +144,13 @@ def _closes(step: Step, thing: _Thing, entry: _Open) -> bool:
     return thing.tool == failed.tool and thing.ran is None
 
 
-def _is_variant(ran: Ran, failed: Ran) -> bool:
+def _is_variant(ran: CommandRun, failed: CommandRun) -> bool:
     """Whether a script is another one under a longer name, as ``reproduce_alone.sh`` is of ``reproduce.sh``."""
     name, other = ran.program.rpartition("."), failed.program.rpartition(".")
     return bool(other[0]) and name[2] == other[2] and name[0].startswith(f"{other[0]}_")
 
 
-def _is_within(entry: _Open, within: Sequence[Ran]) -> bool:
+def _is_within(entry: _Open, within: Sequence[CommandRun]) -> bool:
     ran = entry.thing.ran
     return ran is not None and any(inside.covers(ran) for inside in within)
 
@@ -407,7 +407,7 @@ def _files(steps: Sequence[Step], carried: Sequence[FileInHand]) -> tuple[FileIn
     return tuple(changed[-_MOST_FILES:] or list(found.values())[-_MOST_READ:])
 
 
-def _apply(found: dict[str, FileInHand], change: Change) -> None:
+def _apply(found: dict[str, FileInHand], change: FileChange) -> None:
     if change.kind == "dropped":
         for path in [path for path in found if path == change.path or path.startswith(change.path.rstrip("/") + "/")]:
             del found[path]
@@ -435,7 +435,7 @@ def _is_done(step: Step) -> bool:
 def _outcome(step: Step) -> str:
     """How a step came out; what a command shows that only looks is no outcome."""
     if step.ran is None:
-        return "" if step.path and not step.error_lines else Outcome(failed=False, line=step.outcome).told
+        return "" if step.path and not step.error_lines else ActionOutcome(failed=False, line=step.outcome).told
     if step.only_looks and not step.error_lines:
         return ""
     return outcome_of(step.result or "").told or (step.outcome if step.error_lines else "")

@@ -111,7 +111,7 @@ class CompactionReport:
 Fate = Literal["kept", "cleared", "noted", "repeated", "summarized", "added"]
 
 
-class Change(NamedTuple):
+class MessageChange(NamedTuple):
     """A message and what became of it; ``source`` is its place before, None for an added one."""
 
     fate: Fate
@@ -119,22 +119,22 @@ class Change(NamedTuple):
     source: int | None
 
 
-def changes(before: Sequence[Message], after: Sequence[Message]) -> list[Change]:
+def changes(before: Sequence[Message], after: Sequence[Message]) -> list[MessageChange]:
     """Every message of both lists once: the old ones in their order, the new ones where they were put in."""
     partners = _partners(before, after)
-    placed: list[Change] = []
+    placed: list[MessageChange] = []
     cursor = 0
     seen: set[int] = set()
     for message, source in zip(after, partners, strict=True):
         if source is None:
-            placed.append(Change("added", message, None))
+            placed.append(MessageChange("added", message, None))
             continue
-        placed.extend(Change("summarized", before[gone], gone) for gone in range(cursor, source))
+        placed.extend(MessageChange("summarized", before[gone], gone) for gone in range(cursor, source))
         cursor = max(cursor, source + 1)
         repeated = source in seen
         seen.add(source)
-        placed.append(Change("repeated" if repeated else _fate(before[source], message), message, source))
-    placed.extend(Change("summarized", before[gone], gone) for gone in range(cursor, len(before)))
+        placed.append(MessageChange("repeated" if repeated else _fate(before[source], message), message, source))
+    placed.extend(MessageChange("summarized", before[gone], gone) for gone in range(cursor, len(before)))
     kept = {change.source for change in placed if change.fate != "summarized"}
     return [change for change in placed if change.fate != "summarized" or change.source not in kept]
 

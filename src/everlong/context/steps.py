@@ -20,8 +20,8 @@ from everlong.model import Message, ToolCall, calls_of, text_of
 
 __all__ = [
     "LOOKING_TOOL",
-    "Change",
-    "Ran",
+    "CommandRun",
+    "FileChange",
     "Step",
     "dropped_by",
     "looks_only",
@@ -215,7 +215,7 @@ _FILE_LIKE = re.compile(r"^[~\w./@+-]*\w\.\w{1,10}$|/")
 _VERSION = re.compile(r"(?:[_-]?v?\d+|[_-](?:new|final|fixed|debug|again|simple|min))+$")
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """What a step did to a file."""
 
     kind: ChangeKind
@@ -224,7 +224,7 @@ class Change(NamedTuple):
     """Where in the file: lines, or the first words of what was put in."""
 
 
-class Ran(NamedTuple):
+class CommandRun(NamedTuple):
     """What a shell command comes down to: one program on one target, in one folder."""
 
     program: str
@@ -232,7 +232,7 @@ class Ran(NamedTuple):
     folder: str = ""
     words: frozenset[str] = frozenset()
 
-    def covers(self, other: Ran) -> bool:
+    def covers(self, other: CommandRun) -> bool:
         """Return whether this run tells about the same thing as another one."""
         if self.program != other.program or (self.folder and other.folder and self.folder != other.folder):
             return False
@@ -281,7 +281,7 @@ class Step:
         return next((value.strip() for value in found if isinstance(value, str) and value.strip()), "")
 
     @cached_property
-    def ran(self) -> Ran | None:
+    def ran(self) -> CommandRun | None:
         """What the command comes down to; None for other tools."""
         return ran_by(self.command) if self.command else None
 
@@ -320,7 +320,7 @@ class Step:
         return self._judged[1]
 
     @cached_property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[FileChange, ...]:
         """What the call does to files, in order."""
         return tuple(_changes(self))
 
@@ -354,13 +354,13 @@ def read_steps(messages: Sequence[Message]) -> list[Step]:
     return steps
 
 
-def looks_only(ran: Ran) -> bool:
+def looks_only(ran: CommandRun) -> bool:
     """Return whether a program shows things and changes none."""
     first, _, second = ran.program.partition(" ")
     return first in _LOOKING or (first == "git" and second in _GIT_LOOKING) or ran.program == "sed -n"
 
 
-def only_prepares(ran: Ran) -> bool:
+def only_prepares(ran: CommandRun) -> bool:
     """Return whether a program only sets the stage for others; one that removes or moves files does more."""
     first = ran.program.partition(" ")[0]
     return ran.program == "git stash" or (first in _SETTING_UP and first not in ("rm", "mv", "cp"))
@@ -378,10 +378,10 @@ def dropped_by(command: str) -> tuple[str, ...]:
     return tuple(change.path for change in _shell_changes(command) if change.kind == "dropped")
 
 
-def ran_by(command: str) -> Ran | None:
+def ran_by(command: str) -> CommandRun | None:
     """Return what a shell command comes down to: its last part that does something, else its last part."""
     bare, _ = _without_heredocs(command)
-    folder, found = "", list[Ran]()
+    folder, found = "", list[CommandRun]()
     for pipeline in _pipelines(bare):
         words = _program_words(pipeline[0])
         if not words:
@@ -411,7 +411,7 @@ def _verdict(step: Step, text: str) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def _verdict_of_command(
-    step: Step, ran: Ran, text: str, code: int | None, timed_out: str
+    step: Step, ran: CommandRun, text: str, code: int | None, timed_out: str
 ) -> tuple[Verdict, tuple[str, ...]]:
     if timed_out:
         return "failed", (timed_out.strip(),)
@@ -466,7 +466,7 @@ def _ends(text: str) -> str:
 # -- what a step did to files ------------------------------------------------------------------------------------------
 
 
-def _changes(step: Step) -> Iterator[Change]:
+def _changes(step: Step) -> Iterator[FileChange]:
     if step.command:
         yield from _shell_changes(step.command)
         return
@@ -474,17 +474,17 @@ def _changes(step: Step) -> Iterator[Change]:
     for patch in patches:
         kinds: dict[str, ChangeKind] = {"Add": "created", "Update": "edited", "Delete": "dropped"}
         for found in _PATCHED.finditer(patch):
-            yield Change(kinds[found[1]], found[2], _place_in_patch(patch, found.end()))
+            yield FileChange(kinds[found[1]], found[2], _place_in_patch(patch, found.end()))
     if patches or not step.path:
         return
     if _EDITING_TOOL.search(step.call.name):
-        yield Change("edited", step.path, _place_of_edit(step.arguments))
+        yield FileChange("edited", step.path, _place_of_edit(step.arguments))
     elif _WRITING_TOOL.search(step.call.name):
-        yield Change("created", step.path)
+        yield FileChange("created", step.path)
     elif _FILE_LIKE.search(step.path) and re.search(r"read|view|open|cat", step.call.name, re.IGNORECASE):
         start, size = step.arguments.get("offset"), step.arguments.get("limit")
         lines = f"lines {start}–{start + size - 1}" if isinstance(start, int) and isinstance(size, int) else ""
-        yield Change("read", step.path, lines)
+        yield FileChange("read", step.path, lines)
 
 
 def _place_of_edit(arguments: dict[str, Any]) -> str:
@@ -506,7 +506,7 @@ def _place_in_patch(patch: str, start: int) -> str:
     return ""
 
 
-def _shell_changes(command: str) -> Iterator[Change]:
+def _shell_changes(command: str) -> Iterator[FileChange]:
     bare, bodies = _without_heredocs(command)
     folder = ""
     for pipeline in _pipelines(bare):
@@ -515,7 +515,7 @@ def _shell_changes(command: str) -> Iterator[Change]:
             for found in _REDIRECT.finditer(_QUOTES.sub(lambda m: m[0].replace(">", " "), part)):
                 if found[1] and not found[1].startswith(("&", "/dev/")):
                     kind: ChangeKind = "edited" if ">>" in found[0] else "created"
-                    yield Change(kind, _joined(folder, found[1].strip("'\"")))
+                    yield FileChange(kind, _joined(folder, found[1].strip("'\"")))
             if not words:
                 continue
             if words[0] == "cd" and len(words) > 1:
@@ -531,24 +531,24 @@ def _shell_changes(command: str) -> Iterator[Change]:
 _QUOTES = re.compile(_QUOTED, re.DOTALL)
 
 
-def _program_changes(words: Sequence[str]) -> Iterator[Change]:
+def _program_changes(words: Sequence[str]) -> Iterator[FileChange]:
     program, plain = words[0], [word for word in words[1:] if not word.startswith("-")]
     if program == "sed" and any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in words[1:]):
         if len(plain) > 1 and _FILE_LIKE.search(plain[-1]) and not re.match(r"[\d,$]*s\W", plain[-1]):
             line = next((found for word in plain[:-1] if (found := re.match(r"\d+", word))), None)
-            yield Change("edited", plain[-1], f"line {line[0]}" if line else "")
+            yield FileChange("edited", plain[-1], f"line {line[0]}" if line else "")
     elif program == "tee":
-        yield from (Change("created", word) for word in plain)
+        yield from (FileChange("created", word) for word in plain)
     elif program == "rm":
-        yield from (Change("dropped", word.rstrip("/")) for word in plain)
+        yield from (FileChange("dropped", word.rstrip("/")) for word in plain)
     elif program == "mv" and len(plain) == 2:
-        yield Change("dropped", plain[0])
-        yield Change("created", plain[1])
+        yield FileChange("dropped", plain[0])
+        yield FileChange("created", plain[1])
     elif program == "git" and plain[:1] in (["checkout"], ["restore"]):
-        yield from (Change("dropped", word) for word in plain[1:] if _FILE_LIKE.search(word) and "." in word)
+        yield from (FileChange("dropped", word) for word in plain[1:] if _FILE_LIKE.search(word) and "." in word)
 
 
-def _script_changes(body: str) -> Iterator[Change]:
+def _script_changes(body: str) -> Iterator[FileChange]:
     """The files that a script of Python writes, where it names them or keeps their names in variables."""
     for pattern in (_OPENED, _WRITTEN):
         for found in pattern.finditer(body[: 4 * _LOOK_AT]):
@@ -558,7 +558,7 @@ def _script_changes(body: str) -> Iterator[Change]:
                 assigned = re.search(rf"\b{re.escape(name)}\s*=\s*(?:Path\()?['\"]([^'\"\n]{{1,300}})['\"]", body)
                 path = assigned[1] if assigned else None
             if path and _FILE_LIKE.search(path):
-                yield Change("edited", path)
+                yield FileChange("edited", path)
 
 
 def _joined(folder: str, path: str) -> str:
@@ -636,7 +636,7 @@ def _unquoted(word: str) -> str:
     return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else word
 
 
-def _ran(words: Sequence[str], folder: str) -> Ran | None:
+def _ran(words: Sequence[str], folder: str) -> CommandRun | None:
     program, rest = words[0].rsplit("/", 1)[-1], list(words[1:])
     if program == "test" and program != words[0]:
         program = words[0]  # a project's own runner, not what the shell has under that name
@@ -655,7 +655,9 @@ def _ran(words: Sequence[str], folder: str) -> Ran | None:
     target = next((word.partition("::")[0] for word in plain if _FILE_LIKE.search(word)), "")
     if not target and program == "python":
         target = next(iter(plain), "")
-    return Ran(program, target, folder, frozenset(re.findall(r"\w[\w-]+", one_line(" ".join(words))[:400].lower())))
+    return CommandRun(
+        program, target, folder, frozenset(re.findall(r"\w[\w-]+", one_line(" ".join(words))[:400].lower()))
+    )
 
 
 def _stem(target: str) -> str:

@@ -30,7 +30,7 @@ from everlong.context.summary.entities import entities
 from everlong.context.summary.judge import Judged, UnusableSummary, judged
 from everlong.context.summary.language import Phrases, changes_file, is_closing, newest_label, phrases_for
 from everlong.context.summary.retractions import inherited_newest, restated
-from everlong.context.summary.trace import NO_TRACE, Trace
+from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 from everlong.context.text import TextCount, one_line
 from everlong.context.verify import Yardstick
 from everlong.model import Message, is_system, text_of, typed_words
@@ -132,7 +132,7 @@ def _file_names(item: str) -> set[str]:
     return {path, path.rsplit("/", 1)[-1]}
 
 
-class _Line(NamedTuple):
+class _SummaryEntry(NamedTuple):
     source: str
     text: str
     names: frozenset[str]
@@ -159,16 +159,16 @@ def _add_lines(
     ]
 
 
-def _worth(line: _Line, lost: set[str], wanted: Mapping[str, float], chosen: Mapping[str, object]) -> float:
+def _worth(line: _SummaryEntry, lost: set[str], wanted: Mapping[str, float], chosen: Mapping[str, object]) -> float:
     length = len(line.text) + (0 if line.source in chosen else len(line.source)) + 16
     return sum(wanted[name] for name in line.names & lost) / length
 
 
-def _lines_of(item: str) -> Iterator[_Line]:
+def _lines_of(item: str) -> Iterator[_SummaryEntry]:
     """The lines that an item groups under a source."""
     source, *lines = item.split("\n")
     for line in lines:
-        yield _Line(source, line.strip(), frozenset(entities(line)))
+        yield _SummaryEntry(source, line.strip(), frozenset(entities(line)))
 
 
 def missing_lines(prose: SummaryDocument, extract: str, yardstick: Yardstick) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ class SummaryRequest:
     """Everything up to the cut as it was sent to the main model, for a summarizer that rides its warm prefix."""
     prefix_tokens: int = 0
     """What the prefix costs; 0 where that is not known."""
-    trace: Trace = NO_TRACE
+    trace: SummaryTrace = NO_TRACE
     """Is told of what is chosen and what is passed over; most summarizers have no use for it."""
 
     @cached_property

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
-from everlong.context.checks import Evidence, Fault, examine, score_of
+from everlong.context.checks import Evidence, SummaryFault, examine, score_of
 from everlong.context.frontier import Frontier
 from everlong.context.invariants import LatestUserTurn
 from everlong.context.report import Quality
@@ -109,7 +109,7 @@ class Yardstick:
         """What is wrong with a draft, in words for whoever mends it."""
         return tuple(map(str, examine(summary, self._evidence, 1.0, is_draft=True)))
 
-    def faults(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> list[Fault]:
+    def faults(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> list[SummaryFault]:
         """What is wrong with a finished summary; ``beside`` is text that will stand with it.
 
         One that is ``is_trusted`` is made of the conversation's own lines, so nothing in it is looked for as invented.
@@ -123,8 +123,8 @@ class Yardstick:
         """How good a finished summary is, from 0 to 1: what its faults leave."""
         return score_of(self.faults(summary, beside, is_trusted=is_trusted), self.kept(summary))
 
-    def _lost_request(self) -> list[Fault]:
-        return [] if self._is_latest_intact else [Fault("newest request", "it does not stand after the summary")]
+    def _lost_request(self) -> list[SummaryFault]:
+        return [] if self._is_latest_intact else [SummaryFault("newest request", "it does not stand after the summary")]
 
     @cached_property
     def _evidence(self) -> Evidence:

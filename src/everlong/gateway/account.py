@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from everlong.gateway.budget import Charge
     from everlong.providers.base import Usage
 
-__all__ = ["ACCOUNT", "REQUEST_ID", "Account", "account_of", "request_id"]
+__all__ = ["ACCOUNT", "REQUEST_ID", "RequestAccount", "account_of", "request_id"]
 
 REQUEST_ID = "x-everlong-request-id"
 """The header of an answer that names its request."""
@@ -27,7 +27,7 @@ _GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 @dataclass(slots=True)
-class Account:
+class RequestAccount:
     """One request."""
 
     id: str
@@ -80,14 +80,14 @@ class Account:
         return time.perf_counter() - self.begun
 
 
-ACCOUNT = web.RequestKey("account", Account)
+ACCOUNT = web.RequestKey("account", RequestAccount)
 """Where a request has its account."""
 
 
-def account_of(request: web.Request) -> Account:
+def account_of(request: web.Request) -> RequestAccount:
     """The account of a request; a new one where nobody keeps one."""
     found = request.get(ACCOUNT)
-    return found if found is not None else Account(request_id(None))
+    return found if found is not None else RequestAccount(request_id(None))
 
 
 def request_id(given: str | None) -> str:

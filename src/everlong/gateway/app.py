@@ -14,15 +14,15 @@ from aiohttp import ClientError, web
 from sqlalchemy import text
 
 from everlong.errors import StoreError
-from everlong.gateway.account import ACCOUNT, REQUEST_ID, Account, request_id
-from everlong.gateway.auth import Guard, Guesses, Limits, Refused
-from everlong.gateway.body import Broken, check_model, checked_structure, is_heavy, read_body
+from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
+from everlong.gateway.auth import Guard, Guesses, KeyLimits, Refused
+from everlong.gateway.body import BrokenBody, check_model, checked_structure, is_heavy, read_body
 from everlong.gateway.budget import Charge
 from everlong.gateway.bypass import opted_out
 from everlong.gateway.formats import ANTHROPIC, OPENAI
 from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
 from everlong.gateway.responses_api import COMPACT_PATH
-from everlong.gateway.telemetry import CONTENT_TYPE, Log, Metrics
+from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics
 from everlong.gateway.upstream import (
     MAX_HEADER_BYTES,
     ClientGone,
@@ -58,7 +58,7 @@ __all__ = [
     "whole_answer",
 ]
 
-Handler: TypeAlias = Callable[[web.Request, Account], Awaitable[web.StreamResponse]]
+Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
 
 _HUNG_UP = 499
 """The status in the books of a request whose client has gone; nobody is sent it."""
@@ -70,9 +70,9 @@ class Front:
     def __init__(
         self,
         guard: Guard,
-        limits: Limits,
+        limits: KeyLimits,
         metrics: Metrics | None = None,
-        log: Log | None = None,
+        log: GatewayLog | None = None,
         tracing: Tracing | None = None,
         *,
         body_seconds: float = 120.0,
@@ -80,7 +80,7 @@ class Front:
         self.guard = guard
         self.limits = limits
         self.metrics = metrics or Metrics()
-        self.log = log or Log(None)
+        self.log = log or GatewayLog(None)
         self._tracing = tracing
         self._body_seconds = body_seconds
         self._guesses = Guesses()
@@ -127,7 +127,7 @@ class Front:
         return self.metrics.in_flight
 
     async def _handled(
-        self, request: web.Request, account: Account, handler: Handler, *, is_open: bool
+        self, request: web.Request, account: RequestAccount, handler: Handler, *, is_open: bool
     ) -> web.StreamResponse:
         try:
             self._check_headers(request)
@@ -152,7 +152,7 @@ class Front:
         if (name := misnamed_header(request.headers.items())) is not None:
             raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
 
-    async def _let_in(self, request: web.Request, account: Account, handler: Handler) -> web.StreamResponse:
+    async def _let_in(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
         if self.is_draining:
             raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
         caller = self.guard.admit(request.headers)
@@ -201,7 +201,7 @@ class Front:
     def _too_large(most: int) -> Refused:
         return Refused(413, f"the request is larger than {most:,} bytes, which is the most here", close=True)
 
-    def _over(self, account: Account) -> None:
+    def _over(self, account: RequestAccount) -> None:
         self.metrics.in_flight -= 1
         self.metrics.finished(account)
         self.log.request(account)
@@ -226,9 +226,9 @@ def dialect_of(request: web.BaseRequest) -> Dialect:
     return ANTHROPIC if is_anthropic or ("x-api-key" in headers and "Authorization" not in headers) else OPENAI
 
 
-def _account(request: web.Request, name: str) -> Account:
+def _account(request: web.Request, name: str) -> RequestAccount:
     headers = request.headers
-    return Account(
+    return RequestAccount(
         request_id(headers.get("x-request-id")),
         request.method,
         request.path,
@@ -299,7 +299,7 @@ def safe_target(request: web.BaseRequest) -> str:
 
 
 async def whole_answer(
-    relay: Relay, request: web.Request, account: Account, route: Route, body: bytes, seconds: float
+    relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes, seconds: float
 ) -> tuple[ClientResponse, bytes]:
     """The upstream's answer to a request, which has to come within some seconds."""
     try:
@@ -313,7 +313,7 @@ async def whole_answer(
 
 
 async def passed_through(
-    relay: Relay, request: web.Request, account: Account, route: Route, body: bytes
+    relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes
 ) -> web.StreamResponse:
     """Pass a request on, and its answer back chunk by chunk."""
     try:
@@ -331,7 +331,9 @@ async def passed_through(
         upstream.release()
 
 
-async def _sent(relay: Relay, request: web.Request, account: Account, route: Route, body: bytes) -> ClientResponse:
+async def _sent(
+    relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes
+) -> ClientResponse:
     headers = forwarded_headers(request.headers.items(), is_read=False)
     route.authorize(headers, account.spoken)
     return await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
@@ -366,7 +368,7 @@ SERVER_OPTIONS: dict[str, Any] = {
 def make_front(gateway: Gateway) -> Front:
     """The way in for a gateway, as its settings say; without a log."""
     settings = gateway.settings.gateway
-    limits = Limits(settings.body_megabytes * 1_000_000)
+    limits = KeyLimits(settings.body_megabytes * 1_000_000)
     return Front(Guard(settings), limits, gateway.metrics, body_seconds=settings.body_seconds)
 
 
@@ -412,32 +414,32 @@ class _Endpoints:
 
     # -- conversations -------------------------------------------------------------------------------------------------
 
-    async def chat(self, request: web.Request, account: Account) -> web.StreamResponse:
+    async def chat(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         return await self._converse(request, OPENAI, account)
 
-    async def messages(self, request: web.Request, account: Account) -> web.StreamResponse:
+    async def messages(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         return await self._converse(request, ANTHROPIC, account)
 
-    async def responses(self, request: web.Request, account: Account) -> web.StreamResponse:
+    async def responses(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         return await self._gateway.respond(request, account.tenant)
 
-    async def upgrade(self, request: web.Request, account: Account) -> web.StreamResponse:
+    async def upgrade(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Refuse a WebSocket at once, so that clients fall back to HTTP."""
         if request.headers.get("Upgrade", "").strip().lower() == "websocket":
             raise Refused(426, "the gateway speaks HTTP here, and no WebSocket", close=True)
         return await self.other(request, account)
 
-    async def _converse(self, request: web.Request, dialect: Dialect, account: Account) -> web.StreamResponse:
+    async def _converse(self, request: web.Request, dialect: Dialect, account: RequestAccount) -> web.StreamResponse:
         return await self._gateway.converse(request, dialect, account.tenant)
 
     # -- around them ---------------------------------------------------------------------------------------------------
 
-    async def models(self, request: web.Request, account: Account) -> web.StreamResponse:
+    async def models(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         route = self._gateway.routes.default(dialect_of(request).name)
         upstream, data = await whole_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
         return answered(upstream, data, {})
 
-    async def count_tokens(self, request: web.Request, account: Account) -> web.StreamResponse:
+    async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """What the upstream counts in what would be sent to it; where it has no such endpoint, our own count."""
         body = await request.read()
         await checked_structure(body, self._gateway.settings.gateway.body_values)
@@ -447,7 +449,7 @@ class _Endpoints:
             )
             account.model = str(read.field("model") or "")
             check_model(account.model)
-        except Broken:
+        except BrokenBody:
             if self._gateway.routes.is_split:
                 raise Refused(400, "this request cannot be read, so nobody can tell which upstream it is for") from None
             return await self.other(request, account)  # the upstream says what is wrong with it
@@ -462,11 +464,11 @@ class _Endpoints:
             self._counting.lacking(route.base_url)
         try:
             count = await self._counting.count(ANTHROPIC, body)
-        except Broken as error:
+        except BrokenBody as error:
             raise Refused(400, f"this request cannot be counted: {error}") from error
         return web.json_response({"input_tokens": count})
 
-    async def other(self, request: web.Request, account: Account) -> web.StreamResponse:
+    async def other(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Pass on what is not ours; a key of the gateway's opens only what the gateway knows, unless it may more."""
         safe_target(request)
         caller = account.caller
@@ -491,11 +493,11 @@ class _Endpoints:
 
     # -- the gateway itself --------------------------------------------------------------------------------------------
 
-    async def hello(self, request: web.Request, account: Account) -> web.Response:
+    async def hello(self, request: web.Request, account: RequestAccount) -> web.Response:
         del request, account
         return web.Response()
 
-    async def health(self, request: web.Request, account: Account) -> web.Response:
+    async def health(self, request: web.Request, account: RequestAccount) -> web.Response:
         del account
         about = {
             "status": "ok",
@@ -509,7 +511,7 @@ class _Endpoints:
             about["proof"] = prove(self._secret, question, transport.get_extra_info("sockname")[:2])
         return web.json_response(about)
 
-    async def ready(self, request: web.Request, account: Account) -> web.Response:
+    async def ready(self, request: web.Request, account: RequestAccount) -> web.Response:
         """Whether requests should be sent here: the database answers, they can be kept, and nobody has said stop."""
         del request, account
         if self._front.is_draining:
@@ -535,10 +537,10 @@ class _Endpoints:
             return "the database does not answer"
         return ""
 
-    async def metrics(self, request: web.Request, account: Account) -> web.Response:
+    async def metrics(self, request: web.Request, account: RequestAccount) -> web.Response:
         del request, account
         return web.Response(body=self._front.metrics.text().encode(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def not_allowed(self, request: web.Request, account: Account) -> web.Response:
+    async def not_allowed(self, request: web.Request, account: RequestAccount) -> web.Response:
         del account
         raise Refused(405, f"{request.path} is read with GET")

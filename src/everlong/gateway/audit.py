@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import select
 
-from everlong.agent.accounting import UNNAMED, Prices, Tokens, dollars, first_sessions
+from everlong.agent.accounting import UNNAMED, AccountPrices, Tokens, dollars, first_sessions
 from everlong.caching import PromptCache
 from everlong.caching.rules import cache_rules, is_claude, provider_of
 from everlong.caching.simulation import CacheSimulator
 from everlong.context import ContextCompressor
 from everlong.context.policy import Waiting
 from everlong.errors import ConfigError, EverlongError
-from everlong.gateway.window import Size, Windows
+from everlong.gateway.window import RequestSize, Windows
 from everlong.model import Message
 from everlong.providers.names import parse_model_name
 from everlong.store.schema import branch as branches
@@ -151,7 +151,7 @@ def audit(store: Store, settings: Settings, *, since: float | None = None, sessi
         root = None if turn.session is None else roots.get(turn.session, turn.session)
         if turn.usage and turn.usage.get("audited") and (only is None or root == only):
             by_branch[turn.branch].append(turn)
-    found, prices = Audit(), Prices(settings)
+    found, prices = Audit(), AccountPrices(settings)
     auditor = _Auditor(store, settings, prices, roots)
     for number, turns in by_branch.items():
         for one in auditor.judged(number, turns):
@@ -164,7 +164,7 @@ def audit(store: Store, settings: Settings, *, since: float | None = None, sessi
     return found
 
 
-class _Shown(NamedTuple):
+class _ShownAudit(NamedTuple):
     """A conversation as it would be sent."""
 
     messages: list[Message]
@@ -177,7 +177,7 @@ class _Shown(NamedTuple):
 class _Auditor:
     """Judges the turns of one store."""
 
-    def __init__(self, store: Store, settings: Settings, prices: Prices, roots: Mapping[str, str]) -> None:
+    def __init__(self, store: Store, settings: Settings, prices: AccountPrices, roots: Mapping[str, str]) -> None:
         self._store = store
         self._settings = settings
         self._prices = prices
@@ -194,7 +194,7 @@ class _Auditor:
         system, tools = self._preamble(number)
         head = sum(map(_length, [*system, *tools]))
         marking = _Markers(self._settings, turns, tools)
-        shown, waiting = _Shown([]), Waiting()
+        shown, waiting = _ShownAudit([]), Waiting()
         done = 0
         for turn in turns:
             count = bisect_right(depths, turn.depth)
@@ -203,7 +203,7 @@ class _Auditor:
             marked, markers = marking.with_markers(turn, [*system, *said], tokens)
             fixed = tokens.prompt * head // max(1, head + lengths[count])
             if count < done:
-                shown, waiting = _Shown([]), Waiting()  # it went back, maybe behind what was compacted
+                shown, waiting = _ShownAudit([]), Waiting()  # it went back, maybe behind what was compacted
             added, done = said[done:] if shown.messages else said, len(said)
             shown = shown._replace(messages=[*shown.messages, *added])
             reason, freed, summary = "", 0, 0
@@ -218,7 +218,7 @@ class _Auditor:
                     reason = "preflight" if size.is_too_large else "threshold"
                     left, freed, summary = made
                     before, now = shown, shown.freed + freed
-                    shown = _Shown(left, now, is_new=True)
+                    shown = _ShownAudit(left, now, is_new=True)
                     if reason == "threshold":  # it is made while the answer comes
                         yield self._audited(turn, tokens, (marked, markers), before, fixed, (reason, freed, summary))
                         continue
@@ -230,7 +230,7 @@ class _Auditor:
         turn: Turn,
         tokens: Tokens,
         marking: tuple[Tokens, int],
-        shown: _Shown,
+        shown: _ShownAudit,
         fixed: int,
         compaction: tuple[str, int, int],
     ) -> Audited:
@@ -258,7 +258,7 @@ class _Auditor:
         )
 
     def _compacted(
-        self, turn: Turn, preamble: tuple[list[Message], list[Any]], messages: list[Message], size: Size
+        self, turn: Turn, preamble: tuple[list[Message], list[Any]], messages: list[Message], size: RequestSize
     ) -> tuple[list[Message], int, int] | None:
         """Return a conversation after a compaction, the tokens that go and those of its summary; None for none."""
         system, tools = preamble

@@ -19,7 +19,7 @@ from everlong.errors import ConfigError
 if TYPE_CHECKING:
     from everlong.config.settings import GatewaySettings, KeySettings
 
-__all__ = ["LOCAL", "Caller", "Guard", "Guesses", "Limits", "Refused", "check_bind", "is_loopback"]
+__all__ = ["LOCAL", "Caller", "Guard", "Guesses", "KeyLimits", "Refused", "check_bind", "is_loopback"]
 
 
 class Refused(Exception):  # noqa: N818 - what becomes of a request
@@ -44,7 +44,7 @@ class _Used:
     under_way: int = 0
 
 
-class Limits:
+class KeyLimits:
     """Counts what callers use, and refuses what is too much."""
 
     def __init__(self, most_bytes: int, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -26,7 +26,7 @@ from everlong.model.long_texts import LONG, cut_before_escape, find_long_texts, 
 __all__ = [
     "MAX_PLAIN_BYTES",
     "MOST_DEPTH",
-    "Broken",
+    "BrokenBody",
     "Change",
     "Draft",
     "Overgrown",
@@ -84,11 +84,11 @@ Stretch = tuple[int, int]
 """Where a value begins, and where it has ended."""
 
 
-class Broken(ValueError):  # noqa: N818 - what a body is that cannot be read
+class BrokenBody(ValueError):  # noqa: N818 - what a body is that cannot be read
     """The body is no JSON object with a list of messages, or says something twice."""
 
 
-class Overgrown(Broken):
+class Overgrown(BrokenBody):
     """The body has one message or field with too many values, or too many fields."""
 
 
@@ -135,7 +135,7 @@ class Read:
 
 
 def read_body(body: bytes, list_name: str) -> Read:
-    """Read a whole body; `Broken` where it has no such list."""
+    """Read a whole body; `BrokenBody` where it has no such list."""
     scanner = _scanner(body, 0)
     before = scanner.fields_until(list_name)
     start = scanner.place
@@ -165,14 +165,14 @@ def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
 
 
 def read_fields(body: bytes) -> dict[str, Stretch]:
-    """Where the values of a whole body stand; `Broken` where it is no object, is no UTF-8, or says something twice.
+    """Where the values of a whole body stand; `BrokenBody` where it is no object, is no UTF-8, or says something twice.
 
     Names that differ in case only count as the same: some upstreams read them so.
     """
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        raise Broken(str(error)) from error
+        raise BrokenBody(str(error)) from error
     if len(body) > LONG:
         meant(body)  # a long body is walked through without a look at what its values are
     return _scanner(body, 0).whole()
@@ -183,7 +183,7 @@ def model_in(body: bytes) -> str | None:
     try:
         place = read_fields(body).get("model")
         model = None if place is None else meant(body[slice(*place)])
-    except Broken:
+    except BrokenBody:
         return None
     return model if isinstance(model, str) else None
 
@@ -251,7 +251,7 @@ class _Scanner:
                 return found
             self._field(found, name)
             self._comma("}")
-        raise Broken(f"the body has no list {list_name!r}")
+        raise BrokenBody(f"the body has no list {list_name!r}")
 
     def entries(self, *, goes_on: bool = False) -> list[Span]:
         """The entries of a list; the walk ends after its closing bracket."""
@@ -271,13 +271,13 @@ class _Scanner:
         while not self._has("}"):
             name = self._name()
             if name in before:
-                raise Broken(f"{name!r} stands there twice")
+                raise BrokenBody(f"{name!r} stands there twice")
             self._field(found, name)
             self._comma("}")
         self._at += 1
         self._skip()
         if not self._is_over():
-            raise Broken("something stands after the end of the body")
+            raise BrokenBody("something stands after the end of the body")
         return found
 
     def whole(self) -> dict[str, Stretch]:
@@ -288,14 +288,14 @@ class _Scanner:
         while not self._has("}"):
             name = self._name()
             if name.casefold() in names:
-                raise Broken(f"{name!r} stands there twice")
+                raise BrokenBody(f"{name!r} stands there twice")
             names.add(name.casefold())
             self._field(found, name)
             self._comma("}")
         self._at += 1
         self._skip()
         if not self._is_over():
-            raise Broken("something stands after the end of the body")
+            raise BrokenBody("something stands after the end of the body")
         return found
 
     def places(self, opening: str, closing: str, *, named: bool) -> Iterator[tuple[str, Stretch]]:
@@ -308,7 +308,7 @@ class _Scanner:
 
     def _field(self, found: dict[str, Stretch], name: str) -> None:
         if name in found:
-            raise Broken(f"{name!r} stands there twice")
+            raise BrokenBody(f"{name!r} stands there twice")
         if len(found) >= _MOST_FIELDS:
             raise Overgrown(f"the body has more than {_MOST_FIELDS} fields")
         found[name] = self._measured()
@@ -328,7 +328,7 @@ class _Scanner:
 
     def has_long(self) -> bool:
         """Whether a value has a number in it that may not fit into 64 bits."""
-        with suppress(Broken):
+        with suppress(BrokenBody):
             self._stretch()
         return self._numbers.has_long
 
@@ -349,22 +349,22 @@ class _Scanner:
         try:
             _, self._at = self._scan(self._text, start)
         except StopIteration as error:
-            raise Broken(f"a value is missing at {self.place}") from error
+            raise BrokenBody(f"a value is missing at {self.place}") from error
         except (ValueError, RecursionError) as error:
-            raise Broken(str(error)) from error
+            raise BrokenBody(str(error)) from error
         return self._offset + start, self.place
 
     def _comma(self, closing: str) -> None:
         if self._has(","):
             self._at += 1
             if self._has(closing):
-                raise Broken(f"nothing follows the comma at {self.place}")
+                raise BrokenBody(f"nothing follows the comma at {self.place}")
         elif not self._has(closing):
-            raise Broken(f"a comma or {closing!r} is missing at {self.place}")
+            raise BrokenBody(f"a comma or {closing!r} is missing at {self.place}")
 
     def _expect(self, sign: str, otherwise: str) -> None:
         if not self._has(sign):
-            raise Broken(otherwise)
+            raise BrokenBody(otherwise)
         self._at += 1
 
     def _has(self, sign: str) -> bool:
@@ -385,7 +385,7 @@ class _Scanner:
         try:
             _, self._at = scanstring(self._text, self._at, False)
         except ValueError as error:
-            raise Broken(str(error)) from error
+            raise BrokenBody(str(error)) from error
 
 
 class _LongScanner(_Scanner):
@@ -422,14 +422,14 @@ class _LongScanner(_Scanner):
         try:
             return text_end(self._body, start, self._stop)
         except ValueError as error:
-            raise Broken(str(error)) from error
+            raise BrokenBody(str(error)) from error
 
     def _stretch(self) -> Stretch:
         self._skip()
         start = self.place
         end = self._end_of_value(start)
         if end == start:
-            raise Broken(f"a value is missing at {start}")
+            raise BrokenBody(f"a value is missing at {start}")
         self._at = end - self._offset
         return start, end
 
@@ -454,7 +454,7 @@ class _LongScanner(_Scanner):
             if not depth:
                 return place
         if depth:
-            raise Broken("a list or an object has no end")
+            raise BrokenBody("a list or an object has no end")
         return place
 
     def _end_of_plain(self, place: int) -> tuple[int, int]:
@@ -475,7 +475,7 @@ def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
 
 
 def meant(data: bytes, *, has_long: bool | None = None) -> Any:
-    """What some JSON means; `Broken` where it is none."""
+    """What some JSON means; `BrokenBody` where it is none."""
     if has_long is None:
         has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
 
@@ -488,7 +488,7 @@ def meant(data: bytes, *, has_long: bool | None = None) -> Any:
     try:
         return read_in_steps(data, loads)
     except (ValueError, RecursionError) as error:
-        raise Broken(str(error)) from error
+        raise BrokenBody(str(error)) from error
 
 
 def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:

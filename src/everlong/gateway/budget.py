@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import Broken, dumped, meant, read_fields
+from everlong.gateway.body import BrokenBody, dumped, meant, read_fields
 from everlong.gateway.window import read_request
 from everlong.providers.base import Usage
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
@@ -77,7 +77,7 @@ class Charge:
     tenant: str
     most: float
     """US dollars in a day."""
-    sends: list[_Sent] = field(default_factory=list)
+    sends: list[_SentCost] = field(default_factory=list)
     budget: Budget | None = None
     said: Callable[[], Message | None] | None = None
     """Tells what has come of the newest answer."""
@@ -103,7 +103,7 @@ class Charge:
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentCost:
     """One request that went upstream, and what is reserved for it."""
 
     held: Reservation
@@ -135,7 +135,7 @@ class _Sent:
         try:
             model, messages, tools = read_request(self.dialect, self.words)
             prompt = MessageCounter(counter_for(model)).total(messages, tools)
-        except (Broken, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (BrokenBody, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             prompt = int(len(self.words) / _BYTES_PER_TOKEN)
         written = len(dumped(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
         if said is None and self.upstream is not None:
@@ -198,7 +198,7 @@ class Budget:
             kinds += [Usage(0, answer, cache_write_tokens=prompt), Usage(0, answer, 0, prompt, prompt)]
         return max(float(rates.cost(kind)) for kind in kinds)
 
-    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName) -> _Sent:
+    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName) -> _SentCost:
         """Return a request with the most tokens that it and its answer can have."""
         if words is None:
             raise _unpriced("its body cannot be read")
@@ -207,7 +207,7 @@ class Budget:
             request = {
                 field: meant(words[slice(*place)]) for field, place in places.items() if field != dialect.list_name
             }
-        except Broken as error:
+        except BrokenBody as error:
             raise _unpriced(f"its body cannot be read: {error}") from error
         if request.get("model") != name.model or not name.model:
             raise _unpriced("it names no model")
@@ -224,7 +224,7 @@ class Budget:
         answer = min(answer or _MOST_ANSWER, window if is_known else _MOST_ANSWER, _MOST_ANSWER * 8) * count
         prompt = min(prompt, window) if is_known else prompt
         passes = _passes(request)
-        return _Sent(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
+        return _SentCost(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
 
     def _window(self, name: ModelName) -> tuple[int, bool]:
         endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))

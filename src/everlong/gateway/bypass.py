@@ -15,7 +15,7 @@ from aiohttp import ClientError, web
 from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
-    Broken,
+    BrokenBody,
     Unreadable,
     check_model,
     checked_structure,
@@ -43,7 +43,7 @@ from everlong.gateway.upstream import (
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-    from everlong.gateway.account import Account
+    from everlong.gateway.account import RequestAccount
     from everlong.gateway.budget import Budget
     from everlong.gateway.cache_markers import Marking
     from everlong.gateway.routing import Route, Routes
@@ -122,7 +122,7 @@ class Bypass:
             account.model = str(told.get("model") or "") if isinstance(told, dict) else ""
             check_model(account.model)
             is_read = True
-        except (Broken, Unreadable):
+        except (BrokenBody, Unreadable):
             words, is_read = body, False  # the upstream says what is wrong with it
         if is_read:
             route = self._routes.find(api, account.model)
@@ -157,14 +157,14 @@ class Bypass:
         shaped = await shape(body)
         try:
             read = await asyncio.to_thread(read_body, shaped, "messages")
-        except Broken:
+        except BrokenBody:
             return body
         draft = draft_of(shaped, read, [entry.end for entry in read.entries])
         marked = self._marking.marked_once(draft, model, route.cached_as)
         return body if marked == body else marked
 
     async def _answer(
-        self, request: web.Request, account: Account, tapped: Tapped, upstream: ClientResponse
+        self, request: web.Request, account: RequestAccount, tapped: Tapped, upstream: ClientResponse
     ) -> web.StreamResponse:
         tap, extra = tap_for(tapped, upstream), {REQUEST_ID: account.id}
         if account.charge is not None:
@@ -181,7 +181,7 @@ class Bypass:
 
         return await streamed(request, upstream, tap, before_end, extra)
 
-    def _count(self, account: Account, tap: StreamTap | WholeTap) -> None:
+    def _count(self, account: RequestAccount, tap: StreamTap | WholeTap) -> None:
         reply = tap.reply()
         if reply is not None and reply.usage.prompt_tokens:
             account.usage = reply.usage

@@ -23,15 +23,15 @@ import orjson
 
 from everlong.caching import PromptCache
 from everlong.caching.blocks import Layout, head_blocks, message_blocks
-from everlong.caching.misses import Miss, Parts, Tokens, find_miss
+from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
 from everlong.caching.rules import cache_rules, model_rules, provider_of
-from everlong.caching.strategy import Pauses
+from everlong.caching.strategy import PauseLengths
 from everlong.caching.view import SWITCHES
-from everlong.gateway.body import Broken, Change, Draft, Stretch, dumped, fields_at, items_at, meant, spliced
+from everlong.gateway.body import BrokenBody, Change, Draft, Stretch, dumped, fields_at, items_at, meant, spliced
 
 if TYPE_CHECKING:
     from everlong.config import PromptCachingSettings
-    from everlong.gateway.conversations import Line
+    from everlong.gateway.conversations import LiveConversation
     from everlong.providers.base import Reply
 
 __all__ = ["BYTES_PER_TOKEN", "CacheWatch", "Marking", "NotAdded", "Sent", "added", "has_words"]
@@ -195,7 +195,7 @@ class Marking:
         self._settings = settings
         self._clock = clock
         self._most = most_bytes
-        self._pauses: dict[str, Pauses] = {}
+        self._pauses: dict[str, PauseLengths] = {}
         """By tenant, the pauses of its conversations."""
         self._held: OrderedDict[PromptCache, int] = OrderedDict()
         self._bytes = 0
@@ -205,7 +205,7 @@ class Marking:
         return self.marked(_Unremembered(), draft, model, provider)
 
     def marked(
-        self, line: Line | _Unremembered, draft: Draft, model: str, provider: str, tenant: str | None = None
+        self, line: LiveConversation | _Unremembered, draft: Draft, model: str, provider: str, tenant: str | None = None
     ) -> bytes:
         """A body with its markers; as it is while it says less than is cached, because a marker would do nothing.
 
@@ -226,7 +226,7 @@ class Marking:
             if not isinstance(line, _Unremembered):
                 self._hold(cache, len(body))
             return spliced(body, added(draft, request, cache.apply(request)))
-        except (NotAdded, Broken):
+        except (NotAdded, BrokenBody):
             cache.forget()  # a marker of the client's in another spelling, say
         except Exception as error:  # noqa: BLE001 - a request that nobody understands is not kept from its model
             line.cache = None
@@ -234,7 +234,7 @@ class Marking:
         return body
 
     def _new(self, model: str, provider: str, tenant: str | None) -> PromptCache:
-        pauses = None if tenant is None else self._pauses.setdefault(tenant, Pauses())
+        pauses = None if tenant is None else self._pauses.setdefault(tenant, PauseLengths())
         return PromptCache(
             model,
             provider,
@@ -305,7 +305,7 @@ class _Known(NamedTuple):
     """What is remembered of a conversation's last request."""
 
     parts: Parts
-    tokens: Tokens
+    tokens: CacheTokens
     raw: array[int]
     """For each entry the checksum of its bytes without markers."""
     entries: array[int]
@@ -337,7 +337,7 @@ class CacheWatch:
         opening = _opening(tenant, sent)
         before = self._known.get(key) or self._known.get(self._openings.get(opening, key))
         usage = reply.usage
-        tokens = Tokens(usage.prompt_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+        tokens = CacheTokens(usage.prompt_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
         try:
             known = _known(sent, tokens, before)
         except Exception as error:  # noqa: BLE001 - whatever a client makes up, its answer is there
@@ -388,7 +388,7 @@ def _comparable(before: _Known, now: _Known) -> Sequence[int]:
     return found[lead:]
 
 
-def _known(sent: Sent, tokens: Tokens, before: _Known | None) -> _Known:
+def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
     draft, whole = sent.draft, memoryview(sent.draft.body)
     same = 0 if before is None else _cache_watch_same(draft, whole, before.stem)
     raw, entries, counts = array("Q"), array("Q"), array("Q")

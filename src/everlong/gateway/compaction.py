@@ -23,7 +23,7 @@ from everlong.context.policy import Habits, Waiting
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.requests import AWAY_SECONDS, Passing, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
-from everlong.gateway.window import Size, Windows, tokens_in, tokens_of
+from everlong.gateway.window import RequestSize, Windows, tokens_in, tokens_of
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compaction import Occasion, see
 from everlong.tokens import MessageCounter, counter_for
@@ -31,9 +31,9 @@ from everlong.tokens import MessageCounter, counter_for
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
-    from everlong.gateway.conversations import Applied, Line
+    from everlong.gateway.conversations import Applied, LiveConversation
     from everlong.gateway.engines import Engines, GatewayPlugins, HostedEngine
-    from everlong.gateway.recorder import Ended, Keeper
+    from everlong.gateway.recorder import ConversationRecorder, EndedRequest
     from everlong.gateway.requests import Visit
     from everlong.gateway.telemetry import Metrics
     from everlong.model import Message
@@ -168,7 +168,7 @@ class Room:
             choose = partial(self._summaries.ahead, passing, size.window - size.tokens)
             self._begin(passing, visit, size, "threshold", choose)
 
-    def heard(self, passing: Passing, visit: Visit, ended: Ended, sent: int) -> None:
+    def heard(self, passing: Passing, visit: Visit, ended: EndedRequest, sent: int) -> None:
         """Have an engine of the user's choice hear what an answer used; nobody waits for what it makes of that.
 
         The prompt is that of the conversation, without what was looked up; where the API does not say how large a body
@@ -256,7 +256,7 @@ class Room:
 
     # -- how large, and when -------------------------------------------------------------------------------------------
 
-    async def _size(self, passing: Passing, visit: Visit) -> Size:
+    async def _size(self, passing: Passing, visit: Visit) -> RequestSize:
         """Return how large a request is; counted by its words where its bytes say little, as at first."""
         body = visit.sent(passing.dialect)
         size = self._sized(passing, visit, tokens_in(visit.line, len(body)))
@@ -267,11 +267,11 @@ class Room:
         counted = await asyncio.get_running_loop().run_in_executor(self._workers, _counted, passing, visit, body)
         return self._sized(passing, visit, min(size.tokens, counted))
 
-    def _sized(self, passing: Passing, visit: Visit, tokens: int) -> Size:
+    def _sized(self, passing: Passing, visit: Visit, tokens: int) -> RequestSize:
         answer = passing.dialect.answer_tokens(visit.read)
         return self.windows.size(visit.line, visit.model, passing.route.provider, tokens, answer)
 
-    def _waiting(self, visit: Visit, size: Size) -> Waiting:
+    def _waiting(self, visit: Visit, size: RequestSize) -> Waiting:
         """Return what has happened in a conversation since its last compaction, whoever made that."""
         line = visit.line
         view = None if line.view is None else line.view.view_id
@@ -279,7 +279,7 @@ class Room:
             line.waiting, line.waiting_under = Waiting(left=None if view is None else size.tokens), view
         return line.waiting
 
-    def _is_due(self, visit: Visit, size: Size, is_cold: bool) -> bool:
+    def _is_due(self, visit: Visit, size: RequestSize, is_cold: bool) -> bool:
         waiting, asks, ahead = self._waiting(visit, size), self._summaries.asks_model, int(_AHEAD * size.window)
         reason = waiting.reason(size.tokens, size.pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead)
         return reason is None
@@ -297,7 +297,7 @@ class Room:
         self,
         passing: Passing,
         visit: Visit,
-        size: Size,
+        size: RequestSize,
         reason: str,
         choose: Callable[[], Summarizer | None],
         target: int | None = None,
@@ -313,7 +313,7 @@ class Room:
         self,
         passing: Passing,
         visit: Visit,
-        size: Size,
+        size: RequestSize,
         reason: str,
         choose: Callable[[], Summarizer | None],
         under: Applied | None,
@@ -335,7 +335,7 @@ class Room:
                 self._made.clear()
             self._made.add(visit.line.branch.id)
 
-    def _prepared(self, passing: Passing, visit: Visit, size: Size, summarizer: Summarizer) -> ContextCompressor:
+    def _prepared(self, passing: Passing, visit: Visit, size: RequestSize, summarizer: Summarizer) -> ContextCompressor:
         """Return an engine that has had the summary of a conversation written."""
         engine, messages = self._compressor(visit, size), see(passing.visits.keeper.store, visit.line.branch).messages
         self._prepare(engine, passing, visit, size, summarizer, messages)
@@ -350,7 +350,9 @@ class Room:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
-    async def _shrunk(self, passing: Passing, visit: Visit, reason: str, size: Size, target: int | None = None) -> None:
+    async def _shrunk(
+        self, passing: Passing, visit: Visit, reason: str, size: RequestSize, target: int | None = None
+    ) -> None:
         """Compact a request that has to be shorter now; without a model where one takes too long."""
         under_way = self._ahead.get(visit.line.branch.id)
         if under_way is None:
@@ -362,7 +364,7 @@ class Room:
         if len(visit.sent(passing.dialect)) >= (visit.drafted or len(visit.body)):
             await self._compact(passing, visit, reason, size, target=target)
 
-    def _summarizer_now(self, passing: Passing, visit: Visit, size: Size) -> Summarizer | None:
+    def _summarizer_now(self, passing: Passing, visit: Visit, size: RequestSize) -> Summarizer | None:
         """Return who writes the summary that a request waits for; None where that is nobody."""
         earlier = self._earlier(passing, visit) if self._summaries.is_own else None
         room = 0 if earlier is None else size.window - tokens_of(visit.line, len(earlier.body))
@@ -387,7 +389,7 @@ class Room:
         passing: Passing,
         visit: Visit,
         reason: str,
-        size: Size,
+        size: RequestSize,
         summarizer: Summarizer | None = None,
         *,
         target: int | None = None,
@@ -436,7 +438,7 @@ class Room:
         passing.visits.note_view(visit.line)
         self._metrics.compacted(reason, outcome)
 
-    def _compressor(self, visit: Visit, size: Size) -> ContextCompressor:
+    def _compressor(self, visit: Visit, size: RequestSize) -> ContextCompressor:
         return ContextCompressor(size.window, settings=self._settings, model=visit.model)
 
     def _prepare(
@@ -444,7 +446,7 @@ class Room:
         engine: ContextCompressor | GuardedEngine,
         passing: Passing,
         visit: Visit,
-        size: Size,
+        size: RequestSize,
         summarizer: Summarizer | None,
         messages: list[Message],
     ) -> None:
@@ -467,7 +469,11 @@ def _new_messages(passing: Passing, visit: Visit) -> list[Message]:
 
 
 def _compacted(
-    keeper: Keeper, line: Line, engine: ContextCompressor | GuardedEngine, occasion: Occasion, options: dict[str, Any]
+    keeper: ConversationRecorder,
+    line: LiveConversation,
+    engine: ContextCompressor | GuardedEngine,
+    occasion: Occasion,
+    options: dict[str, Any],
 ) -> Compacted:
     """Compact to a target; where what has to stay needs more than that, to as little as possible."""
     try:
@@ -477,7 +483,7 @@ def _compacted(
 
 
 def _place_options(
-    keeper: Keeper, line: Line, engine: ContextCompressor | GuardedEngine, reason: str
+    keeper: ConversationRecorder, line: LiveConversation, engine: ContextCompressor | GuardedEngine, reason: str
 ) -> dict[str, Any]:
     """Return where a conversation is compacted: one that nobody waits for, as far as it has come by now."""
     if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
@@ -488,7 +494,7 @@ def _place_options(
     return {"at": at, "current_tokens": engine.estimate_tokens(see(keeper.store, at).messages)}
 
 
-def _asked_before(passing: Passing, visit: Visit, size: Size) -> bool:
+def _asked_before(passing: Passing, visit: Visit, size: RequestSize) -> bool:
     """Ask the engine of a conversation about a request as it would be sent."""
     from everlong.gateway.window import read_request  # noqa: PLC0415 - seldom needed
 

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Branch, Store
     from everlong.store.stateless import Sender
-    from everlong.store.views import Piece
+    from everlong.store.views import ViewPiece
 
 __all__ = [
     "Applied",
-    "Found",
-    "Line",
+    "BodyPlace",
+    "KnownBeginning",
     "Lines",
-    "Place",
+    "LiveConversation",
     "Shelf",
     "applied_view",
     "hashes_of",
@@ -78,7 +78,7 @@ class Applied:
 
 
 @dataclass(slots=True)
-class Line:
+class LiveConversation:
     """One conversation: where each entry of its newest body ends, how deep that is in the tree, and what is known."""
 
     read: Read
@@ -121,14 +121,14 @@ class Line:
     """The name by which its client knows it."""
     sender: Sender | None = None
 
-    def cut(self, count: int, branch: Branch, mark: bytes) -> Line:
+    def cut(self, count: int, branch: Branch, mark: bytes) -> LiveConversation:
         """The conversation up to an entry, for a request that goes on from there.
 
         Each request has a line of its own: others may go on from the same place at the same time.
         """
         covers = self.view.covers if self.view is not None else 0
         is_whole = count == len(self.ends)
-        return Line(
+        return LiveConversation(
             self.read,
             self.lead,
             self.ends[:count],
@@ -173,7 +173,7 @@ class Line:
         last = min(len(self.ends), self.lead + _EXCHANGE) - 1
         return max(0, self.ends[last] - start) if last >= 0 else 0
 
-    def goes_on_from(self, other: Line) -> None:
+    def goes_on_from(self, other: LiveConversation) -> None:
         """Take over what is known of the same conversation, which was read anew."""
         self.reported, self.sent_at = other.reported, other.sent_at
         self.waiting, self.waiting_under, self.habits = other.waiting, other.waiting_under, other.habits
@@ -185,13 +185,13 @@ class Line:
         return _LINE_BYTES + _ENTRY_BYTES * len(self.ends) + shown
 
 
-class Place(NamedTuple):
+class BodyPlace(NamedTuple):
     """A known beginning of a body: the conversation, the number of its last entry, and the node there.
 
     On which branch that node is, is asked when something is stored after it; by then it may be another one.
     """
 
-    line: Line
+    line: LiveConversation
     number: int
     branch: Branch
     mark: bytes
@@ -202,10 +202,10 @@ Hashed: TypeAlias = "tuple[int, Hash]"
 """A length, and the hash of that many bytes."""
 
 
-class Found(NamedTuple):
+class KnownBeginning(NamedTuple):
     """A known beginning of a body, and the hash of all bytes up to there."""
 
-    place: Place
+    place: BodyPlace
     hasher: Hash
 
 
@@ -222,25 +222,25 @@ def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, d
             yield length, hasher
 
 
-def kept_lengths(line: Line, places: dict[int, Place]) -> dict[int, int]:
+def kept_lengths(line: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, int]:
     """Return by their lengths which beginnings of a body are remembered, each with the number of its last entry."""
     count = len(line.ends)
     numbers = sorted(count - back for back in _BACK if count - back in places)
     return {line.ends[number - 1]: number for number in numbers if line.ends[number - 1] >= _HEAD}
 
 
-class _Key(NamedTuple):
+class _BeginningKey(NamedTuple):
     length: int
     digest: bytes
 
 
-class _Kept(NamedTuple):
-    line: Line
+class _KeptBody(NamedTuple):
+    line: LiveConversation
     head: bytes
-    keys: list[_Key]
+    keys: list[_BeginningKey]
 
 
-class _Head:
+class _ConversationHead:
     """The lengths of known bodies with one beginning, in order, each as often as it is known."""
 
     def __init__(self) -> None:
@@ -262,9 +262,9 @@ class Shelf:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._bytes = 0
-        self._kept: OrderedDict[int, tuple[Lines, Line, int]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[Lines, LiveConversation, int]] = OrderedDict()
 
-    def put(self, lines: Lines, line: Line) -> None:
+    def put(self, lines: Lines, line: LiveConversation) -> None:
         """Remember one, and let go of others where that is too much."""
         weight = line.weight
         self._kept[id(line)] = (lines, line, weight)
@@ -273,12 +273,12 @@ class Shelf:
             oldest, other, _ = next(iter(self._kept.values()))
             oldest.forget(other)
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: LiveConversation) -> None:
         """Say that one is no longer remembered."""
         _, _, weight = self._kept.pop(id(line))
         self._bytes -= weight
 
-    def use(self, line: Line) -> None:
+    def use(self, line: LiveConversation) -> None:
         """Say that one was asked for."""
         self._kept.move_to_end(id(line))
 
@@ -288,10 +288,10 @@ class Lines:
 
     def __init__(self, shelf: Shelf | None = None) -> None:
         self._shelf = shelf or Shelf()
-        self._places: dict[tuple[bytes, _Key], Place] = {}
-        self._heads: dict[bytes, _Head] = {}
-        self._nodes: dict[bytes, Place] = {}
-        self._kept: dict[int, _Kept] = {}
+        self._places: dict[tuple[bytes, _BeginningKey], BodyPlace] = {}
+        self._heads: dict[bytes, _ConversationHead] = {}
+        self._nodes: dict[bytes, BodyPlace] = {}
+        self._kept: dict[int, _KeptBody] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -301,13 +301,13 @@ class Lines:
         known = self._heads.get(body[:_HEAD])
         return [] if known is None else known.upto(len(body))
 
-    def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> Found | None:
+    def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
         """The longest known beginning of a body; of a large one, whose `hashes_of` were made beside."""
         head, found = body[:_HEAD], None
         for length, hasher in hashes_of(body, self.lengths(body)) if hashes is None else hashes.items():
-            place = self._places.get((head, _Key(length, hasher.digest())))
+            place = self._places.get((head, _BeginningKey(length, hasher.digest())))
             if place is not None:
-                found = Found(place, hasher.copy())
+                found = KnownBeginning(place, hasher.copy())
         if found is not None and id(found.place.line) in self._kept:
             self._shelf.use(found.place.line)
         return found
@@ -317,16 +317,16 @@ class Lines:
         """Whether any of these conversations was compacted."""
         return any(kept.line.view is not None for kept in self._kept.values())
 
-    def at(self, mark: bytes) -> Place | None:
+    def at(self, mark: bytes) -> BodyPlace | None:
         """The conversation that was at a place lately, by the id that its client finds it by."""
         return self._nodes.get(mark)
 
     def keep(
         self,
         body: bytes,
-        line: Line,
-        places: dict[int, Place],
-        found: Found | None = None,
+        line: LiveConversation,
+        places: dict[int, BodyPlace],
+        found: KnownBeginning | None = None,
         hashes: Mapping[int, Hash] | None = None,
     ) -> None:
         """Remember a body that was read, with the places at the ends of some entries by their number.
@@ -336,21 +336,21 @@ class Lines:
         """
         self.forget(line)
         head, numbers = body[:_HEAD], kept_lengths(line, places)
-        keys: list[_Key] = []
+        keys: list[_BeginningKey] = []
         known = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
         for length, hasher in hashes_of(body, numbers, *known) if hashes is None else hashes.items():
             number = numbers[length]
-            key = _Key(length, hasher.digest())
+            key = _BeginningKey(length, hasher.digest())
             keys.append(key)
             self._places[head, key] = places[number]
             self._nodes[places[number].mark] = places[number]
-            self._heads.setdefault(head, _Head()).add(length)
+            self._heads.setdefault(head, _ConversationHead()).add(length)
         if not keys:
             return
-        self._kept[id(line)] = _Kept(line, head, keys)
+        self._kept[id(line)] = _KeptBody(line, head, keys)
         self._shelf.put(self, line)
 
-    def forget(self, line: Line) -> None:
+    def forget(self, line: LiveConversation) -> None:
         """Let go of a conversation."""
         gone = self._kept.pop(id(line), None)
         if gone is None:
@@ -368,7 +368,7 @@ class Lines:
             del self._heads[gone.head]
 
 
-def applied_view(store: Store, dialect: Dialect, line: Line) -> Applied | None:
+def applied_view(store: Store, dialect: Dialect, line: LiveConversation) -> Applied | None:
     """The view in force for a conversation, in the bytes of an API; None where everything is sent as it came."""
     seen = see(store, line.branch)
     if seen.view_id is None:
@@ -392,11 +392,11 @@ def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
     return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
 
 
-def _edits(seen: Seen, dialect: Dialect, line: Line, reached: int) -> dict[int, bytes]:
+def _edits(seen: Seen, dialect: Dialect, line: LiveConversation, reached: int) -> dict[int, bytes]:
     """Entries after the view from which thinking is taken that belongs to another one."""
     if not dialect.binds_thinking:
         return {}
-    changed: dict[int, list[Piece]] = {}
+    changed: dict[int, list[ViewPiece]] = {}
     for given, sent in zip(seen.pieces, seen.sent, strict=True):
         if given.message is not sent.message and sent.to_depth > reached:
             changed.setdefault(bisect_left(line.depths, sent.to_depth), []).append(sent)
@@ -410,7 +410,7 @@ def _edits(seen: Seen, dialect: Dialect, line: Line, reached: int) -> dict[int, 
     return found
 
 
-def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Applied) -> Draft:
+def with_view(body: bytes, read: Read, dialect: Dialect, line: LiveConversation, view: Applied) -> Draft:
     """A body with a view in the place of what it covers."""
     changes: list[Change] = []
     begin, after = line.ends[line.lead - 1] if line.lead else read.start, line.ends[view.covers - 1]
@@ -433,13 +433,13 @@ def with_view(body: bytes, read: Read, dialect: Dialect, line: Line, view: Appli
     return draft_of(body, read, line.ends).changed(changes, ends)
 
 
-def _leading(body: bytes, read: Read, line: Line) -> list[Any]:
+def _leading(body: bytes, read: Read, line: LiveConversation) -> list[Any]:
     """The system messages at the beginning of a body."""
     draft = draft_of(body, read, line.ends)
     return [meant(body[slice(*draft.entry(number))]) for number in range(line.lead)]
 
 
-def moved_view(line: Line, to: Line) -> Applied | None:
+def moved_view(line: LiveConversation, to: LiveConversation) -> Applied | None:
     """The view of a conversation for another body that says the same; None where that one has no cut at its end."""
     if line.view is None:
         return None
@@ -451,12 +451,12 @@ def moved_view(line: Line, to: Line) -> Applied | None:
     return replace(line.view, covers=covers + 1, edits=edits)
 
 
-def _number_at(line: Line, depth: int) -> int | None:
+def _number_at(line: LiveConversation, depth: int) -> int | None:
     number = bisect_left(line.depths, depth)
     return number if number < len(line.depths) and line.depths[number] == depth else None
 
 
-def _moved(line: Line, view: Applied, shift: int) -> Iterator[int]:
+def _moved(line: LiveConversation, view: Applied, shift: int) -> Iterator[int]:
     """Where the entries after a view end, with those among them that are sent otherwise."""
     for number in range(view.covers, len(line.ends)):
         if number in view.edits:
@@ -464,6 +464,6 @@ def _moved(line: Line, view: Applied, shift: int) -> Iterator[int]:
         yield line.ends[number] + shift
 
 
-def _edited(line: Line, edits: dict[int, bytes]) -> Sequence[Change]:
+def _edited(line: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
     # Between two entries stands a comma and maybe space; all of it is written anew.
     return [(line.ends[number - 1], line.ends[number], b"," + data) for number, data in edits.items()]

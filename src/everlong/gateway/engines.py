@@ -24,7 +24,7 @@ from everlong.store.compaction import see
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.gateway.conversations import Line
+    from everlong.gateway.conversations import LiveConversation
     from everlong.memory import MemoryProvider
     from everlong.model import Message
     from everlong.store import Branch, Store
@@ -160,7 +160,7 @@ _MOST_ENGINES = 256
 """So many engines are alive at a time; of more, the one that was silent longest is ended early. Each has a thread."""
 
 
-class _Key(NamedTuple):
+class _EngineKey(NamedTuple):
     tenant: str
     conversation: str
 
@@ -277,11 +277,11 @@ class Engines:
         self._settings = settings
         self._plugins = plugins
         self._clock = clock
-        self._alive: OrderedDict[_Key, HostedEngine | None] = OrderedDict()
+        self._alive: OrderedDict[_EngineKey, HostedEngine | None] = OrderedDict()
         self._lock = threading.Lock()
         self._making = threading.Lock()
 
-    def of(self, store: Store, line: Line, model: str, window: int, provider: str) -> HostedEngine | None:
+    def of(self, store: Store, line: LiveConversation, model: str, window: int, provider: str) -> HostedEngine | None:
         """Return the engine of a conversation; None for a title or a probe, and where the engine cannot be had.
 
         One that was not there begins; one that is told of another session goes on in it.
@@ -291,7 +291,7 @@ class Engines:
         session = store.sessions.get(line.session)
         if session.kind == "side":
             return None
-        key = _Key(store.tenant, session.conversation)
+        key = _EngineKey(store.tenant, session.conversation)
         with self._lock:
             found, is_known = self._alive.get(key), key in self._alive
         if not is_known:
@@ -321,7 +321,7 @@ class Engines:
             self._alive.clear()
         _ended(gone)
 
-    def _moved(self, key: _Key, store: Store) -> HostedEngine | None:
+    def _moved(self, key: _EngineKey, store: Store) -> HostedEngine | None:
         """Return the engine of a conversation that the store has since joined with this one.
 
         Where a second request comes before the first reply is stored, the store may have opened a session for each.
@@ -340,7 +340,7 @@ class Engines:
 
     # -- making --------------------------------------------------------------------------------------------------------
 
-    def _begun(self, key: _Key, store: Store, window: int, model: str) -> HostedEngine | None:
+    def _begun(self, key: _EngineKey, store: Store, window: int, model: str) -> HostedEngine | None:
         with self._lock:
             if key in self._alive:
                 return self._alive[key]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
-from everlong.gateway.body import Broken, Change, Read, dumped, meant
+from everlong.gateway.body import BrokenBody, Change, Read, dumped, meant
 from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
 from everlong.providers.anthropic_api import AnthropicGathering, anthropic_reply
 from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
@@ -62,7 +62,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
-        """What an entry of a body says, after a message; `Broken` where it is no message."""
+        """What an entry of a body says, after a message; `BrokenBody` where it is no message."""
 
     def said(self, entries: Sequence[Any], before: Message | None) -> list[list[Message]]:
         """What entries say that follow a message, by entry: a message stands where its last entry does."""
@@ -112,7 +112,7 @@ class Dialect(ABC):
         """An error of the gateway's own in the shape of the API."""
 
 
-class _OpenAI(Dialect):
+class _OpenAIDialect(Dialect):
     name = api = "openai"
     path = "/v1/chat/completions"
     last_event = re.compile(rb"[\r\n]data: ?\[DONE\]")
@@ -120,7 +120,7 @@ class _OpenAI(Dialect):
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
         del before
         if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
-            raise Broken("an entry of messages is no message")
+            raise BrokenBody("an entry of messages is no message")
         return [entry]
 
     def system_of(self, read: Read) -> list[Message]:
@@ -160,7 +160,7 @@ class _FirstChoice(OpenAIGathering):
         yield from super().take({**chunk, "choices": choices})
 
 
-class _Anthropic(Dialect):
+class _AnthropicDialect(Dialect):
     name = api = "anthropic"
     path = "/v1/messages"
     last_event = re.compile(rb"[\r\n](?:event: ?message_stop|data: ?\{ ?\"type\": ?\"message_stop\")")
@@ -169,13 +169,13 @@ class _Anthropic(Dialect):
         try:
             return to_openai([entry], before=before)
         except EverlongError as error:
-            raise Broken(str(error)) from error
+            raise BrokenBody(str(error)) from error
 
     def system_of(self, read: Read) -> list[Message]:
         try:
             return to_openai([], read.field("system"))
         except EverlongError as error:
-            raise Broken(str(error)) from error
+            raise BrokenBody(str(error)) from error
 
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return _unmarked(sendable(to_anthropic(messages)[1]))
@@ -222,8 +222,8 @@ _KINDS = {
     529: "overloaded_error",
 }
 
-OPENAI: Dialect = _OpenAI()
-ANTHROPIC: Dialect = _Anthropic()
+OPENAI: Dialect = _OpenAIDialect()
+ANTHROPIC: Dialect = _AnthropicDialect()
 
 
 def _unmarked(entries: Sequence[Any], depth: int = 2) -> list[Any]:
@@ -551,7 +551,7 @@ def is_stateless(body: bytes) -> bool:
         return True
     try:
         request = meant(body)
-    except Broken:
+    except BrokenBody:
         return True
     if not isinstance(request, dict) or any(request.get(name) for name in _NAMED):
         return False
@@ -593,9 +593,9 @@ class ResponsesRequest:
 
 
 def asked(body: Any) -> ResponsesRequest:
-    """Read a request; `Broken` where it is none."""
+    """Read a request; `BrokenBody` where it is none."""
     if not isinstance(body, dict):
-        raise Broken("the body is no JSON object")
+        raise BrokenBody("the body is no JSON object")
     given, tools = body.get("input"), body.get("tools")
     said: list[Message] = [{"role": "user", "content": given}] if isinstance(given, str) else messages_of(given or [])
     talk = body.get("conversation")
@@ -612,9 +612,9 @@ def asked(body: Any) -> ResponsesRequest:
 
 
 def messages_of(items: Any) -> list[Message]:
-    """Items of a request or an answer as messages; `Broken` where they are none."""
+    """Items of a request or an answer as messages; `BrokenBody` where they are none."""
     if not isinstance(items, list):
-        raise Broken("the items are no list")
+        raise BrokenBody("the items are no list")
     return [message for said in _said(items) for message in said]
 
 
@@ -622,7 +622,7 @@ def _said(items: Sequence[Any]) -> list[list[Message]]:
     try:
         return from_items(items)
     except TranscriptError as error:
-        raise Broken(str(error)) from error
+        raise BrokenBody(str(error)) from error
 
 
 def _instructed(instructions: Any) -> list[Message]:
@@ -632,7 +632,7 @@ def _instructed(instructions: Any) -> list[Message]:
 # -- conversations that the client keeps -------------------------------------------------------------------------------
 
 
-class _Responses(Dialect):
+class _ResponsesDialect(Dialect):
     name = "openai-responses"
     api = "openai"
     list_name = "input"
@@ -734,4 +734,4 @@ def _usage(usage: Any) -> Usage:
     )
 
 
-RESPONSES: Dialect = _Responses()
+RESPONSES: Dialect = _ResponsesDialect()

@@ -18,7 +18,7 @@ from aiohttp import ClientError, web
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
-    Broken,
+    BrokenBody,
     Overgrown,
     Unreadable,
     checked_structure,
@@ -39,8 +39,17 @@ from everlong.gateway.conversations import Shelf
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import RESPONSES, Dialect, hint_of, is_stateless, sender_of
 from everlong.gateway.journal import OPEN, Spool, Spooled
-from everlong.gateway.recall import TOOLS, HiddenTool, Lookup, all_looked_up, can_hide, can_offer, has_tools, offered
-from everlong.gateway.recorder import Ended, Finishing, Keeper
+from everlong.gateway.recall import (
+    TOOLS,
+    HiddenTool,
+    RecallLookup,
+    all_looked_up,
+    can_hide,
+    can_offer,
+    has_tools,
+    offered,
+)
+from everlong.gateway.recorder import ConversationRecorder, EndedRequest, Finishing
 from everlong.gateway.requests import AGAIN_SECONDS, AWAY_SECONDS, MostNew, Passing, Visit, Visits, header_text
 from everlong.gateway.response_recorder import ResponseKeeper, Responses
 from everlong.gateway.responses_api import (
@@ -59,7 +68,7 @@ from everlong.gateway.responses_api import (
 from everlong.gateway.stream import Answering, read_beginning, tap_for
 from everlong.gateway.summaries import Earlier, Summaries, earlier_request, spent_by
 from everlong.gateway.telemetry import Metrics
-from everlong.gateway.upkeep import Upkeep, journal_folder
+from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
 from everlong.gateway.upstream import (
     ClientGone,
     Network,
@@ -111,7 +120,7 @@ _EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
-class _Head(NamedTuple):
+class _RequestHead(NamedTuple):
     """What was read of an answer before it is passed back: the beginning of a stream, or all of a refusal."""
 
     data: bytes = b""
@@ -148,7 +157,7 @@ class Gateway:
         )
         self._client_compaction = ClientCompaction(settings)
         self._spool = Spool(spool or journal_folder())
-        self._upkeep = Upkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
+        self._upkeep = GatewayUpkeep(self._spool, self._store_of, lambda: self._writer.waiting > 0)
         self._finishing = Finishing(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(
             self.relay,
@@ -246,17 +255,17 @@ class Gateway:
             self._abandon(passing)
             return web.Response(status=499)  # to nobody
         except Refused as refused:
-            await self._finish(passing, Ended(error=f"status {refused.status}"))
+            await self._finish(passing, EndedRequest(error=f"status {refused.status}"))
             raise
         except (ClientError, TimeoutError, OSError) as error:
             said = failure(passing.route.shown, error)
-            await self._finish(passing, Ended(error=said))
+            await self._finish(passing, EndedRequest(error=said))
             return web.json_response(dialect.error(502, said), status=502)
         except asyncio.CancelledError:
             self._abandon(passing)
             raise
         except Exception as error:
-            await self._finish(passing, Ended(error=f"the gateway failed: {type(error).__name__}"))
+            await self._finish(passing, EndedRequest(error=f"the gateway failed: {type(error).__name__}"))
             raise
         finally:
             passing.answering = None  # the two name each other, and garbage is looked for seldom
@@ -311,7 +320,7 @@ class Gateway:
             passing.route = self.routes.find(dialect.api, passing.visit.model)
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
-        except (Broken, Unreadable):
+        except (BrokenBody, Unreadable):
             passing.is_unread = True
         except Refused:
             raise
@@ -393,21 +402,21 @@ class Gateway:
             return True
         return attempt == 0 and await self._room.shorten(passing, visit, error, 1, sent)
 
-    async def _head_of(self, passing: Passing, upstream: ClientResponse) -> _Head:
+    async def _head_of(self, passing: Passing, upstream: ClientResponse) -> _RequestHead:
         """Read as much of an answer as tells whether it is a refusal."""
         visit = passing.visit
         if upstream.status == 200:
-            return _Head(*await read_beginning(upstream)) if passing.dialect is RESPONSES else _Head()
+            return _RequestHead(*await read_beginning(upstream)) if passing.dialect is RESPONSES else _RequestHead()
         if visit is not None and visit.line.cache is not None:
             visit.line.cache.forget()
         if not is_whole(upstream):
-            return _Head()
+            return _RequestHead()
         data, is_cut = await whole_of(upstream)
         error = classify_answer(upstream.status, data) if upstream.status in _PEEK_STATUS else None
-        return _Head(data, error, is_cut)
+        return _RequestHead(data, error, is_cut)
 
     async def _passed_back(
-        self, passing: Passing, sent: bytes, upstream: ClientResponse, head: _Head
+        self, passing: Passing, sent: bytes, upstream: ClientResponse, head: _RequestHead
     ) -> web.StreamResponse:
         if upstream.status == 200:
             return await self._answering(passing, sent).answer(upstream, head.data)
@@ -432,7 +441,7 @@ class Gateway:
                 is_known = reply is not None and is_compaction(reply.raw)
                 self._client_compaction.learn(passing.route, path, is_known=is_known)
                 if is_known:
-                    await self._finish(passing, Ended(reply))
+                    await self._finish(passing, EndedRequest(reply))
                     return answered(upstream, data, passing.extra)
             elif self._client_compaction.is_unknown(upstream.status, data):
                 self._client_compaction.learn(passing.route, path, is_known=False)
@@ -450,7 +459,7 @@ class Gateway:
         passing.account.compactions.append("client")
         passing.account.cost = spent_by(summarizer) or 0.0
         self.metrics.compacted("client", "compacted")
-        await self._finish(passing, Ended(made.reply, cost=passing.account.cost))
+        await self._finish(passing, EndedRequest(made.reply, cost=passing.account.cost))
         if passing.request.path == COMPACT_PATH:
             return web.json_response(compacted_answer(made.item), headers=passing.extra)
         answer = response_answer(made.item, model)
@@ -471,7 +480,7 @@ class Gateway:
         return self.summaries.now(passing, asked, room, _CLIENT_SECONDS)
 
     async def _refused(self, passing: Passing, upstream: ClientResponse) -> None:
-        await self._finish(passing, Ended(error=f"status {upstream.status}"))
+        await self._finish(passing, EndedRequest(error=f"status {upstream.status}"))
 
     async def _send(self, passing: Passing, body: bytes, charge: Charge | None = None) -> ClientResponse:
         visit = passing.visit
@@ -551,7 +560,7 @@ class Gateway:
         else:
             line, store = visit.line, passing.visits.keeper.store
 
-            async def look_up(lookups: list[Lookup], tokens: int, sent: bytes) -> dict[str, str]:
+            async def look_up(lookups: list[RecallLookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await passing.stored(visit)
                 room = await self._room.left_for_lookups(passing, visit, tokens, sent)
                 call = None if passing.engine is None else passing.engine.call
@@ -574,7 +583,7 @@ class Gateway:
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    async def _finish(self, passing: Passing, ended: Ended, sent: int = 0) -> None:
+    async def _finish(self, passing: Passing, ended: EndedRequest, sent: int = 0) -> None:
         """Store what became of a request, before its last byte goes to the client."""
         if passing.is_over:  # clients hang up as soon as they have the last event
             return
@@ -620,7 +629,9 @@ class Gateway:
             problem = await self._finishing.note(passing.visits, visit, passing.account)
         elif passing.is_unstored:
             try:
-                passing.noted = self._spool.put_request(self._whole_entry(passing, Ended())._replace(status=OPEN))
+                passing.noted = self._spool.put_request(
+                    self._whole_entry(passing, EndedRequest())._replace(status=OPEN)
+                )
             except OSError as error:
                 problem = self._finishing.unkept(error, passing.account)
         if problem:
@@ -640,7 +651,7 @@ class Gateway:
             return "neither the journal nor the database can be written"
         return ""
 
-    def _spool_whole(self, passing: Passing, ended: Ended) -> None:
+    def _spool_whole(self, passing: Passing, ended: EndedRequest) -> None:
         """Keep what came of a request of a conversation that could not even be looked up."""
         entry, noted = self._whole_entry(passing, ended), passing.noted
         try:
@@ -653,7 +664,7 @@ class Gateway:
             if noted is not None:
                 self._spool.done(noted)
 
-    def _whole_entry(self, passing: Passing, ended: Ended) -> Spooled:
+    def _whole_entry(self, passing: Passing, ended: EndedRequest) -> Spooled:
         store = passing.visits.keeper.store
         body = meant(plain(passing.body, passing.encoding))
         return Spooled(
@@ -676,7 +687,7 @@ class Gateway:
     def _abandon(self, passing: Passing) -> None:
         """The client has hung up."""
         partial = None if passing.answering is None else passing.answering.partial()
-        ended = Ended(error="the client hung up", is_cut=True, partial=partial)
+        ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
         self._finishing.do(self._finish(passing, ended))
 
     def _store_of(self, tenant: str) -> Store:
@@ -688,7 +699,7 @@ class Gateway:
     def _visits_of(self, tenant: str, dialect: Dialect) -> Visits:
         key = (tenant, dialect.name)
         if key not in self._visits:
-            keeper = Keeper(self._store_of(tenant), dialect)
+            keeper = ConversationRecorder(self._store_of(tenant), dialect)
             most = MostNew(self.settings.gateway.body_values, self.settings.gateway.new_blocks)
             self._visits[key] = Visits(keeper, self._writer, self._spool, self._shelf, most)
         return self._visits[key]
@@ -729,7 +740,7 @@ def _named(tools: Any) -> set[str]:
 
 def _unfolded(words: bytes) -> tuple[bytes, bool]:
     """Return a request of the Responses API with our compactions opened, and whether it brings its conversation."""
-    with suppress(Broken):
+    with suppress(BrokenBody):
         try:
             read_body(words, RESPONSES.list_name)
         except Overgrown as error:

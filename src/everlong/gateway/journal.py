@@ -83,7 +83,7 @@ class Spooled(NamedTuple):
 
 
 @dataclass(slots=True)
-class _File:
+class _JournalFile:
     """A file of the journal that this process writes, or has written and not stored completely."""
 
     path: Path
@@ -126,9 +126,9 @@ class Spool:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._file: _File | None = None
+        self._file: _JournalFile | None = None
         """The file that is written to."""
-        self._places: dict[int, _File] = {}
+        self._places: dict[int, _JournalFile] = {}
         """The file of each entry that waits."""
         self._waiting: dict[int, Spooled | None] = {}
         self._number = 0
@@ -252,7 +252,7 @@ class Spool:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> _File:
+    def _opened(self) -> _JournalFile:
         """Return the file that is written to: a new one, locked, where there is none or it is full."""
         if self._file is not None and self._file.size <= _FULL:
             return self._file
@@ -266,7 +266,7 @@ class Spool:
             self._file.close(is_stored=True)
         elif self._file is not None:
             self._file.drop_reserve()
-        self._file = _File(path, handle)
+        self._file = _JournalFile(path, handle)
         return self._file
 
     def _add(self, line: bytes) -> int:
@@ -280,7 +280,7 @@ class Spool:
         return self._number
 
     @staticmethod
-    def _empty(file: _File) -> None:
+    def _empty(file: _JournalFile) -> None:
         os.ftruncate(file.handle, 0)
         file.size, file.has_stored = 0, False
 
@@ -390,7 +390,7 @@ def _write_all(handle: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _append(file: _File, data: bytes) -> None:
+def _append(file: _JournalFile, data: bytes) -> None:
     """Write behind what a file has, all of it or nothing: half a line would spoil the next one."""
     try:
         _write_all(file.handle, data)

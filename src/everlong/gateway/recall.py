@@ -32,7 +32,7 @@ __all__ = [
     "TOOLS",
     "HiddenTool",
     "Hiding",
-    "Lookup",
+    "RecallLookup",
     "all_looked_up",
     "answered_lookups",
     "can_hide",
@@ -91,7 +91,7 @@ TOOLS = (
 )
 
 
-class Lookup(NamedTuple):
+class RecallLookup(NamedTuple):
     """One call of a hidden tool."""
 
     id: str
@@ -144,16 +144,16 @@ def _schema(api: str, tool: HiddenTool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def lookups_in(dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES) -> tuple[list[Lookup], bool]:
+def lookups_in(dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES) -> tuple[list[RecallLookup], bool]:
     """Return the calls of hidden tools in a whole answer, and whether it cannot go on with their results alone.
 
     That is so where the client has calls to answer too, and where the answer was cut short.
     """
-    found: list[Lookup] = []
+    found: list[RecallLookup] = []
     others = answer.get("status") == "incomplete"
     for ident, name, arguments in _calls(dialect, answer):
         if name in names:
-            found.append(Lookup(ident, name, arguments))
+            found.append(RecallLookup(ident, name, arguments))
         else:
             others = True
     return found, others
@@ -183,7 +183,7 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
 def all_looked_up(
     store: Store,
     at: Branch,
-    lookups: list[Lookup],
+    lookups: list[RecallLookup],
     room: int,
     counter: TokenCounter,
     call: Callable[[str, Mapping[str, Any]], str] | None = None,
@@ -215,7 +215,7 @@ def _fitting(text: str, room: int, counter: TokenCounter) -> str:
     return f"{cut.rstrip()}\n[cut: there is no room for the rest]" if cut else NO_ROOM
 
 
-def _looked_up(store: Store, at: Branch, lookup: Lookup) -> str:
+def _looked_up(store: Store, at: Branch, lookup: RecallLookup) -> str:
     asked = "query" if lookup.name == RECALL else "id"
     words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
     if not isinstance(words, str) or not words.strip():
@@ -361,7 +361,7 @@ class Hiding(ABC):
         """Forget what belongs to one answer only."""
 
 
-class _Anthropic(Hiding):
+class _AnthropicRecall(Hiding):
     def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
         super().__init__(dialect, names)
         self._places: dict[int, int] = {}
@@ -394,7 +394,7 @@ class _Anthropic(Hiding):
         return raw.replace(b'"tool_use"', b'"end_turn"') if b"message_delta" in raw else raw
 
 
-class _OpenAI(Hiding):
+class _OpenAIRecall(Hiding):
     def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
         super().__init__(dialect, names)
         self._hidden: set[int] = set()
@@ -436,7 +436,7 @@ class _OpenAI(Hiding):
         return raw.replace(b'"tool_calls"', b'"stop"')
 
 
-class _Responses(Hiding):
+class _ResponsesRecall(Hiding):
     """Output indexes and sequence numbers run through all answers, and the last event has the items of all of them.
 
     Reasoning waits for what it leads to: without a following item an API refuses it when it is sent again. Where that
@@ -549,9 +549,9 @@ class _Responses(Hiding):
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
 _CLOSING = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _HIDINGS: Mapping[str, Callable[[Dialect, Set[str]], Hiding]] = {
-    "anthropic": _Anthropic,
-    "openai": _OpenAI,
-    "openai-responses": _Responses,
+    "anthropic": _AnthropicRecall,
+    "openai": _OpenAIRecall,
+    "openai-responses": _ResponsesRecall,
 }
 
 

@@ -1,8 +1,8 @@
 """The recording of requests and replies: in the journal before they go upstream, in the store soon after.
 
-`Keeper` does what blocks, in worker threads, for one tenant and one API; `Storing` decides in the event loop when it is
-done; `Finishing` follows up on requests that have ended. Clients wait for the store only where there is no journal, or
-where they are quicker than the database.
+`ConversationRecorder` writes to the store from worker threads, for one tenant and one API. `Storing` decides in the
+event loop when that happens, and `Finishing` follows up on requests that have ended. A client waits for the store only where
+there is no journal, or where it is quicker than the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from everlong.errors import EverlongError, NotStored
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, Stretch, draft_of, meant, read_body
-from everlong.gateway.conversations import Line, Place, applied_view
+from everlong.gateway.conversations import BodyPlace, LiveConversation, applied_view
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
 from everlong.gateway.journal import AWAY, OPEN, Spool, Spooled
 from everlong.model import Node, Trace, text_of
@@ -35,14 +35,24 @@ from everlong.store.turns import New, Past, storable
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
     from everlong.context import ContextEngine
-    from everlong.gateway.account import Account
+    from everlong.gateway.account import RequestAccount
     from everlong.gateway.writer import Writer
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
     from everlong.store import Compacted, Store
     from everlong.store.turns import End
 
-__all__ = ["Added", "Ended", "Finishing", "Keeper", "Stored", "Storing", "Underway", "rest_of", "too_much_new"]
+__all__ = [
+    "Added",
+    "ConversationRecorder",
+    "EndedRequest",
+    "Finishing",
+    "Stored",
+    "Storing",
+    "Underway",
+    "rest_of",
+    "too_much_new",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRequest:
     """How a request ended."""
 
     reply: Reply | None = None
@@ -141,7 +151,7 @@ class Ended:
         )
 
 
-class Keeper:
+class ConversationRecorder:
     """Keeps the conversations of one tenant that come in by one API."""
 
     def __init__(self, store: Store, dialect: Dialect) -> None:
@@ -176,7 +186,7 @@ class Keeper:
         marks = [ids[end - 1] if end else mark for end in ends]
         return Added(messages, places, trace, counts, mark, marks, beside, is_moving)
 
-    def glanced(self, read: Read) -> tuple[Line, Added]:
+    def glanced(self, read: Read) -> tuple[LiveConversation, Added]:
         """A whole body as a conversation by itself; nothing is stored, and nobody is asked."""
         lead = 0
         while lead < len(read.entries) and is_leading(read.entries[lead].value):
@@ -186,13 +196,13 @@ class Keeper:
         ends = array("Q", [entry.end for entry in read.entries])
         root = self.store.chain.root()
         branch = new.branches[-1] if new.branches else Branch(0, root.id, root.depth)
-        return Line(read.beginning(), lead, ends, depths, branch, new.last), new
+        return LiveConversation(read.beginning(), lead, ends, depths, branch, new.last), new
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def opened(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
-    ) -> tuple[Line, dict[int, Place]]:
+    ) -> tuple[LiveConversation, dict[int, BodyPlace]]:
         """Store what a whole body says; its conversation, and the places after its entries.
 
         Raises:
@@ -219,7 +229,7 @@ class Keeper:
         trace = None if first is None else self.added([first], None, None).trace
         return trace is not None and self.store.stateless.count_unknown(trace) < len(trace.ids)
 
-    def gone_on(self, line: Line, read: Read, at: Branch, new: Added) -> Placed:
+    def gone_on(self, line: LiveConversation, read: Read, at: Branch, new: Added) -> Placed:
         """Store what a known conversation has gone on by, on another one where it has gone on differently."""
         sender = line.sender or Sender(session=line.hint)
         messages = [*new.messages]
@@ -233,7 +243,7 @@ class Keeper:
         )
         return self.store.stateless.place(asked)
 
-    def put(self, line: Line, new: Added, placed: Placed) -> None:
+    def put(self, line: LiveConversation, new: Added, placed: Placed) -> None:
         """Note in a conversation where the entries of a request came to stand."""
         line.branch, line.session, line.session_branch = placed.at, placed.session, placed.at.id
         line.mark, line.opened = placed.mark, placed.opened
@@ -242,16 +252,16 @@ class Keeper:
         for number, count in enumerate(new.counts):
             line.depths[first + number] = placed.depths[count - 1] if count else low
 
-    def places(self, line: Line, new: Added, placed: Placed, before: int) -> dict[int, Place]:
+    def places(self, line: LiveConversation, new: Added, placed: Placed, before: int) -> dict[int, BodyPlace]:
         """Return the places after the entries of a request by their number, counted from 1."""
-        found: dict[int, Place] = {}
+        found: dict[int, BodyPlace] = {}
         for number, (count, mark) in enumerate(zip(new.counts, new.marks, strict=True), before + 1):
             at = placed.ends[count - 1] if count and new.ends_message(number - before - 1) else None
             if at is not None:
-                found[number] = Place(line, number, Branch(placed.at.id, at.head, at.depth), mark)
+                found[number] = BodyPlace(line, number, Branch(placed.at.id, at.head, at.depth), mark)
         return found
 
-    def _preamble(self, read: Read, line: Line) -> Blob | None:
+    def _preamble(self, read: Read, line: LiveConversation) -> Blob | None:
         """Return the system messages and tools that a request is sent with, as they are stored."""
         leading = [meant(read.body[slice(*place)]) for place in _leading_places(read, line)]
         system = [self.store.cleaned(one) for one in [*self.dialect.system_of(read), *leading]]
@@ -261,7 +271,7 @@ class Keeper:
         told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
         return blob(self.store.tenant, encoded_in_steps(told))
 
-    def _described(self, read: Read, line: Line, new: Added, sender: Sender) -> Sender:
+    def _described(self, read: Read, line: LiveConversation, new: Added, sender: Sender) -> Sender:
         """Say more about who sends a whole body, from what it says."""
         system = "\n".join(
             text_of(one)
@@ -280,7 +290,7 @@ class Keeper:
             ),
         )
 
-    def last_reported(self, line: Line) -> tuple[int, int] | None:
+    def last_reported(self, line: LiveConversation) -> tuple[int, int] | None:
         """Return how deep the last answered request of a conversation reached, and the tokens the API counted in it."""
         turns = "SELECT depth, usage, view_id FROM turn WHERE branch = ? AND depth <= ? AND status = 'done'"
         row = self._first(f"{turns} ORDER BY depth DESC, id DESC LIMIT 1", line.branch.id, line.branch.depth)
@@ -296,11 +306,11 @@ class Keeper:
         row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
         return None if row is None else row[0]
 
-    def begun(self, line: Line, model: str | None, began: float) -> int:
+    def begun(self, line: LiveConversation, model: str | None, began: float) -> int:
         """Say that a request has gone out; the number of its turn."""
         return self.store.turns.begin(line.branch, model=model, session=line.session, began=began).id
 
-    def finished(self, turn: int, ended: Ended, names: Sequence[str] = ()) -> None:
+    def finished(self, turn: int, ended: EndedRequest, names: Sequence[str] = ()) -> None:
         """Say what became of it."""
         self.store.turns.finish(
             turn,
@@ -312,17 +322,17 @@ class Keeper:
             names=names,
         )
 
-    def recorded(self, line: Line, past: Past) -> int:
+    def recorded(self, line: LiveConversation, past: Past) -> int:
         """Store a request that is over already; the number of its turn."""
         return self.store.turns.whole(line.branch, past)
 
-    def reply_of(self, line: Line, turn: int) -> bytes | None:
+    def reply_of(self, line: LiveConversation, turn: int) -> bytes | None:
         """Return the id of a turn's reply, where it has its place in the conversation that it was asked in."""
         found = self.store.turns.get(turn)
         is_here = (found.branch, found.node, found.session) == (line.branch.id, line.branch.head, line.session)
         return found.echo_node if found.status == "done" and is_here else None
 
-    def followed(self, line: Line, at: Branch, new: Added, past: Past) -> tuple[Branch, int] | None:
+    def followed(self, line: LiveConversation, at: Branch, new: Added, past: Past) -> tuple[Branch, int] | None:
         """Store what a conversation has gone on by, with its turn; None where it has gone on in another way as well."""
         view = line.view.view_id if line.view is not None else None
         mark = None if new.mark == at.head else new.mark
@@ -393,7 +403,7 @@ class Keeper:
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
-    def catch_up(self, line: Line) -> bool:
+    def catch_up(self, line: LiveConversation) -> bool:
         """Put the view in force into a conversation that has an older one, or none; whether there was another."""
         if self.view_in_force(line.branch) in {None, line.view.view_id if line.view is not None else None}:
             return False
@@ -407,14 +417,19 @@ class Keeper:
         with self.store.database.read() as connection:
             return self.store.stateless.session_at(connection, at.id, at.depth)
 
-    def newest(self, line: Line) -> Branch:
+    def newest(self, line: LiveConversation) -> Branch:
         """Return how far the requests of a conversation have come by now."""
         row = self._first("SELECT MAX(depth) FROM turn WHERE branch = ?", line.branch.id)
         depth = line.branch.depth if row is None or row[0] is None else max(row[0], line.branch.depth)
         return line.branch if depth == line.branch.depth else self.store.branch(line.branch.id, depth)
 
     def compacted(
-        self, line: Line, engine: ContextEngine, occasion: Occasion, at: Branch | None = None, **options: Any
+        self,
+        line: LiveConversation,
+        engine: ContextEngine,
+        occasion: Occasion,
+        at: Branch | None = None,
+        **options: Any,
     ) -> Compacted:
         """Have an engine compact a conversation, here or further on, and put the view into the form of the API."""
         session = line.session if at is None else self._session_at(at)
@@ -450,7 +465,7 @@ def rest_of(read: Read) -> bytes:
     return sha256(told).digest()
 
 
-def _leading_places(read: Read, line: Line) -> list[Stretch]:
+def _leading_places(read: Read, line: LiveConversation) -> list[Stretch]:
     """Return where the system entries at the beginning of a body stand."""
     draft = draft_of(read.body, read, line.ends)
     return [draft.entry(number) for number in range(line.lead)]
@@ -511,15 +526,15 @@ class Storing(ABC, Generic[U, T]):
         """What requests have in common that are stored one after the other."""
 
     @abstractmethod
-    def _entry(self, one: U, ended: Ended) -> Spooled:
+    def _entry(self, one: U, ended: EndedRequest) -> Spooled:
         """What is written down of a request, and from which it can be stored later; without secrets."""
 
     @abstractmethod
-    def _work(self, one: U, ended: Ended | None) -> Callable[[], Stored[T]]:
+    def _work(self, one: U, ended: EndedRequest | None) -> Callable[[], Stored[T]]:
         """What stores a request, in the writer's thread: as a turn that is begun, or one that is over."""
 
     @abstractmethod
-    def _end(self, one: U, turn: int, ended: Ended) -> None:
+    def _end(self, one: U, turn: int, ended: EndedRequest) -> None:
         """Say what became of a turn that was begun; in the writer's thread."""
 
     @abstractmethod
@@ -547,7 +562,7 @@ class Storing(ABC, Generic[U, T]):
             await self.begin(one)
 
     def _open_entry(self, one: U) -> Spooled:
-        return self._entry(one, Ended())._replace(status=OPEN, error=None)
+        return self._entry(one, EndedRequest())._replace(status=OPEN, error=None)
 
     @staticmethod
     async def _apart(one: U, work: Callable[[], W]) -> W:
@@ -560,7 +575,7 @@ class Storing(ABC, Generic[U, T]):
             one.timer.cancel()
             one.timer = None
 
-    def hold(self, one: U, ended: Ended) -> bool:
+    def hold(self, one: U, ended: EndedRequest) -> bool:
         """Keep in memory what became of a request, where nothing else takes it; False where too much is kept."""
         return self._spool.hold(self._entry(one, ended), one.noted)
 
@@ -575,7 +590,7 @@ class Storing(ABC, Generic[U, T]):
         """Store a request before anything has come of it."""
         return one.turn if one.turn is not None else self._store(one, None)
 
-    async def finish(self, one: U, ended: Ended) -> asyncio.Future[Any]:
+    async def finish(self, one: U, ended: EndedRequest) -> asyncio.Future[Any]:
         """Write down what became of a request, and see to it that it gets into the store.
 
         It is in the journal when this returns, so that nobody has to wait for what it returns; `OSError` says that the
@@ -600,7 +615,7 @@ class Storing(ABC, Generic[U, T]):
             self._writer.hurry()
             await asyncio.wait(waited_for, timeout=_CATCH_UP_SECONDS)
 
-    def finish_in_store(self, one: U, ended: Ended) -> asyncio.Future[Any]:
+    def finish_in_store(self, one: U, ended: EndedRequest) -> asyncio.Future[Any]:
         """Store what became of a request, without the journal; done when it is there."""
         if one.turn is None:
             return self._store(one, ended)
@@ -610,7 +625,7 @@ class Storing(ABC, Generic[U, T]):
             later.add_done_callback(self._late.discard)
         return later
 
-    async def _finished_later(self, one: U, turn: asyncio.Future[int], ended: Ended) -> None:
+    async def _finished_later(self, one: U, turn: asyncio.Future[int], ended: EndedRequest) -> None:
         number = await turn
         await self._writer.submit(lambda: self._end(one, number, ended), self._lane(one), can_wait=True)
 
@@ -620,7 +635,7 @@ class Storing(ABC, Generic[U, T]):
             self._spool.done(one.noted)
             one.noted = None
 
-    def _store(self, one: U, ended: Ended | None) -> asyncio.Future[int]:
+    def _store(self, one: U, ended: EndedRequest | None) -> asyncio.Future[int]:
         if one.timer is not None:
             one.timer.cancel()
             one.timer = None
@@ -674,7 +689,7 @@ class Finishing:
         self.has_unkept = False
         """Whether nothing took a request, since the journal last had room."""
 
-    async def note(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, account: Account) -> str:
+    async def note(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, account: RequestAccount) -> str:
         """Have a request kept before it goes upstream; a warning where it is not and passes all the same.
 
         Raises:
@@ -690,7 +705,7 @@ class Finishing:
                 raise
         return ""
 
-    def unkept(self, error: Exception, account: Account) -> str:
+    def unkept(self, error: Exception, account: RequestAccount) -> str:
         """Return the warning that goes with a request that nothing takes; `Refused` unless it may pass."""
         _log.error("a request is neither in the journal nor in the database: %s", type(error).__name__)
         self.has_unkept = True
@@ -703,7 +718,7 @@ class Finishing:
         )
         raise Refused(503, said, _RETRY_SECONDS)
 
-    async def finish(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: Ended) -> str:
+    async def finish(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: EndedRequest) -> str:
         """Have written down what became of a request; what went wrong with that, where something did."""
         try:
             stored = await storing.finish(one, ended)
@@ -717,7 +732,7 @@ class Finishing:
         return ""
 
     async def _in_store(
-        self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: Ended, problem: OSError
+        self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: EndedRequest, problem: OSError
     ) -> str:
         try:
             await storing.finish_in_store(one, ended)

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.errors import NotStored
-from everlong.gateway.account import REQUEST_ID, Account, account_of
+from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
 from everlong.gateway.body import (
-    Broken,
+    BrokenBody,
     Draft,
     Read,
     check_model,
@@ -31,10 +31,10 @@ from everlong.gateway.body import (
 )
 from everlong.gateway.conversations import (
     Applied,
-    Found,
-    Line,
+    BodyPlace,
+    KnownBeginning,
     Lines,
-    Place,
+    LiveConversation,
     Shelf,
     applied_view,
     hashes_of,
@@ -44,7 +44,7 @@ from everlong.gateway.conversations import (
 )
 from everlong.gateway.formats import hint_in
 from everlong.gateway.journal import AWAY, Spool, Spooled
-from everlong.gateway.recorder import Added, Ended, Stored, Storing, Underway, rest_of
+from everlong.gateway.recorder import Added, EndedRequest, Stored, Storing, Underway, rest_of
 from everlong.store.stateless import LONG_STEM
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from everlong.gateway.cache_markers import Sent
     from everlong.gateway.engines import HostedEngine
     from everlong.gateway.formats import Dialect
-    from everlong.gateway.recorder import Keeper
+    from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
     from everlong.gateway.writer import Writer
@@ -96,7 +96,7 @@ class Visit(Underway):
 
     body: bytes
     read: Read
-    line: Line
+    line: LiveConversation
     hint: str | None = None
     new: _New | None = None
     """What has to be stored; None where it is, or is about to be."""
@@ -132,7 +132,7 @@ class Visit(Underway):
 class Visits(Storing[Visit, Applied | None]):
     """The requests of one tenant by one API."""
 
-    def __init__(self, keeper: Keeper, writer: Writer, spool: Spool, shelf: Shelf, most: MostNew) -> None:
+    def __init__(self, keeper: ConversationRecorder, writer: Writer, spool: Spool, shelf: Shelf, most: MostNew) -> None:
         super().__init__(writer, spool)
         self.keeper = keeper
         self.lines = Lines(shelf)
@@ -143,7 +143,7 @@ class Visits(Storing[Visit, Applied | None]):
     # -- coming in -----------------------------------------------------------------------------------------------------
 
     async def enter(self, body: bytes, sender: Sender) -> Visit:
-        """Find the conversation of a body; `Broken` where it is none. One that is not in memory is looked up.
+        """Find the conversation of a body; `BrokenBody` where it is none. One that is not in memory is looked up.
 
         Raises:
             Refused: it adds more values than a request may, or nests them too deeply.
@@ -154,7 +154,7 @@ class Visits(Storing[Visit, Applied | None]):
         visit = None if found is None or is_heavy(body, known) else self._gone_on(body, sender, found)
         return visit or await self._looked_up(body, sender, found)
 
-    def _gone_on(self, body: bytes, sender: Sender, found: Found) -> Visit | None:
+    def _gone_on(self, body: bytes, sender: Sender, found: KnownBeginning) -> Visit | None:
         """Go on with a conversation in memory; None where only the store can tell whether it is this one."""
         place = found.place
         is_opening = place.branch.depth <= place.line.opened  # other conversations may have begun with the same words
@@ -186,7 +186,7 @@ class Visits(Storing[Visit, Applied | None]):
             self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
         ends = zip(added.branches, added.marks, strict=True)
         places = {
-            number: Place(line, number, at, mark)
+            number: BodyPlace(line, number, at, mark)
             for number, (at, mark) in enumerate(ends, place.number + 1)
             if added.ends_message(number - place.number - 1)
         }
@@ -196,13 +196,13 @@ class Visits(Storing[Visit, Applied | None]):
         self._watch(visit)
         return visit
 
-    def _last(self, read: Read, line: Line) -> Message | None:
+    def _last(self, read: Read, line: LiveConversation) -> Message | None:
         """The message at the end of a conversation that has gone on differently before."""
         entry = draft_of(read.body, read, line.ends).entry(len(line.ends) - 1)
         said = self.keeper.dialect.messages_of(meant(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
-    async def _looked_up(self, body: bytes, sender: Sender, found: Found | None) -> Visit:
+    async def _looked_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> Visit:
         heavy = is_heavy(body)
         list_name = self.keeper.dialect.list_name
         given: Read | Callable[[], Read] = partial(read_body, body, list_name) if heavy else read_body(body, list_name)
@@ -226,7 +226,7 @@ class Visits(Storing[Visit, Applied | None]):
 
     def _opened(
         self, given: Read | Callable[[], Read], sender: Sender
-    ) -> tuple[Read, Line, dict[int, Place], tuple[int, int] | None]:
+    ) -> tuple[Read, LiveConversation, dict[int, BodyPlace], tuple[int, int] | None]:
         read = given if isinstance(given, Read) else given()
         check_model(read.field("model"))
         line, places = self.keeper.opened(read, sender, None if read is given else self._most.blocks)
@@ -243,7 +243,7 @@ class Visits(Storing[Visit, Applied | None]):
         try:
             read = await asyncio.to_thread(read_body, body, self.keeper.dialect.list_name)
             line, added = await asyncio.to_thread(self.keeper.glanced, read)
-        except Broken:
+        except BrokenBody:
             return body
         known = (self.lines.at(mark) for mark in reversed(added.marks))
         place = next((found for found in known if found is not None), None)
@@ -263,7 +263,7 @@ class Visits(Storing[Visit, Applied | None]):
     def _lane(self, visit: Visit) -> int:
         return visit.line.branch.id
 
-    def _entry(self, visit: Visit, ended: Ended) -> Spooled:
+    def _entry(self, visit: Visit, ended: EndedRequest) -> Spooled:
         new = visit.new or visit.about_to  # which may still fail
         at = visit.line.branch if new is None else new.at
         clean = self.keeper.store.cleaned  # what may not be stored may not lie in a file either
@@ -284,16 +284,16 @@ class Visits(Storing[Visit, Applied | None]):
             sender=visit.line.sender,
         )
 
-    def _work(self, visit: Visit, ended: Ended | None) -> Callable[[], Stored[Applied | None]]:
+    def _work(self, visit: Visit, ended: EndedRequest | None) -> Callable[[], Stored[Applied | None]]:
         new, visit.new = visit.new, None
         visit.about_to = new
         return lambda: self._stored(visit, new, ended)
 
-    def _end(self, visit: Visit, turn: int, ended: Ended) -> None:
+    def _end(self, visit: Visit, turn: int, ended: EndedRequest) -> None:
         del visit
         self.keeper.finished(turn, ended)
 
-    def _stored(self, visit: Visit, new: _New | None, ended: Ended | None) -> Stored[Applied | None]:
+    def _stored(self, visit: Visit, new: _New | None, ended: EndedRequest | None) -> Stored[Applied | None]:
         """In the writer's thread."""
         line, keeper, model = visit.line, self.keeper, visit.model or None
         view = line.view
@@ -334,7 +334,7 @@ class Visits(Storing[Visit, Applied | None]):
             if visit.line.branch.id != new.at.id:
                 self.lines.forget(visit.line)  # its places were taken for those of the branch that it came from
 
-    def note_view(self, line: Line) -> None:
+    def note_view(self, line: LiveConversation) -> None:
         """Remember which view is in force in a conversation; requests that go on without it are looked up."""
         if (view := _view_id(line)) is None:
             self._newest_views.pop(line.branch.id, None)
@@ -344,7 +344,7 @@ class Visits(Storing[Visit, Applied | None]):
         self._newest_views[line.branch.id] = view
 
 
-def _view_id(line: Line) -> int | None:
+def _view_id(line: LiveConversation) -> int | None:
     return None if line.view is None else line.view.view_id
 
 
@@ -361,7 +361,7 @@ def _replies_in(added: Added) -> int:
     return sum(role == "assistant" and before != role for before, role in pairwise(["", *roles]))
 
 
-def _repeats_reply(line: Line, added: Added) -> bool:
+def _repeats_reply(line: LiveConversation, added: Added) -> bool:
     """Return whether a request goes on with the very reply that the first request of a conversation got."""
     ends = added.trace.ends
     return bool(ends and ends[0]) and added.trace.ids[ends[0] - 1] == line.reply
@@ -407,7 +407,7 @@ class Passing:
     """Whether it cannot be read here."""
     aside: Charge | None = None
     """What a summary on its behalf costs a key that may spend only so much."""
-    account: Account = field(init=False)
+    account: RequestAccount = field(init=False)
 
     def __post_init__(self) -> None:
         self.account = account_of(self.request)

@@ -15,7 +15,7 @@ from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.body import dumped, meant
 from everlong.gateway.formats import OPENAI, ResponsesRequest, asked, folder_in, looks_aside
 from everlong.gateway.journal import AWAY, Spool, Spooled
-from everlong.gateway.recorder import Keeper, Stored, Storing, Underway
+from everlong.gateway.recorder import ConversationRecorder, Stored, Storing, Underway
 from everlong.model import Node, text_of
 from everlong.store.content import blob, encoded, is_large
 from everlong.store.stateless import Placed, Sender, StatelessRequest
@@ -23,19 +23,19 @@ from everlong.store.tree import Branch
 from everlong.store.turns import is_name, storable
 
 if TYPE_CHECKING:
-    from everlong.gateway.recorder import Ended
+    from everlong.gateway.recorder import EndedRequest
     from everlong.gateway.stream import StreamTap, WholeTap
     from everlong.gateway.writer import Writer
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["RESPONSES_API", "Call", "ResponseKeeper", "Responses", "read_asked"]
+__all__ = ["RESPONSES_API", "ResponseCall", "ResponseKeeper", "Responses", "read_asked"]
 
 RESPONSES_API = "responses"
 """What the journal calls this API."""
 
 
-class ResponseKeeper(Keeper):
+class ResponseKeeper(ConversationRecorder):
     """Keeps the conversations of one tenant that come in by the Responses API."""
 
     def __init__(self, store: Store) -> None:
@@ -122,7 +122,7 @@ class _Given(NamedTuple):
 
 
 @dataclass(slots=True)
-class Call(Underway):
+class ResponseCall(Underway):
     """A request that is under way."""
 
     asked: ResponsesRequest
@@ -138,7 +138,7 @@ class Call(Underway):
     warning: str = ""
     """What is wrong with keeping it, where it passes all the same."""
 
-    def names(self, ended: Ended) -> tuple[str, ...]:
+    def names(self, ended: EndedRequest) -> tuple[str, ...]:
         """By what later requests may name the response."""
         if ended.reply is None:
             return ()
@@ -156,7 +156,7 @@ def read_asked(body: bytes) -> ResponsesRequest:
     return asked(meant(body))
 
 
-class Responses(Storing[Call, Branch]):
+class Responses(Storing[ResponseCall, Branch]):
     """The conversations of one tenant."""
 
     def __init__(self, keeper: ResponseKeeper, writer: Writer, spool: Spool) -> None:
@@ -164,12 +164,12 @@ class Responses(Storing[Call, Branch]):
         self._keeper = keeper
         self._unstored: OrderedDict[str, _Given] = OrderedDict()
 
-    def enter(self, said: ResponsesRequest, sender: Sender) -> Call:
+    def enter(self, said: ResponsesRequest, sender: Sender) -> ResponseCall:
         """Take a request in."""
         named = said.conversation if said.conversation and is_name(said.conversation) else None
         awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
         sender = replace(sender, session=sender.session or named)
-        call = Call(said, sender, awaited, is_large=is_large([said.system, said.messages]))
+        call = ResponseCall(said, sender, awaited, is_large=is_large([said.system, said.messages]))
         self._watch(call)
         return call
 
@@ -181,7 +181,7 @@ class Responses(Storing[Call, Branch]):
         """Return whether a response or a conversation of this name is one of this tenant's. Blocks."""
         return name in self._unstored or self._keeper.store.turns.named(name) is not None
 
-    def _overdue(self, call: Call) -> None:
+    def _overdue(self, call: ResponseCall) -> None:
         """Store a request that takes its time, after what it follows."""
         unsettled = call.unsettled()
         if unsettled:
@@ -189,7 +189,7 @@ class Responses(Storing[Call, Branch]):
         elif not call.is_over:
             self.begin(call)
 
-    async def finish(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+    async def finish(self, call: ResponseCall, ended: EndedRequest) -> asyncio.Future[Any]:
         """Write down what became of a request; from now on others may follow it."""
         stored, names = await super().finish(call, ended), call.names(ended)
         for name in names:
@@ -201,14 +201,14 @@ class Responses(Storing[Call, Branch]):
         stored.add_done_callback(partial(self._given, names, call.began))
         return stored
 
-    def finish_in_store(self, call: Call, ended: Ended) -> asyncio.Future[Any]:
+    def finish_in_store(self, call: ResponseCall, ended: EndedRequest) -> asyncio.Future[Any]:
         """Store what became of a request, after what it follows; done when it is there."""
         unsettled = call.unsettled()
         if unsettled:
             return asyncio.ensure_future(self._finished_after(unsettled, call, ended))
         return super().finish_in_store(call, ended)
 
-    async def _finished_after(self, others: list[asyncio.Future[Any]], call: Call, ended: Ended) -> None:
+    async def _finished_after(self, others: list[asyncio.Future[Any]], call: ResponseCall, ended: EndedRequest) -> None:
         await asyncio.wait(others)
         await super().finish_in_store(call, ended)
 
@@ -230,12 +230,12 @@ class Responses(Storing[Call, Branch]):
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _lane(self, call: Call) -> int:
+    def _lane(self, call: ResponseCall) -> int:
         said = call.asked
         first = said.follows[0].encode("utf-8", "replace") if said.follows else dumped(said.messages[:1])
         return zlib.crc32(first)
 
-    def _entry(self, call: Call, ended: Ended) -> Spooled:
+    def _entry(self, call: ResponseCall, ended: EndedRequest) -> Spooled:
         store, at = self._keeper.store, call.at
         return Spooled(
             tenant=store.tenant,
@@ -255,10 +255,10 @@ class Responses(Storing[Call, Branch]):
             sender=call.sender,
         )
 
-    def _work(self, call: Call, ended: Ended | None) -> Callable[[], Stored[Branch]]:
+    def _work(self, call: ResponseCall, ended: EndedRequest | None) -> Callable[[], Stored[Branch]]:
         return lambda: self._stored(call, ended)
 
-    def _stored(self, call: Call, ended: Ended | None) -> Stored[Branch]:
+    def _stored(self, call: ResponseCall, ended: EndedRequest | None) -> Stored[Branch]:
         """In the writer's thread."""
         keeper, said, model = self._keeper, call.asked, call.asked.model or None
         placed = keeper.asked(said, call.sender, {name: given.began for name, given in call.awaited.items()})
@@ -267,10 +267,10 @@ class Responses(Storing[Call, Branch]):
             return Stored(turns.begin(branch, model=model, session=session, began=call.began).id, branch)
         return Stored(turns.whole(branch, ended.past(session, model, call.began, call.names(ended))), branch)
 
-    def _end(self, call: Call, turn: int, ended: Ended) -> None:
+    def _end(self, call: ResponseCall, turn: int, ended: EndedRequest) -> None:
         self._keeper.finished(turn, ended, call.names(ended))
 
-    def _settled(self, call: Call, stored: Stored[Branch] | None, *, is_away: bool) -> None:
+    def _settled(self, call: ResponseCall, stored: Stored[Branch] | None, *, is_away: bool) -> None:
         del is_away
         if stored is None:
             return

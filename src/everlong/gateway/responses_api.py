@@ -19,7 +19,7 @@ from everlong.errors import ContextOverflow, MessageError, TargetUnreachable
 from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
-    Broken,
+    BrokenBody,
     check_model,
     check_structure,
     dumped,
@@ -30,9 +30,9 @@ from everlong.gateway.body import (
     spliced,
 )
 from everlong.gateway.formats import OPENAI, RESPONSES, messages_of, sender_of
-from everlong.gateway.recorder import Ended, too_much_new
+from everlong.gateway.recorder import EndedRequest, too_much_new
 from everlong.gateway.requests import WARNING, header_text
-from everlong.gateway.response_recorder import Call, Responses, read_asked
+from everlong.gateway.response_recorder import ResponseCall, Responses, read_asked
 from everlong.gateway.stream import tap_for
 from everlong.gateway.upstream import (
     ClientGone,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import Summarizer
-    from everlong.gateway.account import Account
+    from everlong.gateway.account import RequestAccount
     from everlong.gateway.body import Read
     from everlong.gateway.budget import Budget
     from everlong.gateway.formats import ResponsesRequest
@@ -95,13 +95,13 @@ async def check_readable(words: bytes | None) -> None:
         if words is not None:
             await asyncio.to_thread(read_fields, words)
             return
-    except Broken:
+    except BrokenBody:
         pass
     raise Refused(400, "this request cannot be read, so it does not go on with the gateway's own key")
 
 
 def _named_in(words: bytes) -> list[str]:
-    """Return the names of what a request goes on from; `Broken` where upstreams may read it in another way."""
+    """Return the names of what a request goes on from; `BrokenBody` where upstreams may read it in another way."""
     fields = read_fields(words)
     request = {name: meant(words[slice(*place)]) for name, place in fields.items()}
     names = [request.get("previous_response_id"), request.get("conversation")]
@@ -151,13 +151,13 @@ class Responder:
             try:
                 await self.check_names(tenant, words)
             except Refused as refused:
-                await self._finish(known, call, Ended(error=f"status {refused.status}"))
+                await self._finish(known, call, EndedRequest(error=f"status {refused.status}"))
                 raise
         try:
             if account.charge is not None:
                 await self._budget.reserve(account.charge, words, RESPONSES, account.model, route.provider)
         except Refused as refused:
-            await self._finish(known, call, Ended(error=f"status {refused.status}"))
+            await self._finish(known, call, EndedRequest(error=f"status {refused.status}"))
             raise
         if call is not None:
             call.warning = header_text(await self._finishing.note(known, call, account))
@@ -174,10 +174,10 @@ class Responder:
             raise
         except (ClientError, TimeoutError, OSError) as error:
             said = failure(route.shown, error)
-            extra = await self._finish(known, call, Ended(error=said))
+            extra = await self._finish(known, call, EndedRequest(error=said))
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
 
-    async def _upstream_of(self, call: Call | None, words: bytes | None) -> tuple[str, Route]:
+    async def _upstream_of(self, call: ResponseCall | None, words: bytes | None) -> tuple[str, Route]:
         """Return the model of a request, and where it goes."""
         if call is None:
             return await self._routes.find_for("openai", words)
@@ -198,13 +198,13 @@ class Responder:
             if not await asyncio.to_thread(known.owns, name):
                 raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
 
-    async def _entered(self, request: web.Request, words: bytes, known: Responses) -> Call | None:
+    async def _entered(self, request: web.Request, words: bytes, known: Responses) -> ResponseCall | None:
         try:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
             await self._check_new(said, known)
             return known.enter(said, sender_of(request.headers))
-        except Broken:
+        except BrokenBody:
             return None  # the upstream says what is wrong with it
         except Refused:
             raise
@@ -219,7 +219,7 @@ class Responder:
             raise too_much_new(self._most_new)
 
     async def _answer(
-        self, request: web.Request, upstream: ClientResponse, known: Responses, call: Call | None
+        self, request: web.Request, upstream: ClientResponse, known: Responses, call: ResponseCall | None
     ) -> web.StreamResponse:
         tap, account = tap_for(RESPONSES, upstream), account_of(request)
         if call is not None:
@@ -242,20 +242,20 @@ class Responder:
         told = {WARNING: call.warning} if call is not None and call.warning else {}
         return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
 
-    def _ended(self, account: Account, tap: StreamTap | WholeTap, status: int) -> Ended:
+    def _ended(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
         """How a request ended, with what it has used and cost on its account."""
         if status != 200:
-            return Ended(error=f"status {status}")
+            return EndedRequest(error=f"status {status}")
         reply = tap.reply()
         if reply is None:
-            return Ended(error=tap.otherwise, partial=tap.partial())
+            return EndedRequest(error=tap.otherwise, partial=tap.partial())
         account.usage = reply.usage
         account.cost = self._cost(account.model, account.provider, reply.usage)
         if account.charge is not None and reply.usage.total_tokens:
             account.charge.told(account.cost)
-        return Ended(reply, cost=account.cost)
+        return EndedRequest(reply, cost=account.cost)
 
-    async def _finish(self, known: Responses, call: Call | None, ended: Ended) -> dict[str, str]:
+    async def _finish(self, known: Responses, call: ResponseCall | None, ended: EndedRequest) -> dict[str, str]:
         """Have written down what became of a request, the first time that something is told.
 
         Returns a header that says what went wrong with that, where something did.
@@ -270,10 +270,10 @@ class Responder:
             problem = f"not stored: {type(error).__name__}"
         return {WARNING: header_text(problem)} if problem else {}
 
-    def _abandon(self, known: Responses, call: Call | None) -> None:
+    def _abandon(self, known: Responses, call: ResponseCall | None) -> None:
         """The client has hung up."""
         partial = None if call is None or call.tap is None else call.tap.partial()
-        ended = Ended(error="the client hung up", is_cut=True, partial=partial)
+        ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
         self._finishing.do(self._finish(known, call, ended))
 
 
@@ -325,7 +325,7 @@ def unfolded(body: bytes) -> bytes:
         return body
     try:
         read = read_body(body, RESPONSES.list_name)
-    except Broken:
+    except BrokenBody:
         return body
     left, held = _MOST_BYTES, []
     for entry in read.entries:
@@ -335,7 +335,7 @@ def unfolded(body: bytes) -> bytes:
             held.append((entry, messages))
     try:
         said = messages_of([entry.value for entry in read.entries])
-    except Broken:
+    except BrokenBody:
         return body
     kept = {text_of(message) for message in said if message["role"] == "user"}
     changes = [

@@ -22,12 +22,12 @@ from aiohttp import web
 from everlong.config.paths import user_config_path
 from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
-from everlong.gateway.account import Account, request_id
+from everlong.gateway.account import RequestAccount, request_id
 from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, passed_through, refusal
-from everlong.gateway.auth import Guard, Limits, Refused, check_bind, is_loopback
+from everlong.gateway.auth import Guard, KeyLimits, Refused, check_bind, is_loopback
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.gateway import Gateway
-from everlong.gateway.telemetry import Log, captured, server_logger
+from everlong.gateway.telemetry import GatewayLog, captured, server_logger
 from everlong.gateway.upstream import Network, Relay
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class GatewayServer:
         routes: Routes,
         database: Database,
         *,
-        log: Log | None = None,
+        log: GatewayLog | None = None,
         tracing: Tracing | None = None,
         reload: Callable[[], Settings] | None = None,
     ) -> None:
@@ -76,9 +76,9 @@ class GatewayServer:
         check_bind(own, own.host)
         _check_no_circle(routes, own.host, own.port)
         self._settings = settings
-        self._log = log or Log(None)
+        self._log = log or GatewayLog(None)
         self.gateway = Gateway(settings, database, routes)
-        limits = Limits(own.body_megabytes * 1_000_000)
+        limits = KeyLimits(own.body_megabytes * 1_000_000)
         self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
         self._runner: _Runner | None = None
         self._reload = reload
@@ -387,7 +387,7 @@ class HostedGateway(_Hosted):
     """
 
     def __init__(
-        self, settings: Settings, routes: Routes, open_database: Callable[[], Database], log: Log | None = None
+        self, settings: Settings, routes: Routes, open_database: Callable[[], Database], log: GatewayLog | None = None
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -449,7 +449,7 @@ class HostedRelay(_Hosted):
             route, body = self._routes.default(api), await request.read()
             if body and request.path.startswith(_SPOKEN_PATHS):
                 _, route = await self._routes.find_for(api, body)
-            return await passed_through(self._relay, request, Account(request_id(None)), route, body)
+            return await passed_through(self._relay, request, RequestAccount(request_id(None)), route, body)
         except Refused as refused:
             return refusal(request, refused)
 

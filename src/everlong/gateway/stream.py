@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from everlong.gateway.body import Broken, Unreadable, decoder, dumped, meant, plain
+from everlong.gateway.body import BrokenBody, Unreadable, decoder, dumped, meant, plain
 from everlong.gateway.recall import (
     NAMES,
     NO_ROOM,
     ROUNDS,
-    Lookup,
+    RecallLookup,
     answered_lookups,
     hiding_for,
     lookups_in,
     without_lookups,
 )
-from everlong.gateway.recorder import Ended
+from everlong.gateway.recorder import EndedRequest
 from everlong.gateway.upstream import Stream, answered, comes_whole, is_whole, next_chunk, streamed
 from everlong.providers.failures import classify_answer
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answering", "StreamTap", "Tapped", "WholeTap", "events_in", "read_beginning", "reply_of", "tap_for"]
 
-_MADE_UP = (Broken, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
+_MADE_UP = (BrokenBody, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
 """What reading whatever a server makes up may come to."""
 _SEAM = 64
 """The beginning of a last event is no longer than this."""
@@ -167,7 +167,7 @@ def tap_for(dialect: Tapped, upstream: ClientResponse) -> StreamTap | WholeTap:
 
 
 def events_in(data: bytes) -> Iterator[dict[str, Any]]:
-    """Return the events of a stream, as far as they are JSON objects; `Broken` where one is no JSON."""
+    """Return the events of a stream, as far as they are JSON objects; `BrokenBody` where one is no JSON."""
     lines: list[bytes] = []
     for line in [*_LINE_END.split(data.removeprefix(b"\xef\xbb\xbf")), b""]:
         if line.startswith(b"data:"):
@@ -181,8 +181,8 @@ def events_in(data: bytes) -> Iterator[dict[str, Any]]:
                     yield value
 
 
-Finish = Callable[[Ended], Awaitable[None]]
-LookUp = Callable[[list[Lookup], int, bytes], Awaitable[dict[str, str]]]
+Finish = Callable[[EndedRequest], Awaitable[None]]
+LookUp = Callable[[list[RecallLookup], int, bytes], Awaitable[dict[str, str]]]
 """Looks things up for a conversation of so many tokens (0 where nobody told), which was sent in these bytes."""
 Send = Callable[[bytes], Awaitable["ClientResponse"]]
 
@@ -291,7 +291,7 @@ class Answering:
         await stream.write(last)
         return await stream.end()
 
-    async def _again(self, answer: dict[str, Any], lookups: list[Lookup]) -> ClientResponse:
+    async def _again(self, answer: dict[str, Any], lookups: list[RecallLookup]) -> ClientResponse:
         """Send the request once more, with what was found behind it; with less of it where it is refused."""
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
         assert self.send is not None  # noqa: S101 - as above
@@ -308,11 +308,11 @@ class Answering:
                 break
         return upstream
 
-    def _ended(self, tap: StreamTap | WholeTap) -> Ended:
+    def _ended(self, tap: StreamTap | WholeTap) -> EndedRequest:
         reply = tap.reply()
         if reply is None:
-            return Ended(error=tap.otherwise, partial=tap.partial(), before=tuple(self.used))
-        return Ended(reply, before=tuple(self.used))
+            return EndedRequest(error=tap.otherwise, partial=tap.partial(), before=tuple(self.used))
+        return EndedRequest(reply, before=tuple(self.used))
 
 
 def _object(data: bytes, encoding: str) -> dict[str, Any]:
@@ -345,7 +345,7 @@ async def read_beginning(upstream: ClientResponse) -> tuple[bytes, ProviderError
                 is_settled, error = _settled(plain)
                 if is_settled or is_cut or not chunk:
                     return ahead, error
-    except (TimeoutError, Unreadable, Broken):
+    except (TimeoutError, Unreadable, BrokenBody):
         pass  # the client gets it as it came
     return ahead, None
 

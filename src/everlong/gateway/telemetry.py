@@ -22,12 +22,12 @@ import orjson
 from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
-    from everlong.gateway.account import Account
+    from everlong.gateway.account import RequestAccount
 
 __all__ = [
     "CONTENT_TYPE",
     "LEVELS",
-    "Log",
+    "GatewayLog",
     "Metrics",
     "Tracing",
     "captured",
@@ -42,7 +42,7 @@ _MOST_LINES = 10_000
 _MOST_CHARS = 200
 
 
-class Log:
+class GatewayLog:
     """Writes lines to a file; without one, nowhere."""
 
     def __init__(self, file: IO[bytes] | RawIOBase | None, level: str = "info") -> None:
@@ -55,7 +55,7 @@ class Log:
         self._writing = threading.Lock()
         self._is_due = False
 
-    def request(self, account: Account) -> None:
+    def request(self, account: RequestAccount) -> None:
         """Say what became of a request."""
         level = "error" if account.problem else "warning" if account.status >= 500 else "info"
         if account.route in {"health", "metrics"} and level == "info":
@@ -109,12 +109,12 @@ class Log:
                 self._dropped += len(lines)
 
 
-def open_log(path: str | None, level: str) -> Log:
+def open_log(path: str | None, level: str) -> GatewayLog:
     """A log in a file, or on stderr."""
     if path is None:
-        return Log(sys.stderr.buffer, level)
+        return GatewayLog(sys.stderr.buffer, level)
     try:
-        return Log(Path(path).expanduser().open("ab"), level)
+        return GatewayLog(Path(path).expanduser().open("ab"), level)
     except OSError as error:
         raise ConfigError(
             f"the log file {path} cannot be written: {error.strerror or error}; choose another with gateway.log_file",
@@ -122,7 +122,7 @@ def open_log(path: str | None, level: str) -> Log:
         ) from error
 
 
-def server_logger(log: Log) -> logging.Logger:
+def server_logger(log: GatewayLog) -> logging.Logger:
     """What the HTTP server complains about: only what kind of error it is, because the text may quote a request."""
     logger = logging.Logger("everlong.gateway")
     logger.addHandler(_Kinds(log))
@@ -130,7 +130,7 @@ def server_logger(log: Log) -> logging.Logger:
 
 
 @contextmanager
-def captured(log: Log) -> Iterator[None]:
+def captured(log: GatewayLog) -> Iterator[None]:
     """Take what the gateway's own modules say into the log; they name kinds of errors, never what was sent."""
     logger, handler = logging.getLogger("everlong.gateway"), _Sayings(log)
     propagated, logger.propagate = logger.propagate, False
@@ -143,7 +143,7 @@ def captured(log: Log) -> Iterator[None]:
 
 
 class _Sayings(logging.Handler):
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: GatewayLog) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
@@ -153,7 +153,7 @@ class _Sayings(logging.Handler):
 
 
 class _Kinds(logging.Handler):
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: GatewayLog) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
@@ -164,7 +164,7 @@ class _Kinds(logging.Handler):
         self._log.say(level, "connection", problem=kind.__name__ if kind is not None else "unknown")
 
 
-def _request_line(level: str, now: float, account: Account, seconds: float) -> bytes:
+def _request_line(level: str, now: float, account: RequestAccount, seconds: float) -> bytes:
     usage, miss = account.usage, account.miss
     fields: dict[str, Any] = {
         "id": account.id,
@@ -191,7 +191,7 @@ def _request_line(level: str, now: float, account: Account, seconds: float) -> b
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})
 
 
-def _without_key(account: Account, text: str) -> str:
+def _without_key(account: RequestAccount, text: str) -> str:
     """Return a text of the client's, unless it has put its key there."""
     return "" if account.caller is not None and account.caller.has_key_in(text) else text
 
@@ -249,7 +249,7 @@ class Metrics:
         """Show a number that somebody else keeps."""
         self._gauges.append((name, about, read))
 
-    def finished(self, account: Account) -> None:
+    def finished(self, account: RequestAccount) -> None:
         """Count a request that is over."""
         self._requests[account.route, account.status] += 1
         self._seconds[account.route].add(account.seconds)
@@ -332,7 +332,7 @@ class Tracing:
         self._tracer = tracer
         self._close = close
 
-    def told(self, account: Account) -> None:
+    def told(self, account: RequestAccount) -> None:
         """Make a span of a request; only of those that are for a model."""
         operation = _OPERATIONS.get(account.route)
         if operation is None:
@@ -358,7 +358,7 @@ class Tracing:
             self._close()
 
 
-def _attributes(operation: str, account: Account) -> dict[str, Any]:
+def _attributes(operation: str, account: RequestAccount) -> dict[str, Any]:
     found: dict[str, Any] = {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": account.provider or account.api or "custom",

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 
 from everlong.config.paths import data_home
-from everlong.gateway.body import Broken, read_body
+from everlong.gateway.body import BrokenBody, read_body
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequest
 from everlong.gateway.journal import AWAY, Spool, Spooled
-from everlong.gateway.recorder import Keeper
+from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.response_recorder import RESPONSES_API, ResponseKeeper
 from everlong.store.schema import tombstone
 from everlong.store.tombstones import forgotten_among
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["Upkeep", "clean_journal", "journal_folder", "store_left_behind"]
+__all__ = ["GatewayUpkeep", "clean_journal", "journal_folder", "store_left_behind"]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -40,7 +40,7 @@ _AT_ONCE = 100
 """Messages that are read at once to be indexed."""
 
 
-class Upkeep:
+class GatewayUpkeep:
     """Looks after one gateway's database.
 
     Args:
@@ -129,11 +129,11 @@ def clean_journal(store_of: Callable[[str], Store]) -> int:
     return Spool(journal_folder()).scrub(partial(_is_forgotten, store_of))
 
 
-def keeper_of(store: Store, api: str) -> Keeper:
+def keeper_of(store: Store, api: str) -> ConversationRecorder:
     """Return what keeps the requests of an API, as the journal calls it."""
     if api == RESPONSES_API:
         return ResponseKeeper(store)
-    return Keeper(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
+    return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
 
 
 def _is_forgotten(store_of: Callable[[str], Store], entry: Spooled) -> bool:
@@ -154,5 +154,5 @@ def _said_in(store: Store, entry: Spooled) -> list[Message]:
             return [*said, *ResponsesRequest.read(entry.body).messages]
         keeper = keeper_of(store, entry.api)
         return [*said, *keeper.glanced(read_body(entry.body.encode(), keeper.dialect.list_name))[1].messages]
-    except (Broken, ValueError, KeyError, TypeError):
+    except (BrokenBody, ValueError, KeyError, TypeError):
         return said

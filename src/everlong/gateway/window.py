@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context.policy import Habits
     from everlong.errors import ContextOverflow
-    from everlong.gateway.conversations import Line
+    from everlong.gateway.conversations import LiveConversation
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.providers.base import Usage
 
-__all__ = ["Counting", "Size", "Windows", "has_no_count", "read_request", "tokens_in", "tokens_of"]
+__all__ = ["Counting", "RequestSize", "Windows", "has_no_count", "read_request", "tokens_in", "tokens_of"]
 
 _BYTES_PER_TOKEN = 2.8
 """Of a body of which nothing is known; most are nearer to four."""
@@ -38,7 +38,7 @@ _MOST_MODELS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RequestSize:
     """How large a request is, and how large it may be."""
 
     tokens: int
@@ -102,7 +102,7 @@ class Windows:
             info = self._priced[name] = self.catalogue.info(name, _endpoint(provider))
         return info
 
-    def size(self, line: Line, model: str, provider: str, tokens: int, answer_tokens: int) -> Size:
+    def size(self, line: LiveConversation, model: str, provider: str, tokens: int, answer_tokens: int) -> RequestSize:
         """Return how large a request of so many tokens is, beside what it may be."""
         fixed, head = tokens_of(line, line.fixed_bytes), tokens_of(line, line.head_bytes)
         return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head, habits=line.habits)
@@ -117,7 +117,7 @@ class Windows:
         fixed: int = 0,
         head: int = 0,
         habits: Habits | None = None,
-    ) -> Size:
+    ) -> RequestSize:
         """Return how large a request of so many tokens may be, of which so many always stand there.
 
         With the ``habits`` of its conversation, an automatic threshold follows those.
@@ -139,10 +139,10 @@ class Windows:
             answer_tokens=answer_tokens,
             dearer_above=prices.dearer_above if prices.are_known else None,
         )
-        return Size(tokens, window, pace, prices)
+        return RequestSize(tokens, window, pace, prices)
 
 
-def tokens_in(line: Line, sent: int) -> int:
+def tokens_in(line: LiveConversation, sent: int) -> int:
     """Estimate the tokens of a body of so many bytes in a conversation: what the API counted, and what came since."""
     if line.reported is None or sent < line.reported[0]:
         return tokens_of(line, sent)
@@ -150,7 +150,7 @@ def tokens_in(line: Line, sent: int) -> int:
     return tokens + int((sent - size) * tokens / max(1, size) * _GROWTH)
 
 
-def tokens_of(line: Line, count: int) -> int:
+def tokens_of(line: LiveConversation, count: int) -> int:
     """Estimate the tokens of so many bytes, as dense as the last body of the conversation was."""
     if line.reported is None:
         return int(count / _BYTES_PER_TOKEN)

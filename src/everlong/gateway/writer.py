@@ -36,7 +36,7 @@ _REFUSE_SECONDS = 1.0
 """How long nobody waits for it again."""
 
 
-class _Job(NamedTuple):
+class _Write(NamedTuple):
     work: Callable[[], Any]
     future: asyncio.Future[Any]
 
@@ -47,8 +47,8 @@ class _Lane:
     def __init__(self, database: Database, *, shares_commit: bool = True) -> None:
         self._database = database
         self._shares_commit = shares_commit
-        self._handed: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
-        self._gathered: list[_Job] = []
+        self._handed: queue.SimpleQueue[list[_Write] | None] = queue.SimpleQueue()
+        self._gathered: list[_Write] = []
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = 0
         self._locked: StoreBusy | None = None
@@ -56,7 +56,7 @@ class _Lane:
         self._thread = threading.Thread(target=self._work, name="everlong-writer", daemon=True)
         self._thread.start()
 
-    def add(self, job: _Job, *, can_wait: bool) -> None:
+    def add(self, job: _Write, *, can_wait: bool) -> None:
         self.waiting += 1
         self._gathered.append(job)
         if not can_wait or len(self._gathered) >= _AT_ONCE:
@@ -96,8 +96,8 @@ class _Lane:
             if is_over:
                 return
 
-    def _together(self, jobs: list[_Job]) -> list[tuple[_Job, Any, BaseException | None]]:
-        results: list[tuple[_Job, Any, BaseException | None]] = []
+    def _together(self, jobs: list[_Write]) -> list[tuple[_Write, Any, BaseException | None]]:
+        results: list[tuple[_Write, Any, BaseException | None]] = []
         try:
             with self._database.batch(_LOCKED_SECONDS) if self._shares_commit else nullcontext():
                 for job in jobs:
@@ -109,7 +109,7 @@ class _Lane:
             return [(job, None, error) for job in jobs]
         return results
 
-    def _done(self, job: _Job) -> Any:
+    def _done(self, job: _Write) -> Any:
         """Do one job; right after a file was found locked, say so at once rather than make everyone wait in turn."""
         if self._locked is not None and time.monotonic() < self._locked_until:
             raise StoreBusy(str(self._locked))
@@ -120,7 +120,7 @@ class _Lane:
                 self._locked, self._locked_until = error, time.monotonic() + _REFUSE_SECONDS
             raise
 
-    def _settle(self, results: list[tuple[_Job, Any, BaseException | None]]) -> None:
+    def _settle(self, results: list[tuple[_Write, Any, BaseException | None]]) -> None:
         self.waiting -= len(results)
         for job, value, error in results:
             if job.future.cancelled():
@@ -150,7 +150,7 @@ class Writer:
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         lane = self._heavy if is_heavy else self._lanes[key % len(self._lanes)]
-        lane.add(_Job(work, future), can_wait=can_wait)
+        lane.add(_Write(work, future), can_wait=can_wait)
         return future
 
     @property

@@ -1,7 +1,7 @@
 """What adapters to other frameworks share: a whole history goes in at every call, what fits the window comes out.
 
-A framework hands over the whole conversation each time, so a compaction must be known again: `Keeper` remembers views
-by the hash of the history that they stand for, sends the same view with the new messages behind it until the next
+A framework hands over the whole conversation each time, so a compaction must be known again: `HistoryKeeper` remembers
+views by the hash of the history that they stand for, sends the same view with the new messages behind it until the next
 compaction is due, and so leaves the beginning of every request as it was, which prompt caches need. Histories that
 were edited, rewound or forked are found by what they still share. Knows no framework; messages are in the OpenAI
 format.
@@ -24,7 +24,7 @@ from everlong.tokens import MessageCounter
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["Fitted", "Keeper", "MakeEngine", "Originals", "refused_window"]
+__all__ = ["Fitted", "HistoryKeeper", "MakeEngine", "Originals", "refused_window"]
 
 MakeEngine = Callable[[], ContextEngine]
 """Makes the engine of a conversation; every conversation has one of its own."""
@@ -58,7 +58,7 @@ class _Turns:
         self.at: Hashable = None
 
 
-class _Line(NamedTuple):
+class _HistoryLine(NamedTuple):
     """A conversation up to a place: its engine, and the view that stands for its first messages."""
 
     turns: _Turns
@@ -69,7 +69,7 @@ class _Line(NamedTuple):
     """Up to this size compacting is known to be in vain."""
 
 
-class Keeper:
+class HistoryKeeper:
     """Keeps any number of conversations inside their windows.
 
     Args:
@@ -84,7 +84,7 @@ class Keeper:
         self._platform = platform
         self._chain = HashChain()
         self._counter = MessageCounter()
-        self._lines: OrderedDict[Hashable, _Line] = OrderedDict()
+        self._lines: OrderedDict[Hashable, _HistoryLine] = OrderedDict()
         self._lock = Lock()
 
     def fit(
@@ -132,7 +132,7 @@ class Keeper:
             self._remember(places[-1], line)
         return Fitted(current, engine)
 
-    def _shown(self, line: _Line, history: list[Message], start: int, conversation: str) -> list[Message]:
+    def _shown(self, line: _HistoryLine, history: list[Message], start: int, conversation: str) -> list[Message]:
         """What stands for a history now: the view, and all that came after it."""
         if self._store is not None:
             return self._store.context(self._store.record(history, conversation=conversation))
@@ -140,13 +140,13 @@ class Keeper:
 
     def _compacted(
         self,
-        line: _Line,
+        line: _HistoryLine,
         history: list[Message],
         start: int,
         current: list[Message],
         reason: str,
         conversation: str,
-    ) -> _Line:
+    ) -> _HistoryLine:
         if self._store is not None:
             from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
 
@@ -167,7 +167,7 @@ class Keeper:
 
     # -- knowing conversations again ---------------------------------------------------------------------------------
 
-    def _line(self, places: list[tuple[str, int, bytes]], conversation: str) -> _Line:
+    def _line(self, places: list[tuple[str, int, bytes]], conversation: str) -> _HistoryLine:
         """The line that a history goes on from; one of its own from where it parted from another conversation."""
         with self._lock:
             place = next((place for place in reversed(places) if place in self._lines), None)
@@ -175,9 +175,9 @@ class Keeper:
             if line is not None and line.turns.at == place:
                 return line
         turns = _Turns(self._engine(conversation))
-        return _Line(turns) if line is None else line._replace(turns=turns)
+        return _HistoryLine(turns) if line is None else line._replace(turns=turns)
 
-    def _remember(self, place: Hashable, line: _Line) -> None:
+    def _remember(self, place: Hashable, line: _HistoryLine) -> None:
         with self._lock:
             line.turns.at = place
             self._lines[place] = line

@@ -15,7 +15,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from everlong.integrations.history import Fitted, Keeper, MakeEngine, Originals, refused_window
+from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, refused_window
 from everlong.model import Message, calls_of
 from everlong.tokens import MessageCounter
 
@@ -37,7 +37,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(self, make_engine: MakeEngine, *, store: Store | None = None) -> None:
         super().__init__()
-        self._keeper = Keeper(make_engine, store=store, platform="langchain")
+        self._keeper = HistoryKeeper(make_engine, store=store, platform="langchain")
         self._counter = MessageCounter()
 
     def wrap_model_call(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agents import FunctionTool
 from agents.run import CallModelData, ModelInputData
 
-from everlong.integrations.history import Keeper, MakeEngine, Originals
+from everlong.integrations.history import HistoryKeeper, MakeEngine, Originals
 from everlong.model import Message, calls_of, text_of
 from everlong.tokens import MessageCounter
 
@@ -43,7 +43,7 @@ class EverlongFilter:
         store: Store | None = None,
         conversation: Callable[[CallModelData[Any]], str] = lambda _: "",
     ) -> None:
-        self._keeper = Keeper(make_engine, store=store, platform="openai-agents")
+        self._keeper = HistoryKeeper(make_engine, store=store, platform="openai-agents")
         self._conversation = conversation
         self._counter = MessageCounter()
 

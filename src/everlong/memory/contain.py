@@ -31,7 +31,7 @@ def _finished(done: threading.Event, seconds: float) -> bool:
     return done.wait(seconds)
 
 
-class _Job(Generic[T]):
+class _ProviderCall(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self.done = threading.Event()
@@ -47,15 +47,15 @@ class _Job(Generic[T]):
             self.done.set()
 
 
-class Worker:
+class MemoryWorker:
     """Runs work in one daemon thread, one piece at a time, and waits for each only so long."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._turn = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_ProviderCall[Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._late: _Job[Any] | None = None
+        self._late: _ProviderCall[Any] | None = None
 
     @property
     def is_stuck(self) -> bool:
@@ -72,7 +72,7 @@ class Worker:
                 self._thread.start()
                 # Whoever forgets to close a worker must not leave a thread behind for each session.
                 weakref.finalize(self, self._jobs.put, None).atexit = False
-            job = _Job(work)
+            job = _ProviderCall(work)
             self._jobs.put(job)
             if not _finished(job.done, seconds):
                 self._late = job
@@ -91,13 +91,13 @@ class Worker:
                 self._thread = None
 
 
-def _work_off(jobs: queue.SimpleQueue[_Job[Any] | None]) -> None:
+def _work_off(jobs: queue.SimpleQueue[_ProviderCall[Any] | None]) -> None:
     while (job := jobs.get()) is not None:
         job.run()
         del job  # or the last call's messages would be kept until the next
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """What a call came to: a value, or what went wrong."""
 
     value: Any = None
@@ -113,7 +113,7 @@ class Contained:
         self._warn = warn
         self._warned: set[str] = set()
         self._out_because = ""
-        self._worker = Worker(f"everlong-memory-{type(provider).__name__}")
+        self._worker = MemoryWorker(f"everlong-memory-{type(provider).__name__}")
         self.label = repr(type(provider).__name__)
         self.label = repr(self._name())
 
@@ -145,10 +145,10 @@ class Contained:
             self._warned.add(problem)
             self._warn(problem)
 
-    def call(self, method: str, *args: Any, **facts: Any) -> Outcome:
+    def call(self, method: str, *args: Any, **facts: Any) -> CallOutcome:
         """Call a method of the provider; what goes wrong is warned about and told in the outcome."""
         if not self.is_asked:
-            return Outcome(problem=self._out_because)
+            return CallOutcome(problem=self._out_because)
         return self._call(method, args, facts)
 
     def text(self, method: str, *args: Any) -> str:
@@ -170,18 +170,18 @@ class Contained:
             self._call("shutdown", (), {})
         self._worker.close()
 
-    def _call(self, method: str, args: tuple[Any, ...], facts: dict[str, Any]) -> Outcome:
+    def _call(self, method: str, args: tuple[Any, ...], facts: dict[str, Any]) -> CallOutcome:
         if not self.overrides(method):
-            return Outcome()
+            return CallOutcome()
         try:
-            return Outcome(self._worker.run(lambda: getattr(self.provider, method)(*args, **facts), self._seconds))
+            return CallOutcome(self._worker.run(lambda: getattr(self.provider, method)(*args, **facts), self._seconds))
         except TookTooLong:
             self.leave_out(f"did not answer {method} within {self._seconds:g} seconds")
-            return Outcome(problem=self._out_because)
+            return CallOutcome(problem=self._out_because)
         except Exception as error:  # noqa: BLE001 - foreign code; warned about here
             problem = f"memory provider {self.label} failed in {method}: {described(error)}"
             self.complain(problem)
-            return Outcome(problem=problem)
+            return CallOutcome(problem=problem)
 
     def _name(self) -> str:
         try:

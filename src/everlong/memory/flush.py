@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from everlong.context.literals import summary_indices
-from everlong.context.summary.digest import Piece, boundary, enclosed, turn_pieces
+from everlong.context.summary.digest import DigestPiece, boundary, enclosed, turn_pieces
 from everlong.context.summary.redaction import redacted
 from everlong.context.text import shorten_message
 from everlong.memory.contain import described
@@ -72,16 +72,16 @@ def flush_request(messages: Sequence[Message], known: str, room: int = READ_TOKE
     pieces = _newest_pieces(messages, room)
     if not pieces:
         return None
-    notes = [Piece("notes", redacted(known), 0)] if known else []
+    notes = [DigestPiece("notes", redacted(known), 0)] if known else []
     token = boundary(text for piece in [*notes, *pieces] for text in (piece.label, piece.body))
     material = [enclosed("existing_notes", notes, token)] if notes else []
     content = "\n\n".join([f"Boundary: {token}", *material, enclosed("transcript", pieces, token), _QUESTION])
     return [{"role": "system", "content": _INSTRUCTIONS}, {"role": "user", "content": content}]
 
 
-def _newest_pieces(messages: Sequence[Message], room: int) -> list[Piece]:
+def _newest_pieces(messages: Sequence[Message], room: int) -> list[DigestPiece]:
     """The pieces of as many of the newest groups as fit, oldest first."""
-    kept: list[list[Piece]] = []
+    kept: list[list[DigestPiece]] = []
     for group in _groups_backwards(messages):
         if room < 1:
             break
@@ -101,8 +101,8 @@ def _shortened(message: Message) -> Message:
     return message if message["role"] == "tool" else shorten_message(message, _SPOKEN_TOKENS, _count)
 
 
-def _fitting(pieces: Sequence[Piece], room: int) -> list[Piece]:
-    kept: list[Piece] = []
+def _fitting(pieces: Sequence[DigestPiece], room: int) -> list[DigestPiece]:
+    kept: list[DigestPiece] = []
     for piece in reversed(pieces):
         if piece.tokens > room:
             break

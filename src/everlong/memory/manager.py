@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.context.summary.digest import escaped, without_control_words
 from everlong.context.text import clip, shorten_text
 from everlong.errors import ConfigError, NotesError
-from everlong.memory.contain import Contained, TookTooLong, Warn, Worker, described
+from everlong.memory.contain import Contained, MemoryWorker, TookTooLong, Warn, described
 from everlong.memory.external import external_provider
 from everlong.memory.flush import (
     Approve,
@@ -84,7 +84,7 @@ class MemoryManager:
         self._flushes = flush
         self._flush_min_turns = flush_min_turns
         self._flush_seconds = timeout_seconds * _FLUSH_PATIENCE
-        self._asker = Worker("everlong-memory-flush")
+        self._asker = MemoryWorker("everlong-memory-flush")
         self._block = ""
         self._tools: dict[str, tuple[Contained, dict[str, Any]]] = {}
 

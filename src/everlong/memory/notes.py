@@ -34,7 +34,7 @@ _ORIGIN = "<!-- from "
 _FENCE = re.compile(r"`{3,}|~{3,}")
 
 
-class Entry(NamedTuple):
+class Note(NamedTuple):
     """One note: the lines it takes, what stands before its first word, and its words."""
 
     start: int
@@ -48,13 +48,13 @@ def lines_of(text: str) -> list[str]:
     return _LINES.findall(text)
 
 
-def entries_of(text: str) -> list[Entry]:
+def entries_of(text: str) -> list[Note]:
     """Every note of a file, from the top."""
     lines = lines_of(text.removeprefix("\ufeff"))
     return [entry for entry in _walk(lines) if entry.text]
 
 
-def _walk(lines: list[str]) -> Iterator[Entry]:
+def _walk(lines: list[str]) -> Iterator[Note]:
     at = 0
     closings = _Closings(lines)
     while at < len(lines):
@@ -65,11 +65,11 @@ def _walk(lines: list[str]) -> Iterator[Entry]:
             at = end
         elif item := _ITEM.match(line):
             end = _item_end(lines, at + 1)
-            yield Entry(at, end, item[0], _item_text(lines[at:end], item[0]))
+            yield Note(at, end, item[0], _item_text(lines[at:end], item[0]))
             at = end
         else:
             end = closings.fence_end(at) or _paragraph_end(lines, at + 1)
-            yield Entry(at, end, "", _joined(lines[at:end]))
+            yield Note(at, end, "", _joined(lines[at:end]))
             at = end
 
 
@@ -155,7 +155,7 @@ def with_added(text: str, note: str, origin: str = "") -> str:
     return "".join([*lines, *comment, *_item_lines("- ", note, newline)])
 
 
-def with_replaced(text: str, entry: Entry, note: str) -> str:
+def with_replaced(text: str, entry: Note, note: str) -> str:
     """The file with other words in the place of a note: a list item stays one, a paragraph if it can."""
     newline = _line_end(text)
     lines = lines_of(text)
@@ -170,7 +170,7 @@ def with_replaced(text: str, entry: Entry, note: str) -> str:
     return "".join([*before, *_item_lines(mark + (entry.marker or "- "), note, newline), *after])
 
 
-def with_removed(text: str, entry: Entry) -> str:
+def with_removed(text: str, entry: Note) -> str:
     """The file without a note and what says where it came from, and without the second of two blank lines."""
     lines = lines_of(text)
     mark = "\ufeff" if entry.start == 0 and text.startswith("\ufeff") else ""
@@ -448,7 +448,7 @@ class Found(NamedTuple):
     """Whether it is shown in one project only."""
 
 
-class Size(NamedTuple):
+class NotesSize(NamedTuple):
     """How full a file is."""
 
     notes: int
@@ -567,12 +567,12 @@ class NotesMemory(MemoryProvider):
             ]
         return [notes[place] for place in ranked(query, [note.text for note in notes])[:limit]]
 
-    def size(self, target: Target) -> Size:
+    def size(self, target: Target) -> NotesSize:
         """How many notes a file has, how long it is and may be, and how many the next prompt has no room for."""
         text = self._file(target).read()
         unshown = unshown_notes(self.notes("user"), self.notes("memory"), self.budget_tokens)
         left_out = unshown[0 if target == "user" else 1] if self.budget_tokens else 0
-        return Size(len(entries_of(text)), len(text), _FILE_CHARS, left_out)
+        return NotesSize(len(entries_of(text)), len(text), _FILE_CHARS, left_out)
 
     def current_block(self, budget_tokens: int | None = None) -> str:
         """What the prompt of a session that began now would have, or what would fit another budget."""
@@ -623,7 +623,7 @@ class NotesMemory(MemoryProvider):
         about = " ".join(str(self.project).replace("--", "- -").split())
         return f"{_NEW_FILES[target]}<!-- Only for the project in {about} -->\n\n"
 
-    def _place(self, target: Target, entries: list[Entry], old: str) -> int:
+    def _place(self, target: Target, entries: list[Note], old: str) -> int:
         try:
             return _place([entry.text for entry in entries], old, _FILES[target])
         except NotesError:

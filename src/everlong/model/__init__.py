@@ -10,8 +10,8 @@ from everlong.model.content import (
     with_content,
     with_part_appended,
 )
-from everlong.model.groups import Answer, Group, Grouping, find_groups
-from everlong.model.identity import Block, HashChain, Node, Trace, blocks_of
+from everlong.model.groups import Group, Grouping, ToolAnswer, find_groups
+from everlong.model.identity import HashChain, HashedBlock, Node, Trace, blocks_of
 from everlong.model.message import (
     CLEARED_RESULT,
     EPHEMERAL,
@@ -39,15 +39,15 @@ __all__ = [
     "EPHEMERAL",
     "SUMMARY_STARTS",
     "SYSTEM_ROLES",
-    "Answer",
-    "Block",
     "Group",
     "Grouping",
     "HashChain",
+    "HashedBlock",
     "Message",
     "Node",
     "Part",
     "Reading",
+    "ToolAnswer",
     "ToolCall",
     "Trace",
     "begins_with_wrapper",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from everlong.model.message import Message, ToolCall, calls_of
 
 
-class Answer(NamedTuple):
+class ToolAnswer(NamedTuple):
     """A result: at which index its message stands and the id of the call that it answers."""
 
     at: int
@@ -27,7 +27,7 @@ class Group:
     """One assistant message with calls: its index, the results in the order they came, the calls left without one."""
 
     start: int
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ToolAnswer] = field(default_factory=list)
     missing: list[ToolCall] = field(default_factory=list)
 
 
@@ -76,5 +76,5 @@ def _answer(index: int, message: Message, groups: list[Group], open_by_id: dict[
     else:
         return False
     del group.missing[place]
-    group.answers.append(Answer(index, call_id))
+    group.answers.append(ToolAnswer(index, call_id))
     return True

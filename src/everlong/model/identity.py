@@ -32,7 +32,7 @@ _REMINDER = re.compile(r"\s*<(system-reminder|system_reminder)>.*</\1>\s*", re.D
 _LEFT_OUT = frozenset({"cache_control", "index"})
 
 
-class Block(NamedTuple):
+class HashedBlock(NamedTuple):
     """One block of a conversation in canonical form: who said it, and the bytes that identify it."""
 
     side: Side
@@ -123,7 +123,7 @@ def _tenant_key(tenant: str) -> bytes:
     return hashlib.blake2b(tenant.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
-def blocks_of(message: Message) -> list[Block]:
+def blocks_of(message: Message) -> list[HashedBlock]:
     """The identifying blocks of a message in order; none for system messages, reminders, thinking and empty text."""
     role = message.get("role")
     if role in SYSTEM_ROLES:
@@ -132,16 +132,18 @@ def blocks_of(message: Message) -> list[Block]:
     text = message.get("content")
     if type(text) is str and role != "tool" and "tool_calls" not in message:  # most messages by far
         said = text.rstrip()
-        return [Block(side, b"text:" + said.encode("utf-8", "surrogatepass"))] if _counts(said) else []
+        return [HashedBlock(side, b"text:" + said.encode("utf-8", "surrogatepass"))] if _counts(said) else []
     content = parts_of(message)
     if role == "tool":
         is_error = bool(message.get("is_error"))
-        return [Block("u", _result_identity(message.get("tool_call_id"), _identities(content), is_error=is_error))]
+        return [
+            HashedBlock("u", _result_identity(message.get("tool_call_id"), _identities(content), is_error=is_error))
+        ]
     if side == "a":  # one wire format lets text follow a call, the other puts all text first
         content = sorted(content, key=lambda part: part.get("type") == "tool_use")
     parts = list(_identities(content))
     calls = [_call_identity(call.id, call.name, call.arguments) for call in calls_of(message)]
-    return [Block(side, identity) for identity in [*parts, *calls]]
+    return [HashedBlock(side, identity) for identity in [*parts, *calls]]
 
 
 def _counts(text: str) -> bool:

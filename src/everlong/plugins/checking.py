@@ -21,7 +21,7 @@ __all__ = [
     "FIGURES",
     "TAG",
     "Checked",
-    "Fault",
+    "EngineFault",
     "FaultKind",
     "Unusable",
     "as_flag",
@@ -224,7 +224,7 @@ one that leaves the window full."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class EngineFault:
     """One thing that an engine did wrong, and where."""
 
     kind: FaultKind

@@ -26,7 +26,7 @@ __all__ = [
     "FOLDER",
     "PLUGIN_GROUP",
     "RESERVED_NAMES",
-    "Found",
+    "FoundPlugin",
     "Manifest",
     "Places",
     "check_name",
@@ -146,7 +146,7 @@ _MOST_FOLDERS = 500
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPlugin:
     """A plugin that is there, whether or not it works."""
 
     name: str
@@ -202,7 +202,7 @@ class Places:
         self._project = project_folder(cwd)
         self._roots = list(self._all_roots())
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundPlugin]:
         """Every plugin that is there, in the order of resolution; the built-in one first, since nothing hides it."""
         engines = [one for root in self._roots for one in _folders(root.folder / ENGINES, root, "engine")]
         general = [one for root in self._roots for one in _general(root)]
@@ -232,13 +232,13 @@ class Places:
         return [str(root.folder) for root in self._roots if root.origin == "path" and not root.folder.is_dir()]
 
 
-def _builtin() -> Found:
+def _builtin() -> FoundPlugin:
     about = "The built-in engine: clears old tool results, and summarizes the middle of a conversation."
     manifest = Manifest("compressor", about, version("everlong"), provides=("compressor",))
-    return Found("compressor", "engine", "built-in", manifest=manifest)
+    return FoundPlugin("compressor", "engine", "built-in", manifest=manifest)
 
 
-def _folders(folder: Path, root: _Root, kind: Kind) -> Iterator[Found]:
+def _folders(folder: Path, root: _Root, kind: Kind) -> Iterator[FoundPlugin]:
     """The plugins directly in a folder."""
     try:
         inside = sorted(one for one in folder.iterdir() if one.name[0] not in "._" and one.name != ENGINES)
@@ -248,7 +248,7 @@ def _folders(folder: Path, root: _Root, kind: Kind) -> Iterator[Found]:
         yield _found(one, root, kind)
 
 
-def _general(root: _Root) -> Iterator[Found]:
+def _general(root: _Root) -> Iterator[FoundPlugin]:
     if root.origin == "path" and is_plugin(root.folder):
         yield _found(root.folder, root, "general")  # the plugin itself was named, and its folders are its own
     else:
@@ -260,7 +260,7 @@ def is_plugin(folder: Path) -> bool:
     return any(os.path.isfile(folder / name) for name in ("__init__.py", "plugin.yaml", "plugin.yml"))  # noqa: PTH113
 
 
-def _found(folder: Path, root: _Root, kind: Kind) -> Found:
+def _found(folder: Path, root: _Root, kind: Kind) -> FoundPlugin:
     manifest = read_manifest(folder)
     refused = ""
     try:
@@ -268,10 +268,10 @@ def _found(folder: Path, root: _Root, kind: Kind) -> Found:
     except PluginError as error:
         refused = str(error)
     name = printable(folder.name, 80)
-    return Found(name, kind, root.origin, folder, None, manifest, root.needs_trust, refused)
+    return FoundPlugin(name, kind, root.origin, folder, None, manifest, root.needs_trust, refused)
 
 
-def _installed(group: str, kind: Kind) -> Iterator[Found]:
+def _installed(group: str, kind: Kind) -> Iterator[FoundPlugin]:
     seen: set[tuple[str, str]] = set()
     for entry in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
         if (entry.name, entry.value) in seen:  # the same package may be found twice on the path
@@ -285,4 +285,4 @@ def _installed(group: str, kind: Kind) -> Iterator[Found]:
             check_name(entry.name)
         except PluginError as error:
             refused = str(error)
-        yield Found(entry.name, kind, "package", None, entry, manifest, refused=refused)
+        yield FoundPlugin(entry.name, kind, "package", None, entry, manifest, refused=refused)

@@ -26,7 +26,7 @@ from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.checking import (
     CONSEQUENCES,
     FIGURES,
-    Fault,
+    EngineFault,
     FaultKind,
     Unusable,
     as_flag,
@@ -42,7 +42,7 @@ from everlong.plugins.checking import (
 )
 from everlong.plugins.running import Failed, Overrun, Runner
 
-__all__ = ["Fault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in"]
+__all__ = ["EngineFault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in"]
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class GuardedEngine(ContextEngine):
         *,
         seconds: float = 60.0,
         warn: Callable[[str], None] = lambda _: None,
-        record: Callable[[Fault], None] = lambda _: None,
+        record: Callable[[EngineFault], None] = lambda _: None,
         host: Host | None = None,
         runner: Runner | None = None,
     ) -> None:
@@ -95,7 +95,7 @@ class GuardedEngine(ContextEngine):
         """Called while a compaction is waited for; whoever can be interrupted raises there."""
         self.is_off = False
         """Whether the engine inside is left alone for good, because it did not come back in time."""
-        self.faults: deque[Fault] = deque(maxlen=_MOST_FAULTS)
+        self.faults: deque[EngineFault] = deque(maxlen=_MOST_FAULTS)
         self._count = 0
         self._stands_in = False
         self.last_fault: str | None = None
@@ -168,7 +168,7 @@ class GuardedEngine(ContextEngine):
 
     def _fault(self, kind: FaultKind, method: str, text: str, error: BaseException | None = None) -> None:
         trace = "".join(traceback.format_exception(error)) if error is not None else ""
-        fault = Fault(kind, method, text, trace)
+        fault = EngineFault(kind, method, text, trace)
         self.faults.append(fault)
         self._count += 1
         self._record(fault)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from everlong.providers.auxiliary import AskModel
     from everlong.providers.base import CallOptions
 
-__all__ = ["Answer", "PluginModel"]
+__all__ = ["LlmAnswer", "PluginModel"]
 
 _MOST_TOKENS = 2_048
 
 
 @dataclass(frozen=True)
-class Answer:
+class LlmAnswer:
     """What the model said; as text, just its words."""
 
     text: str
@@ -60,7 +60,7 @@ class PluginModel:
         system: str | None = None,
         max_tokens: int | None = None,
         **options: Any,
-    ) -> Answer:
+    ) -> LlmAnswer:
         """The model's answer to a text or to messages.
 
         Args:
@@ -83,4 +83,4 @@ class PluginModel:
         connection = model_for(self._host, Wish())
         with time_of_others():
             reply = self.ask(connection, said, call) if self.ask is not None else connection.complete(said, **call)
-        return Answer(reply.text, str(connection.model_name), reply.usage.to_dict())
+        return LlmAnswer(reply.text, str(connection.model_name), reply.usage.to_dict())

@@ -28,11 +28,11 @@ from typing import Any
 from everlong.errors import PluginError
 from everlong.plugins.adapters.host_state import adapted_modules, adapter_of
 
-__all__ = ["PluginFinder", "PluginLoader", "Scope", "load_folder", "take_in", "unload"]
+__all__ = ["ImportScope", "PluginFinder", "PluginLoader", "load_folder", "take_in", "unload"]
 
 
 @dataclass(eq=False)
-class Scope:
+class ImportScope:
     """What the modules of one plugin have in common: their package, their folder, and their view of imports."""
 
     package: str
@@ -121,7 +121,7 @@ class PluginLoader(SourceFileLoader):
     No byte code is read or written: what was trusted is the source, and the folder stays as its author left it.
     """
 
-    def __init__(self, fullname: str, path: str, scope: Scope) -> None:
+    def __init__(self, fullname: str, path: str, scope: ImportScope) -> None:
         super().__init__(fullname, path)
         self.scope = scope
 
@@ -140,7 +140,7 @@ class PluginLoader(SourceFileLoader):
 class PluginFinder(MetaPathFinder):
     """Finds the sub-modules of one plugin's package, the package too where it is an installed one, and nothing else."""
 
-    def __init__(self, scope: Scope, *, has_root: bool = False) -> None:
+    def __init__(self, scope: ImportScope, *, has_root: bool = False) -> None:
         self.scope = scope
         self._has_root = has_root
 
@@ -169,7 +169,7 @@ class PluginFinder(MetaPathFinder):
 class _Importlib(ModuleType):
     """Python's ``importlib`` as a plugin sees it: ``import_module`` knows what ``import`` knows."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: ImportScope) -> None:
         super().__init__("importlib", importlib.__doc__)
         self._scope = scope
 
@@ -209,7 +209,7 @@ def load_folder(folder: Path, name: str) -> ModuleType:
     if not start.is_file():
         raise PluginError(f"the plugin {name!r} cannot be loaded: {folder} has no file __init__.py")
     with _loading:
-        scope = Scope(package=_free_name(name), folder=folder, own_names=_own_names(folder, name))
+        scope = ImportScope(package=_free_name(name), folder=folder, own_names=_own_names(folder, name))
         finder = PluginFinder(scope)
         loader = PluginLoader(scope.package, str(start), scope)
         spec = spec_from_file_location(scope.package, start, loader=loader, submodule_search_locations=[str(folder)])
@@ -266,7 +266,7 @@ def _own_names(folder: Path, name: str) -> frozenset[str]:
     return frozenset(each for each in names if each.isidentifier())
 
 
-def _take_path(module: ModuleType, scope: Scope, before: list[str]) -> None:
+def _take_path(module: ModuleType, scope: ImportScope, before: list[str]) -> None:
     """Folders of its own that a plugin put on ``sys.path`` become its alone; others go to the end, behind ours."""
     added = [each for each in sys.path if each not in before]
     sys.path[:] = [*before, *(each for each in added if not scope.owns(Path(each)))]
@@ -276,7 +276,7 @@ def _take_path(module: ModuleType, scope: Scope, before: list[str]) -> None:
             scope.may_skip_package = True
 
 
-def _forget(scope: Scope, finder: PluginFinder, known: set[str]) -> None:
+def _forget(scope: ImportScope, finder: PluginFinder, known: set[str]) -> None:
     if finder in sys.meta_path:
         sys.meta_path.remove(finder)
     for name, module in list(sys.modules.items()):
@@ -304,7 +304,7 @@ def take_in(name: str) -> None:
     if spec is None or spec.origin is None or not _speaks_of_another_host(spec):
         return
     folder = Path(spec.origin).resolve().parent
-    sys.meta_path.insert(0, PluginFinder(Scope(package=root, folder=folder), has_root=True))
+    sys.meta_path.insert(0, PluginFinder(ImportScope(package=root, folder=folder), has_root=True))
 
 
 def _speaks_of_another_host(spec: ModuleSpec) -> bool:

@@ -19,7 +19,7 @@ from everlong.errors import PluginError
 from everlong.memory.contain import described
 from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.context import EngineOffer, PluginContext, Registered
-from everlong.plugins.discovery import ENGINE_GROUP, Found, Places
+from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, Places
 from everlong.plugins.engines import engine_class, made_engine
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
@@ -58,10 +58,10 @@ class Plugins:
         """What plugins of another host are given where they ask for settings and models."""
         self.registered = Registered(Hooks(warn, partial(running_in, self.host)))
         self.llm = PluginModel(self.host)
-        self.loaded: list[Found] = []
+        self.loaded: list[FoundPlugin] = []
         self.failed: dict[str, PluginError] = {}
         """Why plugins were not loaded, by name."""
-        self._chosen: Found | None = None
+        self._chosen: FoundPlugin | None = None
 
     @cached_property
     def places(self) -> Places:
@@ -69,11 +69,11 @@ class Plugins:
         return Places(self.settings, self._cwd)
 
     @cached_property
-    def found(self) -> list[Found]:
+    def found(self) -> list[FoundPlugin]:
         """Every plugin that is there, in the order of resolution; nothing of it is imported for that."""
         return self.places.found()
 
-    def named(self, name: str) -> list[Found]:
+    def named(self, name: str) -> list[FoundPlugin]:
         """The plugins that a name may mean, in order: those that are called so, then those that answer to it."""
         if name == BUILT_IN:
             return [one for one in self.found if one.origin == "built-in"]
@@ -97,14 +97,14 @@ class Plugins:
             elif not any(one in self.loaded for one in meant) and name not in self.failed:
                 self._first_of(name)
 
-    def load_one(self, found: Found) -> None:
+    def load_one(self, found: FoundPlugin) -> None:
         """Load one plugin and let it register itself; raises `PluginError` where that cannot be."""
         with running_in(self.host):
             self._load(found)
         self.registered.hooks.take(self.host.hooks)
         self.host.hooks.clear()
 
-    def _load(self, found: Found) -> None:
+    def _load(self, found: FoundPlugin) -> None:
         if found.origin == "built-in" or found in self.loaded:
             return
         if found.refused:
@@ -126,7 +126,7 @@ class Plugins:
             ) from error
         self.loaded.append(found)
 
-    def _first_of(self, name: str, instead: str = "it is left out") -> Found | None:
+    def _first_of(self, name: str, instead: str = "it is left out") -> FoundPlugin | None:
         """Load the first plugin that a name means; one that is not trusted does not stand in the way of the next."""
         for found in self.named(name):
             try:
@@ -143,7 +143,7 @@ class Plugins:
                 return found
         return None
 
-    def _imported(self, found: Found) -> Any:
+    def _imported(self, found: FoundPlugin) -> Any:
         if found.folder is not None:
             folder = found.folder.resolve()
             if folder not in _modules:
@@ -163,14 +163,14 @@ class Plugins:
                 traceback="".join(traceback.format_exception(error)),
             ) from error
 
-    def _forget(self, found: Found) -> None:
+    def _forget(self, found: FoundPlugin) -> None:
         """Leave nothing behind of a plugin that could not make itself known."""
         self.registered.forget(found.name)
         self.host.hooks.clear()
         if found.folder is not None and (module := _modules.pop(found.folder.resolve(), None)) is not None:
             unload(module)
 
-    def _context(self, found: Found) -> PluginContext:
+    def _context(self, found: FoundPlugin) -> PluginContext:
         plugins = self.settings.plugins
         config = plugins.section(found.name) or plugins.section(found.manifest.name)
         context = PluginContext(
@@ -189,7 +189,7 @@ class Plugins:
 
         return run
 
-    def _take(self, found: Found, offered: Any, context: PluginContext) -> None:
+    def _take(self, found: FoundPlugin, offered: Any, context: PluginContext) -> None:
         """Let what was imported make itself known."""
         if found.entry is not None and found.entry.group == ENGINE_GROUP:
             context.register_context_engine(offered)
@@ -242,7 +242,7 @@ class Plugins:
             self.warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
         return engine
 
-    def _offer(self, found: Found) -> EngineOffer | None:
+    def _offer(self, found: FoundPlugin) -> EngineOffer | None:
         offer = self.registered.engine
         return offer if offer is not None and offer.plugin == found.name else None
 
@@ -263,7 +263,7 @@ class Plugins:
 class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it states
     """A plugin came with a project, and its user has not trusted it as it is now."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: FoundPlugin) -> None:
         super().__init__(
             f"the plugin {found.name!r} came with this project and is not trusted, or has changed since; it is left "
             f"out; look at what is in it, then run: everlong plugins trust {found.folder}"

@@ -37,7 +37,7 @@ class Failed(Exception):  # noqa: N818 - as above
         super().__init__(f"{type(error).__name__}: {error}")
 
 
-class _Job:
+class _PluginCall:
     """One call: what is to be done, what came of it, and how much of its time others have taken."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
@@ -73,7 +73,7 @@ class _Job:
 
 
 class _OfThread(threading.local):
-    job: _Job | None = None
+    job: _PluginCall | None = None
 
 
 _of_thread = _OfThread()
@@ -100,7 +100,7 @@ class Runner:
     def __init__(self, name: str, seconds: float) -> None:
         self.seconds = seconds
         self._name = name
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_PluginCall | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stays_here = False
         weakref.finalize(self, self._jobs.put, None)
@@ -118,7 +118,7 @@ class Runner:
         if self._thread is None:
             self._thread = threading.Thread(target=_run_all, args=(self._jobs,), name=self._name, daemon=True)
             self._thread.start()
-        job = _Job(work)
+        job = _PluginCall(work)
         self._jobs.put(job)
         longest = self.seconds if check is None else _LOOK_SECONDS
         while not job.done.wait(max(0.0, min(longest, self.seconds - job.seconds()))):
@@ -133,7 +133,7 @@ class Runner:
 
     def _here(self, work: Callable[[], T]) -> T:
         """In the caller's thread, where something the plugin opened cannot be used from another."""
-        job = _Job(work)
+        job = _PluginCall(work)
         job.run()
         if job.error is None and job.seconds() > self.seconds:
             raise Overrun(f"it took longer than {self.seconds:g} seconds")
@@ -148,7 +148,7 @@ def _wants_its_thread(error: BaseException | None) -> bool:
     return isinstance(error, sqlite3.ProgrammingError) and "thread" in str(error)
 
 
-def _run_all(jobs: queue.SimpleQueue[_Job | None]) -> None:
+def _run_all(jobs: queue.SimpleQueue[_PluginCall | None]) -> None:
     while (job := jobs.get()) is not None:
         job.run()
         del job

@@ -16,7 +16,7 @@ from everlong.store.schema import branch, node, turn
 _AT_ONCE = 500
 
 
-class Place(NamedTuple):
+class BranchPlace(NamedTuple):
     """A message, by the branch that it is stored on."""
 
     branch: int
@@ -45,22 +45,22 @@ class Tree:
         names = [field.name for field in fields(KnownBranch)]
         query = select(*(branch.c[name] for name in names)).where(branch.c.tenant == tenant).order_by(branch.c.id)
         self.branches = {row.id: KnownBranch(*row) for row in connection.execute(query)}
-        self.forks: dict[Place, list[int]] = {}
+        self.forks: dict[BranchPlace, list[int]] = {}
         for one in self.branches.values():
             if one.parent is not None:
-                self.forks.setdefault(Place(one.parent, one.fork_depth), []).append(one.id)
+                self.forks.setdefault(BranchPlace(one.parent, one.fork_depth), []).append(one.id)
 
-    def place(self, number: int, depth: int) -> Place:
+    def place(self, number: int, depth: int) -> BranchPlace:
         """Return the place at a depth on the way to the end of a branch."""
         while (one := self.branches.get(number)) is not None and one.parent is not None and depth <= one.fork_depth:
             number = one.parent
-        return Place(number, depth)
+        return BranchPlace(number, depth)
 
-    def end_of(self, number: int) -> Place:
+    def end_of(self, number: int) -> BranchPlace:
         """Return the end of a branch."""
         return self.place(number, self.branches[number].head_depth)
 
-    def is_on(self, place: Place, end: Place) -> bool:
+    def is_on(self, place: BranchPlace, end: BranchPlace) -> bool:
         """Return whether a place is on the way to another one."""
         number, depth = end
         while True:
@@ -72,15 +72,15 @@ class Tree:
                 return False
             number = one.parent
 
-    def common(self, one: Place, other: Place) -> Place:
+    def common(self, one: BranchPlace, other: BranchPlace) -> BranchPlace:
         """Return the last place that is on the way to both of two."""
         depths = dict(self.way(one))
         for number, depth in self.way(other):
             if number in depths:
                 return self.place(number, min(depth, depths[number]))
-        return Place(one.branch, 0)
+        return BranchPlace(one.branch, 0)
 
-    def way(self, end: Place) -> Iterator[tuple[int, int]]:
+    def way(self, end: BranchPlace) -> Iterator[tuple[int, int]]:
         """Yield the branches that lead to a place, nearest first, each with the depth up to which it does."""
         number: int | None = end.branch
         depth = end.depth
@@ -89,7 +89,7 @@ class Tree:
             one = self.branches[number]
             number, depth = one.parent, min(depth, one.fork_depth)
 
-    def after(self, place: Place, end: Place) -> int:
+    def after(self, place: BranchPlace, end: BranchPlace) -> int:
         """Return the branch that the message after a place is on, on the way to an end behind it."""
         found = end.branch
         for number, depth in self.way(end):
@@ -111,12 +111,12 @@ class KnownTurn:
 
     id: int
     session: str | None
-    place: Place
+    place: BranchPlace
     node: bytes
     status: str
     reply: bytes | None
     echo: bytes | None
-    said: Place | None
+    said: BranchPlace | None
     """Where the reply stands."""
     model: str | None
     preamble: bytes | None
@@ -124,7 +124,7 @@ class KnownTurn:
     ended: float | None
 
     @property
-    def end(self) -> Place:
+    def end(self) -> BranchPlace:
         """The last message that it accounts for."""
         return self.place if self.said is None else self.said
 
@@ -139,7 +139,7 @@ def turns_of(connection: Connection, tenant: str, tree: Tree) -> list[KnownTurn]
     )
     found: list[KnownTurn] = []
     for row in connection.execute(query):
-        said = None if row.echo_branch is None else Place(row.echo_branch, row.echo_depth)
+        said = None if row.echo_branch is None else BranchPlace(row.echo_branch, row.echo_depth)
         place = tree.place(row.branch, row.depth)
         found.append(
             KnownTurn(

@@ -18,14 +18,14 @@ from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of
 from everlong.store.content import encoded
 from everlong.store.paths import Segment, branches_of_tree, segments_to
 from everlong.store.schema import branch, view
-from everlong.store.tree import Branch, Match, Request
+from everlong.store.tree import Branch, Match, RecordRequest
 from everlong.store.views import Derived, Item, NewView, System, items_of, problems_of, put_in_force, write_view
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 
-class Told(NamedTuple):
+class ToldBlock(NamedTuple):
     """One block: who said it, its hash, what kind it is, and of a result the call's id and its size."""
 
     side: str
@@ -50,7 +50,7 @@ class Shift(NamedTuple):
         return depth if depth <= self.start else self.start + bisect_right(self.kept, depth)
 
 
-def told_by(chain: HashChain, message: Message) -> list[Told]:
+def told_by(chain: HashChain, message: Message) -> list[ToldBlock]:
     """The blocks of a message."""
     hashes = chain.trace([message]).blocks
     sides = [block.side for block in blocks_of(message)]
@@ -64,7 +64,7 @@ def told_by(chain: HashChain, message: Message) -> list[Told]:
         for part in parts:
             found += [_kind(part)] * len(blocks_of({"role": message.get("role"), "content": [part]}))
         found += [("call", call.id, 0) for call in calls_of(message)]
-    return [Told(side, made, *kind) for side, made, kind in zip(sides, hashes, found, strict=False)]
+    return [ToldBlock(side, made, *kind) for side, made, kind in zip(sides, hashes, found, strict=False)]
 
 
 def _kind(part: Message) -> tuple[Literal["text", "call", "result"], str, int]:
@@ -75,7 +75,9 @@ def _kind(part: Message) -> tuple[Literal["text", "call", "result"], str, int]:
     return "text", "", 0
 
 
-def shift_of(stored: Sequence[Told], sent: Sequence[Told], start: int, cover: int, target: int) -> Shift | None:
+def shift_of(
+    stored: Sequence[ToldBlock], sent: Sequence[ToldBlock], start: int, cover: int, target: int
+) -> Shift | None:
     """How ``sent`` follows from ``stored``, both after a common start, at least up to a target depth.
 
     None where something before the target was added or reworded, or where words were removed and the conversation
@@ -100,7 +102,7 @@ def shift_of(stored: Sequence[Told], sent: Sequence[Told], start: int, cover: in
     return Shift(start, kept, target)
 
 
-def _is_left_of(sent: Told, stored: Told) -> bool:
+def _is_left_of(sent: ToldBlock, stored: ToldBlock) -> bool:
     """Whether a block is a stored one, or what is left of a stored result."""
     if sent.hash == stored.hash:
         return sent.side == stored.side
@@ -144,12 +146,12 @@ _LEADING = _newest(_IS_LEADING)
 _PASSING = _newest(or_(_IS_LEADING, branch.c.id.in_(branches_of_tree(bindparam("last"), bindparam("beyond")))))
 
 
-def view_to_carry(core: StoreCore, connection: Connection, request: Request, match: Match) -> NewView | None:
+def view_to_carry(core: StoreCore, connection: Connection, request: RecordRequest, match: Match) -> NewView | None:
     """The view that a list should have on the fork that it becomes, if it is an older conversation, cleared."""
     if match.branch is None:
         return None
     here = segments_to(connection, match.branch, match.depth)
-    sent: list[Told] = []
+    sent: list[ToldBlock] = []
     new = request.start.depth + len(request.trace.ids) - match.depth
     for row in _views_near(connection, here, match.depth if new > _FEW else None):
         path = segments_to(connection, row.number, row.head_depth)
@@ -203,7 +205,9 @@ def _common_depth(one: list[Segment], other: list[Segment]) -> int:
     return depth
 
 
-def _moved(core: StoreCore, connection: Connection, request: Request, row: Row[Any], shift: Shift) -> NewView | None:
+def _moved(
+    core: StoreCore, connection: Connection, request: RecordRequest, row: Row[Any], shift: Shift
+) -> NewView | None:
     items = shifted(items_of(connection, core.reader, row.id), shift)
     cover, saw = shift(row.cover_depth), shift(shift.until)
     ends = {request.start.depth + end for end in request.trace.ends}

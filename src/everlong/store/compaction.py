@@ -30,8 +30,8 @@ from everlong.store.tree import Branch, inherited_view
 from everlong.store.views import (
     TAG,
     NewView,
-    Piece,
     System,
+    ViewPiece,
     derive,
     pieces_of,
     pinned_in,
@@ -161,8 +161,8 @@ def compaction_of(row: Row[Any]) -> Compaction:
 
 
 def without_stale_thinking(
-    connection: Connection, path: Sequence[Segment], pieces: Sequence[Piece], shown: Row[Any] | None
-) -> list[Piece]:
+    connection: Connection, path: Sequence[Segment], pieces: Sequence[ViewPiece], shown: Row[Any] | None
+) -> list[ViewPiece]:
     """The pieces without thinking that was thought under another view than the one that is shown."""
     if not any(_carries_thinking(piece) for piece in pieces):
         return list(pieces)
@@ -174,7 +174,7 @@ def without_stale_thinking(
     made_under = {bytes(row.echo_node).hex(): row.view_id for row in rows}
     view_id, since = (None, None) if shown is None else (shown.id, shown.ts)
 
-    def is_stale(piece: Piece) -> bool:
+    def is_stale(piece: ViewPiece) -> bool:
         if piece.tag in made_under:
             return bool(made_under[piece.tag] != view_id)
         return since is not None and piece.ts <= since
@@ -195,7 +195,7 @@ def without_thinking(message: Message) -> Message:
     return message if leads_to_call or not kept or len(kept) == len(parts) else with_content(message, kept)
 
 
-def _carries_thinking(piece: Piece) -> bool:
+def _carries_thinking(piece: ViewPiece) -> bool:
     message = piece.message
     if not piece.is_raw or message is None or message.get("role") != "assistant":
         return False
@@ -231,12 +231,12 @@ class Compacted(NamedTuple):
 class Seen(NamedTuple):
     """A branch as it was at one moment: its pieces, its system messages, and the epoch to compare with."""
 
-    pieces: list[Piece]
+    pieces: list[ViewPiece]
     system: System
     view_id: int | None
     epoch: int
     messages: list[Message]
-    sent: list[Piece]
+    sent: list[ViewPiece]
     """The pieces as they are sent: without thinking that belongs to another view."""
 
 

@@ -22,7 +22,7 @@ from everlong.store.forget import Forgotten, forget
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
-from everlong.store.shown_path import Broken, Run, ShownPath, in_bites, parts_of, shown_paths, title_of
+from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, in_bites, parts_of, shown_paths, title_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -94,7 +94,7 @@ class Conversation:
         return {**asdict(self), "parts": list(self.parts), "is_open": self.is_open}
 
 
-class Line(NamedTuple):
+class ConversationLine(NamedTuple):
     """A message of a conversation's transcript."""
 
     turn: int | None
@@ -105,7 +105,7 @@ class Line(NamedTuple):
     error: str | None = None
 
 
-class Mark(NamedTuple):
+class CompactionMark(NamedTuple):
     """The place in a transcript where a compaction was, after a turn."""
 
     turn: int
@@ -258,22 +258,22 @@ class Conversations:
 
     # -- the transcript ------------------------------------------------------------------------------------------------
 
-    def entries(self, ident: str) -> Iterator[Line | Mark]:
+    def entries(self, ident: str) -> Iterator[ConversationLine | CompactionMark]:
         """Yield a conversation from its first word on, with a mark for each compaction; read bit by bit."""
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
             parts = parts_of(connection, self._core.tenant, [name])
             shown = shown_paths(connection, self._core.tenant, parts)[name]
             marks = self._marks(connection, parts[name], shown)
-        beside: dict[tuple[int, int], list[Broken]] = {}
+        beside: dict[tuple[int, int], list[BrokenReply]] = {}
         for one in shown.broken:
             beside.setdefault((one.branch, one.depth), []).append(one)
         for run in shown.runs:
             yield from self._run(run, [mark for mark in marks if mark[0] is run], beside)
 
-    def lines(self, ident: str) -> Iterator[Line]:
+    def lines(self, ident: str) -> Iterator[ConversationLine]:
         """Yield the messages of a conversation alone."""
-        return (line for line in self.entries(ident) if isinstance(line, Line))
+        return (line for line in self.entries(ident) if isinstance(line, ConversationLine))
 
     def node_at(self, ident: str, turn: int) -> bytes | None:
         """Return the id of the message that ends at a turn; None where none does."""
@@ -287,11 +287,16 @@ class Conversations:
         return None
 
     def _run(
-        self, run: Run, marks: Sequence[tuple[Run, int, Mark]], beside: dict[tuple[int, int], list[Broken]]
-    ) -> Iterator[Line | Mark]:
+        self,
+        run: ShownRun,
+        marks: Sequence[tuple[ShownRun, int, CompactionMark]],
+        beside: dict[tuple[int, int], list[BrokenReply]],
+    ) -> Iterator[ConversationLine | CompactionMark]:
         waiting = sorted(marks, key=lambda mark: mark[1])
         answers = {depth: some for (number, depth), some in beside.items() if run.holds(number, depth)}
-        behind: list[tuple[str, Line]] = []  # replies to the last message that broke off, each with its part
+        behind: list[
+            tuple[str, ConversationLine]
+        ] = []  # replies to the last message that broke off, each with its part
         for entry in self._read(run):
             if entry.id is not None:
                 due = [mark for _, depth, mark in waiting if depth < entry.depth]
@@ -299,14 +304,14 @@ class Conversations:
                 yield from _in_order(due, behind)
                 behind = []
             turn = None if entry.id is None else run.before + entry.depth - run.low
-            yield Line(turn, entry)
+            yield ConversationLine(turn, entry)
             if entry.id is not None:
                 behind = [
                     (one.session, line) for one in answers.get(entry.depth, ()) for line in self._broken(one, turn)
                 ]
         yield from _in_order([mark for _, _, mark in waiting], behind)
 
-    def _read(self, run: Run) -> Iterator[Entry]:
+    def _read(self, run: ShownRun) -> Iterator[Entry]:
         start = run.low if run.low > 0 else -1  # what precedes the first message belongs to it
         while start < run.high:
             stop = min(max(start, 0) + STEP, run.high)
@@ -315,19 +320,19 @@ class Conversations:
             yield from found
             start = stop
 
-    def _broken(self, one: Broken, turn: int | None) -> Iterator[Line]:
+    def _broken(self, one: BrokenReply, turn: int | None) -> Iterator[ConversationLine]:
         at = self._core.branch(one.echo_branch)
         for entry in self._core.entries(at, one.fork_depth, one.echo_depth):
             if entry.id is not None:
-                yield Line(turn, entry, one.status, one.error)
+                yield ConversationLine(turn, entry, one.status, one.error)
 
     def _marks(
         self, connection: Connection, parts: Sequence[Row[Any]], shown: ShownPath
-    ) -> list[tuple[Run, int, Mark]]:
+    ) -> list[tuple[ShownRun, int, CompactionMark]]:
         """Return the compactions on the shown path: in which run, after which depth."""
         history = {one.child: one for one in self._history(connection, [row.id for row in parts]) if one.child}
         by_id = {row.id: row for row in parts}
-        found: list[tuple[Run, int, Mark]] = []
+        found: list[tuple[ShownRun, int, CompactionMark]] = []
         for row in parts:
             done, parent = history.get(row.id), by_id.get(row.parent)
             ended = parent if parent is not None and parent.end_reason == COMPRESSION else None
@@ -337,7 +342,7 @@ class Conversations:
             number, depth = (row.branch, row.from_depth) if ended is None else (ended.branch, ended.to_depth)
             for run in shown.runs:
                 if _leads_through(connection, run, done.branch if done else number, depth):
-                    mark = Mark(run.before + depth - run.low, row.id, done.at if done else row.started, done)
+                    mark = CompactionMark(run.before + depth - run.low, row.id, done.at if done else row.started, done)
                     found.append((run, depth, mark))
                     break
         return found
@@ -480,7 +485,9 @@ def _conversation(
     )
 
 
-def _in_order(marks: Sequence[Mark], broken: Sequence[tuple[str, Line]]) -> Iterator[Line | Mark]:
+def _in_order(
+    marks: Sequence[CompactionMark], broken: Sequence[tuple[str, ConversationLine]]
+) -> Iterator[ConversationLine | CompactionMark]:
     """Yield what stands between two messages: a reply that broke off after a compaction stands behind its mark."""
     begun = {mark.part for mark in marks}
     yield from (line for part, line in broken if part not in begun)
@@ -489,7 +496,7 @@ def _in_order(marks: Sequence[Mark], broken: Sequence[tuple[str, Line]]) -> Iter
         yield from (line for part, line in broken if part == mark.part)
 
 
-def _leads_through(connection: Connection, run: Run, number: int, depth: int) -> bool:
+def _leads_through(connection: Connection, run: ShownRun, number: int, depth: int) -> bool:
     """Return whether a place of a branch is on a run."""
     if not run.low < depth <= run.high:
         return False

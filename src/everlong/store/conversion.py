@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, func, select, union, update
 
 from everlong.model import Message, title_from
-from everlong.store.branch_map import KnownBranch, KnownTurn, Place, Tree, in_parts, turns_of
+from everlong.store.branch_map import BranchPlace, KnownBranch, KnownTurn, Tree, in_parts, turns_of
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.core import StoreCore
 from everlong.store.paths import segments_to
@@ -111,7 +111,7 @@ class FormerReplies:
             ids[one.id] = ident
         asked = sorted({ids[one.id] for one in turns if one.said is None and ids[one.id] != one.node})
         rows = self.connection.execute(select(node.c.id, node.c.branch, node.c.depth).where(node.c.id.in_(asked)))
-        known = {bytes(row.id): Place(row.branch, row.depth) for row in rows}
+        known = {bytes(row.id): BranchPlace(row.branch, row.depth) for row in rows}
         for one in turns:
             if one.said is None and ids[one.id] in known:
                 one.echo, one.said = ids[one.id], known[ids[one.id]]
@@ -155,18 +155,18 @@ class FormerReplies:
             said = self.core.reader.values(self.connection, [digest])[digest]
             # In its own session, what an assistant says next is what the client made of the reply.
             if is_echo(self.core.chain, reply, said) or (is_own and ident not in linked):
-                one.echo, one.said = ident, Place(number, row[4])
+                one.echo, one.said = ident, BranchPlace(number, row[4])
                 self.echoes.setdefault(one.node, set()).add(ident)
                 return
 
-    def _following(self, place: Place) -> list[int]:
+    def _following(self, place: BranchPlace) -> list[int]:
         """Return the branches that messages after a place may be on."""
         forks = self.tree.forks.get(place, [])
         return [place.branch, *forks[-_FORKS:]]
 
     # -- first requests ------------------------------------------------------------------------------------------------
 
-    def _first_answers(self) -> dict[int, Place]:
+    def _first_answers(self) -> dict[int, BranchPlace]:
         """Return for each branch where a model speaks first on the way to its end."""
         own = (
             select(node.c.branch, func.min(node.c.depth).label("depth"))
@@ -174,13 +174,13 @@ class FormerReplies:
             .group_by(node.c.branch)
         )
         depths = {row.branch: row.depth for row in self.connection.execute(own)}
-        found: dict[int, Place] = {}
+        found: dict[int, BranchPlace] = {}
         for number, one in self.tree.branches.items():  # parents come before their forks
             above = found.get(one.parent) if one.parent is not None else None
             if above is not None and above.depth <= one.fork_depth:
                 found[number] = above
             elif number in depths:
-                found[number] = Place(number, depths[number])
+                found[number] = BranchPlace(number, depths[number])
         return found
 
     def _is_first(self, one: KnownTurn) -> bool:
@@ -189,11 +189,11 @@ class FormerReplies:
 
     def _join_first_requests(self) -> None:
         """Give first requests whose reply was sent back the session that went on with it."""
-        waiting: dict[Place, list[KnownTurn]] = {}
+        waiting: dict[BranchPlace, list[KnownTurn]] = {}
         for one in self.turns:
             if one.session is None and one.said is not None and self._is_first(one):
                 waiting.setdefault(one.said, []).append(one)
-        going_on: dict[Place, list[str]] = {}
+        going_on: dict[BranchPlace, list[str]] = {}
         for answer, ident in self._beginnings():
             going_on.setdefault(answer, []).append(ident)
         for place, turns in waiting.items():
@@ -205,7 +205,7 @@ class FormerReplies:
     def _join_changed(self) -> None:
         """Give first requests the session that went on with something else in place of their reply."""
         told = {one.said for one in self.turns}
-        changed: dict[bytes, list[tuple[Place, bytes, str]]] = {}
+        changed: dict[bytes, list[tuple[BranchPlace, bytes, str]]] = {}
         for answer, ident in self._beginnings():
             if answer not in told:
                 query = select(node.c.id, node.c.parent).where(node.c.branch == answer.branch)
@@ -220,7 +220,7 @@ class FormerReplies:
             self.connection.execute(update(turn).where(turn.c.id == one.id).values(echo_node=one.echo))
             self._move(one, ident)
 
-    def _beginnings(self) -> Iterator[tuple[Place, str]]:
+    def _beginnings(self) -> Iterator[tuple[BranchPlace, str]]:
         """Yield for each gateway's conversation where a model speaks first, and its first session."""
         for row in self.sessions.values():
             answer = self.answers.get(row.branch)
@@ -267,7 +267,7 @@ class FormerReplies:
             self.made[key] = self._open(one, where)
             self._move(one, self.made[key])
 
-    def _note(self, one: KnownTurn, ident: bytes | None, owner: str | None) -> Place | None:
+    def _note(self, one: KnownTurn, ident: bytes | None, owner: str | None) -> BranchPlace | None:
         """Note which message a reply has become; where it stands."""
         if ident is None:
             return None
@@ -275,7 +275,7 @@ class FormerReplies:
         self.run(self.connection, self._said_at, (one.ts if one.ended is None else one.ended, ident))
         asked_on = number if one.status == "done" else one.place.branch
         self.run(self.connection, self._noted, (ident, owner, asked_on, one.id))
-        one.echo, one.said = ident, Place(number, depth)
+        one.echo, one.said = ident, BranchPlace(number, depth)
         known = self.tree.branches.get(number)
         if known is None:
             known = KnownBranch(number, one.place.branch, one.place.depth, ident, depth, None, one.preamble, None, None)
@@ -286,7 +286,7 @@ class FormerReplies:
             self.answers.setdefault(number, one.said)
         return one.said
 
-    def _open(self, one: KnownTurn, where: Place) -> str:
+    def _open(self, one: KnownTurn, where: BranchPlace) -> str:
         """Open the session of a conversation that nobody went on with."""
         old = self.sessions.get(one.session) if one.session is not None else None
         about: dict[str, Any] = {"platform": PLATFORM, "model": one.model, "preamble": one.preamble}
@@ -353,7 +353,7 @@ def separate(database: Database, connection: Connection) -> None:
 
 
 @dataclass(slots=True)
-class _Session:
+class _FormerSession:
     """A session, as far as it may change here."""
 
     id: str
@@ -382,7 +382,7 @@ class _Claims:
     def __init__(self) -> None:
         self._on: dict[int, list[tuple[int, str]]] = {}
 
-    def add(self, place: Place, conversation: str) -> None:
+    def add(self, place: BranchPlace, conversation: str) -> None:
         """Note that a conversation reaches a place."""
         here = [one for one in self._on.get(place.branch, []) if one[1] != conversation or one[0] > place.depth]
         if not any(one[1] == conversation for one in here):
@@ -411,17 +411,17 @@ class _Conversations:
         self.connection = connection
         self.tree = Tree(connection, core.tenant)
         self.turns = turns_of(connection, core.tenant, self.tree)
-        names = [field.name for field in fields(_Session)]
+        names = [field.name for field in fields(_FormerSession)]
         query = select(*(session.c[name] for name in names)).where(session.c.tenant == core.tenant)
         rows = connection.execute(query.order_by(session.c.started, session.c.id)).all()
-        self.sessions = {row.id: _Session(*row) for row in rows}
+        self.sessions = {row.id: _FormerSession(*row) for row in rows}
         self.before = {row.id: row._mapping for row in rows}  # noqa: SLF001 - the documented way to a row's names
         self.of_session: dict[str, list[KnownTurn]] = {}
         for told in self.turns:
             if told.session is not None:
                 self.of_session.setdefault(told.session, []).append(told)
         self.claims = _Claims()
-        self.parts: dict[str, list[_Session]] = {}
+        self.parts: dict[str, list[_FormerSession]] = {}
         """The sessions of each conversation."""
         for one in self.sessions.values():
             self.parts.setdefault(one.conversation, []).append(one)
@@ -442,7 +442,7 @@ class _Conversations:
 
     def _merge_continued(self) -> None:
         """Make parts of those that began in mid-conversation, because the place was taken by another one."""
-        said: dict[Place, list[KnownTurn]] = {}
+        said: dict[BranchPlace, list[KnownTurn]] = {}
         for told in self.turns:
             if told.session in self.sessions:
                 said.setdefault(told.end, []).append(told)
@@ -468,7 +468,9 @@ class _Conversations:
             else:  # two went on from the same place
                 one.works_for, one.from_depth = old.conversation, 0
 
-    def _forked_from(self, left: Sequence[_Session], one: _Session, first: Place) -> _Session | None:
+    def _forked_from(
+        self, left: Sequence[_FormerSession], one: _FormerSession, first: BranchPlace
+    ) -> _FormerSession | None:
         """Return the session that a person left for this one, so that it would stay as it was."""
         for old in left:
             if old.ended is None or old.branch is None or old.branch not in self.tree.branches:
@@ -477,7 +479,7 @@ class _Conversations:
                 return old
         return None
 
-    def _last_before(self, one: _Session, turns: Sequence[KnownTurn]) -> KnownTurn | None:
+    def _last_before(self, one: _FormerSession, turns: Sequence[KnownTurn]) -> KnownTurn | None:
         """Return the turn of the same host that a session goes on from."""
         candidates = [
             last
@@ -490,16 +492,16 @@ class _Conversations:
         ]
         return max(candidates, key=lambda last: last.id, default=None)
 
-    def _said_before(self, place: Place, said: dict[Place, list[KnownTurn]]) -> list[KnownTurn]:
+    def _said_before(self, place: BranchPlace, said: dict[BranchPlace, list[KnownTurn]]) -> list[KnownTurn]:
         """Return the turns that end with the message before a place."""
         above = node.alias()
         query = select(above.c.branch, above.c.depth).join(node, node.c.parent == above.c.id)
         row = self.connection.execute(query.where(node.c.branch == place.branch, node.c.depth == place.depth)).first()
-        return [] if row is None else said.get(Place(row.branch, row.depth), [])
+        return [] if row is None else said.get(BranchPlace(row.branch, row.depth), [])
 
     def _merge_resumed(self) -> None:
         """Make parts of those that a client went on with under another name, after all that was said before."""
-        together: dict[int, list[_Session]] = {}
+        together: dict[int, list[_FormerSession]] = {}
         for one in self.sessions.values():
             if one.opened is not None and one.branch is not None and not one.is_imported:
                 together.setdefault(one.branch, []).append(one)
@@ -515,7 +517,7 @@ class _Conversations:
     def _deepest(self, turns: Sequence[KnownTurn]) -> int:
         return max(one.end.depth for one in turns)
 
-    def _continue(self, old: _Session, one: _Session, depth: int) -> None:
+    def _continue(self, old: _FormerSession, one: _FormerSession, depth: int) -> None:
         """Make a session the next part of another one's conversation."""
         moved = self.parts.pop(one.conversation)
         for part in moved:
@@ -528,7 +530,7 @@ class _Conversations:
 
     # -- where conversations end ---------------------------------------------------------------------------------------
 
-    def _claim(self, one: _Session, conversation: str) -> None:
+    def _claim(self, one: _FormerSession, conversation: str) -> None:
         turns = self.of_session.get(one.id, [])
         for last in turns:
             self.claims.add(last.place, conversation)
@@ -537,7 +539,7 @@ class _Conversations:
         if not turns and one.to_depth and one.branch is not None and one.branch in self.tree.branches:
             self.claims.add(self.tree.place(one.branch, one.to_depth), conversation)
 
-    def _end_of(self, conversation: str, parts: Sequence[_Session]) -> tuple[_Session, Place] | None:
+    def _end_of(self, conversation: str, parts: Sequence[_FormerSession]) -> tuple[_FormerSession, BranchPlace] | None:
         """Return the last part of a conversation and where it ends, by its own turns; None where that is open."""
         parents = {one.parent for one in parts}
         open_ends = [one for one in parts if one.id not in parents and one.branch in self.tree.branches]
@@ -565,11 +567,11 @@ class _Conversations:
 
     # -- branches ------------------------------------------------------------------------------------------------------
 
-    def _give_branches(self, ends: dict[str, tuple[_Session, Place]]) -> None:
+    def _give_branches(self, ends: dict[str, tuple[_FormerSession, BranchPlace]]) -> None:
         """Let each conversation end on a branch that nobody else's does."""
         owners = self._owners_of_views()
         prompts = _Prompts(self.core, self.connection, self.tree, [one for one, _ in ends.values()])
-        by_branch: dict[int, list[tuple[str, _Session, Place]]] = {}
+        by_branch: dict[int, list[tuple[str, _FormerSession, BranchPlace]]] = {}
         for conversation, (last, end) in ends.items():
             by_branch.setdefault(end.branch, []).append((conversation, last, end))
         for number, some in by_branch.items():
@@ -588,7 +590,7 @@ class _Conversations:
                 else:
                     self._branch_off(last, end, shown, prompts)
 
-    def _branch_off(self, last: _Session, end: Place, shown: int | None, prompts: _Prompts) -> None:
+    def _branch_off(self, last: _FormerSession, end: BranchPlace, shown: int | None, prompts: _Prompts) -> None:
         """Put the end of a conversation on a branch of its own, to which nothing was said yet."""
         there = self.tree.branches[end.branch]
         head = self.connection.execute(
@@ -655,7 +657,7 @@ class _Conversations:
 class _Prompts:
     """The system prompts of conversations that were sent with one another's."""
 
-    def __init__(self, core: StoreCore, connection: Connection, tree: Tree, sessions: Iterable[_Session]) -> None:
+    def __init__(self, core: StoreCore, connection: Connection, tree: Tree, sessions: Iterable[_FormerSession]) -> None:
         self._core = core
         self._connection = connection
         self._tree = tree
@@ -674,7 +676,7 @@ class _Prompts:
     def _load(self, digests: Iterable[bytes]) -> None:
         self._values |= self._core.reader.values(self._connection, set(digests) - self._values.keys())
 
-    def own(self, one: _Session, preamble: bytes | None) -> bytes | None:
+    def own(self, one: _FormerSession, preamble: bytes | None) -> bytes | None:
         """Return what a session's branch is to be sent with, where it has the system prompt of another one."""
         if preamble is None or one.opened is not None or one.system_prompt is None or one.branch is None:
             return preamble

@@ -6,8 +6,6 @@ Everything that manages a part of a store (sessions, turns, views) works on the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
@@ -18,9 +16,6 @@ from everlong.store.paths import Entry, Reader, segments_to
 from everlong.store.schema import branch as branches
 from everlong.store.tree import Branch, Recorder
 from everlong.store.views import TAG
-
-if TYPE_CHECKING:
-    from everlong.store.search import Searcher
 
 
 class StoreCore:
@@ -66,10 +61,3 @@ class StoreCore:
         with self.database.read() as connection:
             path = segments_to(connection, at.id, at.depth)
             return self.reader.entries(connection, path, low, at.depth if high is None else high)
-
-    @cached_property
-    def searcher(self) -> Searcher:
-        """The search over this tenant's conversations."""
-        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
-
-        return Searcher(self.database, self.tenant)

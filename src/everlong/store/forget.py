@@ -36,6 +36,7 @@ from everlong.store.schema import (
     view,
     view_item,
 )
+from everlong.store.search.upkeep import index_for
 from everlong.store.session_log import forget_in_logs
 from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import shown_paths
@@ -74,7 +75,7 @@ def _rows(core: StoreCore, connection: Connection, messages: Sequence[Message]) 
         content.c.tenant == core.tenant, content.c.state == "live"
     )
     wanted = [needles for message in messages for needles in needles_of(message)]
-    has_index = core.searcher.index.version(connection) == INDEX_VERSION
+    has_index = index_for(core.database).version(connection) == INDEX_VERSION
     if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
         yield from connection.execute(live)
         return
@@ -89,12 +90,12 @@ def _rows(core: StoreCore, connection: Connection, messages: Sequence[Message]) 
 
 def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
     """Numbers of the messages that may contain all of some texts."""
-    from everlong.store.search.index import Scope, Wanted  # noqa: PLC0415 - as above
+    from everlong.store.search.index import SearchScope, Wanted  # noqa: PLC0415 - as above
 
-    scope = Scope(core.tenant, is_messages_only=True)
+    scope = SearchScope(core.tenant, is_messages_only=True)
     after = None
     while True:
-        places = core.searcher.index.containing(connection, Wanted(needles), scope, after, _AT_ONCE, by_time=False)
+        places = index_for(core.database).containing(connection, Wanted(needles), scope, after, _AT_ONCE, by_time=False)
         yield from (place.seq for place in places)
         if len(places) < _AT_ONCE:
             return

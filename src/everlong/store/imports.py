@@ -32,7 +32,7 @@ from everlong.store.turns import End, Past
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
-    from everlong.wire import Conversation
+    from everlong.wire import TranscriptConversation
 
 REASON = "imported"
 """Why an imported session has ended, unless the file says otherwise."""
@@ -53,7 +53,7 @@ class Imported(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ImportOrigin:
     """Where conversations come from: the kind and the name of a file, when it was written, what to call its source."""
 
     kind: str
@@ -68,7 +68,7 @@ class Importer:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, conversation: Conversation, origin: Origin) -> Imported:
+    def add(self, conversation: TranscriptConversation, origin: ImportOrigin) -> Imported:
         """Record a conversation and see that it has its session."""
         body = conversation.body or {}
         is_own = body.get("kind") in {KIND, PART_KIND} and _SESSION_ID.fullmatch(conversation.id or "") is not None
@@ -214,7 +214,7 @@ def _sorted_out(messages: Sequence[Message], times: Sequence[float]) -> tuple[li
 
 
 def _facts(
-    conversation: Conversation, origin: Origin, key: str, times: Sequence[float], *, is_own: bool
+    conversation: TranscriptConversation, origin: ImportOrigin, key: str, times: Sequence[float], *, is_own: bool
 ) -> dict[str, Any]:
     """The columns of a new session, from what the file says about it."""
     body = conversation.body or {}
@@ -263,7 +263,7 @@ def _number(value: object) -> float | None:
     return float(value) if is_number and 0 <= value < _MILLISECONDS else None  # type: ignore[operator, arg-type]
 
 
-def times_of(conversation: Conversation, written: float) -> list[float]:
+def times_of(conversation: TranscriptConversation, written: float) -> list[float]:
     """When each message was said: as the file tells, else as the message before it, else when the file was written."""
     told: Sequence[float | None] | None = conversation.times
     listed = (conversation.body or {}).get("times")

@@ -35,6 +35,8 @@ from everlong.store.schema import (
     view,
     view_item,
 )
+from everlong.store.search.corpus import Corpus
+from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.sessions import Session, Sessions
 from everlong.store.sqlite import copy_file
 
@@ -223,16 +225,17 @@ def out_of_search(core: StoreCore, connection: Connection, seqs: list[int], *, p
 
     With ``purge`` their terms go from the index's own pages too, which takes a pass over the whole index.
     """
-    core.searcher.upkeep.forget(connection, seqs, purge=purge)
+    upkeep = IndexUpkeep(core.database, index_for(core.database), Corpus(core.database))
+    upkeep.forget(connection, seqs, purge=purge)
     for start in range(0, len(seqs), 500):
         connection.execute(delete(pending).where(pending.c.seq.in_(seqs[start : start + 500])))
 
 
 def purge_search(core: StoreCore, connection: Connection) -> None:
     """Leave no trace of removed documents in the pages of the index."""
-    searcher = core.searcher
-    if searcher.index.version(connection) is not None:
-        searcher.index.purge(connection)
+    index = index_for(core.database)
+    if index.version(connection) is not None:
+        index.purge(connection)
 
 
 def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, select
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, text_of, with_content
 from everlong.store.paths import Entry, Segment, segments_to
 from everlong.store.schema import addition
-from everlong.store.tree import Match, Request
+from everlong.store.tree import Match, RecordRequest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -295,7 +295,7 @@ _MOST_REPLIES = 12
 """Assistant messages that are tried as the repeated reply: examples that a client sends stand before it."""
 
 
-class Found(NamedTuple):
+class KnownMessage(NamedTuple):
     """A stored message that the first blocks of a list lead to."""
 
     blocks: int
@@ -361,7 +361,7 @@ class Recognizer:
         self._by_place = self._sql(f"{turn}t.node = ? AND t.branch = ?{end}")
         self._after = self._sql(f"{turn}t.branch = ? AND t.depth > ? ORDER BY t.depth LIMIT {_TRIED}")
 
-    def find(self, connection: Connection, request: Request) -> list[Found]:
+    def find(self, connection: Connection, request: RecordRequest) -> list[KnownMessage]:
         """Return the newest stored messages that a list leads to, all at the greatest depth; none where it is new."""
         return self._probed(connection, request.trace.ids, 0)
 
@@ -369,29 +369,29 @@ class Recognizer:
         """Return how many of a list's first blocks lead to a stored message."""
         return max((one.blocks for one in self._probed(connection, ids, 0)), default=0)
 
-    def known(self, connection: Connection, ids: list[bytes]) -> list[Found]:
+    def known(self, connection: Connection, ids: list[bytes]) -> list[KnownMessage]:
         """Return the newest stored messages that these ids lead to."""
-        return [Found(0, own, branch, depth) for _, own, branch, depth in self._known(connection, ids)]
+        return [KnownMessage(0, own, branch, depth) for _, own, branch, depth in self._known(connection, ids)]
 
-    def find_named(self, connection: Connection, ident: bytes, name: str, count: int) -> list[Found]:
+    def find_named(self, connection: Connection, ident: bytes, name: str, count: int) -> list[KnownMessage]:
         """Return the messages that an id leads to in conversations that their client calls by a name."""
         rows = self._run(connection, self._of_name, (self._core.tenant, name, ident, ident)).fetchall()
-        return [Found(count, bytes(own), branch, depth) for own, branch, depth in rows]
+        return [KnownMessage(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
-    def find_prompted(self, connection: Connection, ident: bytes, preamble: bytes, count: int) -> list[Found]:
+    def find_prompted(self, connection: Connection, ident: bytes, preamble: bytes, count: int) -> list[KnownMessage]:
         """Return the messages that an id leads to in conversations that are sent with a system prompt and tools."""
         rows = self._run(connection, self._of_prompt, (self._core.tenant, ident, preamble)).fetchall()
-        return [Found(count, bytes(own), branch, depth) for own, branch, depth in rows]
+        return [KnownMessage(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
-    def find_between(self, connection: Connection, request: Request, low: int, high: int) -> list[Found]:
+    def find_between(self, connection: Connection, request: RecordRequest, low: int, high: int) -> list[KnownMessage]:
         """Return the messages that the first blocks of a list lead to, at least so many and fewer than others."""
         asked = {request.trace.ids[place - 1]: place for place in range(max(low, high - PROBES[-1]), high)}
         rows = self._known(connection, list(asked))
-        return [Found(asked[name], own, branch, depth) for name, own, branch, depth in rows]
+        return [KnownMessage(asked[name], own, branch, depth) for name, own, branch, depth in rows]
 
     def find_more(
-        self, connection: Connection, request: Request, found: Found | None, *, is_own: bool = False
-    ) -> Found | None:
+        self, connection: Connection, request: RecordRequest, found: KnownMessage | None, *, is_own: bool = False
+    ) -> KnownMessage | None:
         """Return a deeper message than the one found, where the list goes on in words that its client has changed.
 
         With ``is_own`` only turns count that were sent with the list's system prompt and tools, under its name.
@@ -403,7 +403,7 @@ class Recognizer:
             best = max(deeper, key=lambda one: one.blocks, default=more)
         return best if best is not found else None
 
-    def may_find_more(self, connection: Connection, request: Request, found: Found | None) -> bool:
+    def may_find_more(self, connection: Connection, request: RecordRequest, found: KnownMessage | None) -> bool:
         """Return whether a list goes on with what may be a reply that is stored in another shape, or elsewhere."""
         known = found.blocks if found is not None else 0
         ends = request.trace.ends
@@ -418,7 +418,7 @@ class Recognizer:
 
     # -- known ids -----------------------------------------------------------------------------------------------------
 
-    def _probed(self, connection: Connection, ids: Sequence[bytes], low: int) -> list[Found]:
+    def _probed(self, connection: Connection, ids: Sequence[bytes], low: int) -> list[KnownMessage]:
         end, bite = len(ids), 0
         while end > low:
             start = max(low, end - PROBES[min(bite, len(PROBES) - 1)])
@@ -427,7 +427,9 @@ class Recognizer:
             if rows:
                 deepest = max(asked[row[0]] for row in rows)
                 return [
-                    Found(deepest, own, branch, depth) for name, own, branch, depth in rows if asked[name] == deepest
+                    KnownMessage(deepest, own, branch, depth)
+                    for name, own, branch, depth in rows
+                    if asked[name] == deepest
                 ]
             end, bite = start, bite + 1
         return []
@@ -450,7 +452,9 @@ class Recognizer:
 
     # -- changed words -------------------------------------------------------------------------------------------------
 
-    def _aligned(self, connection: Connection, request: Request, found: Found | None, *, is_own: bool) -> Found | None:
+    def _aligned(
+        self, connection: Connection, request: RecordRequest, found: KnownMessage | None, *, is_own: bool
+    ) -> KnownMessage | None:
         """Return the reply that a list repeats after words that were longer before, or in another shape."""
         ends, messages = request.trace.ends, request.messages
         known = found.blocks if found is not None else 0
@@ -468,11 +472,17 @@ class Recognizer:
                 self._additions.learn(connection, gone)
                 self._name(connection, request, said[number - 1] if number else None, turn.node)
                 self._name(connection, request, at, turn.echo)
-                return Found(ends[at], turn.echo, turn.branch, turn.echo_depth)
+                return KnownMessage(ends[at], turn.echo, turn.branch, turn.echo_depth)
         return None
 
     def _candidates(
-        self, connection: Connection, request: Request, found: Found | None, place: int, *, is_own: bool = False
+        self,
+        connection: Connection,
+        request: RecordRequest,
+        found: KnownMessage | None,
+        place: int,
+        *,
+        is_own: bool = False,
     ) -> Iterator[_Turn]:
         """Yield turns whose reply may be the message at a place: by its words, and by where the list is known."""
         tenant, key, seen = self._core.tenant, request.trace.blocks[place], set()
@@ -494,7 +504,7 @@ class Recognizer:
                     yield turn
 
     def _compared(
-        self, connection: Connection, request: Request, turn: _Turn, found: Found | None, at: int
+        self, connection: Connection, request: RecordRequest, turn: _Turn, found: KnownMessage | None, at: int
     ) -> list[Addition] | None:
         """Return what is gone of a turn's request where a message repeats its reply; None for another request."""
         core, messages = self._core, request.messages
@@ -529,7 +539,7 @@ class Recognizer:
         return False
 
     def _common(
-        self, connection: Connection, path: list[Segment], request: Request, found: Found
+        self, connection: Connection, path: list[Segment], request: RecordRequest, found: KnownMessage
     ) -> tuple[int, int] | None:
         """Return how many blocks of a list a path has, and how deep that is; None where it has none of the newest.
 
@@ -548,7 +558,7 @@ class Recognizer:
                     return end, int(row[0])
         return (0, 0) if found.blocks < _MOST_BETWEEN else None
 
-    def _name(self, connection: Connection, request: Request, at: int | None, node: bytes) -> None:
+    def _name(self, connection: Connection, request: RecordRequest, at: int | None, node: bytes) -> None:
         """Let the id that a list has at the end of a message lead to a stored one."""
         if at is None:
             return

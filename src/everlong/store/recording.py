@@ -23,7 +23,7 @@ from everlong.store.content import blob, encoded
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.recognition import Recognizer
 from everlong.store.schema import branch
-from everlong.store.tree import BATCH, Addition, Aside, Branch, Match, Request, find_deepest
+from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -38,7 +38,7 @@ _PART = 128
 """Messages that are turned into bytes together; more would not stay in the processor's cache."""
 
 
-class _Key(NamedTuple):
+class _CheckpointKey(NamedTuple):
     first: bytes
     length: int
     digest: bytes
@@ -46,7 +46,7 @@ class _Key(NamedTuple):
 
 class _Checkpoint(NamedTuple):
     trace: Trace
-    base: _Key | None
+    base: _CheckpointKey | None
     """The checkpoint from which this one grew."""
 
 
@@ -57,7 +57,7 @@ class Checkpoints:
         self._chain = chain
         self._most = most_blocks
         self._least = least
-        self._kept: OrderedDict[_Key, _Checkpoint] = OrderedDict()
+        self._kept: OrderedDict[_CheckpointKey, _Checkpoint] = OrderedDict()
         self._blocks = 0
         self._lock = threading.Lock()
 
@@ -79,7 +79,7 @@ class Checkpoints:
         self._keep(key, _Checkpoint(trace, known if base is not None else None))
         return trace
 
-    def _known(self, first: bytes, messages: Sequence[Message]) -> tuple[_Key | None, _Key]:
+    def _known(self, first: bytes, messages: Sequence[Message]) -> tuple[_CheckpointKey | None, _CheckpointKey]:
         """The longest kept list with which this one begins, and the key of this one."""
         with self._lock:
             kept = {key for key in self._kept if key.first == first and key.length <= len(messages)}
@@ -92,12 +92,12 @@ class Checkpoints:
                 hasher.update(part[1:-1])  # the same bytes, wherever a list is cut
                 hasher.update(b",")
                 place = end
-            key = _Key(first, length, hasher.copy().digest())
+            key = _CheckpointKey(first, length, hasher.copy().digest())
             if key in kept:
                 found = key
         return found, key
 
-    def _taken(self, key: _Key | None) -> _Checkpoint | None:
+    def _taken(self, key: _CheckpointKey | None) -> _Checkpoint | None:
         with self._lock:
             if key is None or key not in self._kept:  # another thread may have let it go meanwhile
                 return None
@@ -114,7 +114,7 @@ class Checkpoints:
         ends = [*before.ends, *(count + end for end in more.ends)]
         return Trace([*before.ids, *more.ids], [*before.blocks, *more.blocks], ends)
 
-    def _keep(self, key: _Key, made: _Checkpoint) -> None:
+    def _keep(self, key: _CheckpointKey, made: _Checkpoint) -> None:
         if len(made.trace.ids) > self._most // 2:
             return
         with self._lock:
@@ -127,7 +127,7 @@ class Checkpoints:
             while self._blocks > self._most:
                 self._drop(next(iter(self._kept)))
 
-    def _drop(self, key: _Key) -> None:
+    def _drop(self, key: _CheckpointKey) -> None:
         gone = self._kept.pop(key, None)
         if gone is not None:
             self._blocks -= _size(gone)
@@ -175,7 +175,7 @@ class Recording:
         root = core.chain.root(conversation)
         if conversation and known is not None:
             known = Trace(core.chain.rechain(said, known, root.id), known.blocks, known.ends)
-        request = Request(
+        request = RecordRequest(
             core.chain,
             root,
             said,
@@ -191,7 +191,7 @@ class Recording:
 
     def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
         """Record what follows a place."""
-        request = Request(
+        request = RecordRequest(
             self._core.chain,
             to.node,
             said,
@@ -202,7 +202,7 @@ class Recording:
         )
         return self._recorded(request)
 
-    def _recognised(self, request: Request) -> Branch:
+    def _recognised(self, request: RecordRequest) -> Branch:
         """Record a list that is known by its words, also where its conversation has a root of its own."""
         recognizer, own = self._recognizer, request.trace.ids
         with self._database.read() as connection:
@@ -219,7 +219,7 @@ class Recording:
             return self._recorded(request)
         return self._recorded(request.rebased(found.blocks, found.match))
 
-    def _recorded(self, request: Request) -> Branch:
+    def _recorded(self, request: RecordRequest) -> Branch:
         if request.start_branch is not None and request.base is None and request.trace.ids:
             # What follows the end of a branch is new as a rule; what is known already shows when it is written.
             try:
@@ -239,7 +239,7 @@ class Recording:
                 match = find_deepest(connection, self._database, request)
         raise StoreBusy(f"{self._database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
 
-    def _written(self, request: Request, match: Match, at_once: int | None = BATCH) -> Branch:
+    def _written(self, request: RecordRequest, match: Match, at_once: int | None = BATCH) -> Branch:
         now = time.time()
         waiting = request.additions(match.depth)
         while True:
@@ -254,9 +254,9 @@ class Recording:
 
     def _step(
         self,
-        request: Request,
+        request: RecordRequest,
         match: Match,
-        batch: list[tuple[Addition, list[Aside]]],
+        batch: list[tuple[NewMessage, list[Aside]]],
         now: float,
         connection: Connection,
     ) -> Branch:
@@ -272,7 +272,7 @@ class _TooLittle(Exception):  # noqa: N818 - a signal inside this module
     """A fork and the view that it is to have come together or not at all, so all messages have to."""
 
 
-def _nothing_new(connection: Connection, request: Request, match: Match) -> bool:
+def _nothing_new(connection: Connection, request: RecordRequest, match: Match) -> bool:
     if match.depth < request.start.depth + len(request.trace.ids):
         return False
     if request.preamble is None and not request.asides_at(match.depth):

@@ -38,7 +38,7 @@ _MOST_CONVERSATIONS = 1_000
 """Of so many conversations that share a beginning, the oldest, one is found to show a message; else none is named."""
 
 
-class Run(NamedTuple):
+class ShownRun(NamedTuple):
     """A stretch of the conversation along one branch: depths in ``(low, high]``, after ``before`` blocks of others."""
 
     branch: int
@@ -61,7 +61,7 @@ class Run(NamedTuple):
                 yield part._replace(low=max(part.low, self.low))
 
 
-class Broken(NamedTuple):
+class BrokenReply(NamedTuple):
     """A reply that was cancelled or failed, and the place of the request that it answers."""
 
     turn: int
@@ -81,8 +81,8 @@ class ShownPath:
     """What a conversation shows: its runs, oldest first, and the broken replies beside them, in their order."""
 
     conversation: str
-    runs: tuple[Run, ...]
-    broken: tuple[Broken, ...]
+    runs: tuple[ShownRun, ...]
+    broken: tuple[BrokenReply, ...]
 
     def turn_of(self, number: int, depth: int) -> int | None:
         """Return the turn of a node, by its own branch and its depth; None where the conversation does not show it."""
@@ -119,7 +119,7 @@ def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) 
 
 def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[Any]]]) -> dict[str, ShownPath]:
     """Return what conversations show, of which the parts are given."""
-    broken: dict[str, list[Broken]] = {}
+    broken: dict[str, list[BrokenReply]] = {}
     conversation_of = {row.id: name for name, rows in parts.items() for row in rows}
     for one in _broken_in(connection, tenant, list(conversation_of)):
         broken.setdefault(conversation_of[one.session], []).append(one)
@@ -135,7 +135,7 @@ def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[A
     return found
 
 
-def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[Run]:
+def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[ShownRun]:
     before = 0
     members: list[Row[Any]] = []
     for place, part in enumerate(parts):
@@ -147,18 +147,18 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[Run]:
             if high is None:
                 head = select(branch.c.head_depth).where(branch.c.id == last.branch)
                 high = connection.execute(head).scalar() or 0
-            yield Run(last.branch, low, high, before, segments_to(connection, last.branch, high))
+            yield ShownRun(last.branch, low, high, before, segments_to(connection, last.branch, high))
             before += max(0, high - low)
             members = []
 
 
-def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> Iterator[Broken]:
+def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> Iterator[BrokenReply]:
     """Yield the replies of sessions that were cancelled or failed, in the order of their turns."""
     for some in in_bites(sessions):
         yield from _broken(connection, tenant, turn.c.session.in_(some))
 
 
-def _broken(connection: Connection, tenant: str, condition: Any) -> list[Broken]:
+def _broken(connection: Connection, tenant: str, condition: Any) -> list[BrokenReply]:
     asked, echo = node.alias("asked"), node.alias("echo")
     columns = (
         *(turn.c.id, turn.c.session, turn.c.status, turn.c.error, turn.c.echo_node),
@@ -175,10 +175,10 @@ def _broken(connection: Connection, tenant: str, condition: Any) -> list[Broken]
         )
         .order_by(turn.c.id)
     )
-    found: dict[bytes, Broken] = {}  # a reply that broke off twice at the same word is one message
+    found: dict[bytes, BrokenReply] = {}  # a reply that broke off twice at the same word is one message
     rows: Sequence[Any] = connection.execute(query).all()
     for row in rows:
-        one = Broken(*row)
+        one = BrokenReply(*row)
         found.setdefault(bytes(one.echo_node), one._replace(echo_node=bytes(one.echo_node)))
     return list(found.values())
 
@@ -277,7 +277,7 @@ SHORTEST = 8
 """The fewest digits by which a message can be named."""
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """A stored message: its id, who said it, when, in which conversation and at which turn of it."""
 
     node: bytes
@@ -287,7 +287,7 @@ class Found(NamedTuple):
     turn: int
 
 
-def find_message(core: StoreCore, ident: str) -> Found:
+def find_message(core: StoreCore, ident: str) -> FoundMessage:
     """The message whose id begins with some hexadecimal digits; `NotStored` where there is none, or several."""
     digits = ident.strip().lower()
     if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set(string.hexdigits):
@@ -303,7 +303,7 @@ def find_message(core: StoreCore, ident: str) -> Found:
         place = ShownPlace(row.branch, row.depth, bytes(row.id))
         where = locate(connection, core.tenant, [place]).get(place)
     session, turn = (None, row.depth) if where is None else (where.conversation, where.turn)
-    return Found(bytes(row.id), row.role, row.ts, session, turn)
+    return FoundMessage(bytes(row.id), row.role, row.ts, session, turn)
 
 
 def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> Sequence[Row[Any]]:

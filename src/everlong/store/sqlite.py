@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
-from everlong.store.write_counter import Counts, Tally
+from everlong.store.write_counter import Counts, WriteCounter
 
 CACHE_KIB = 32_000
 """Pages kept in memory; the indexes over hashes are hit at random places."""
@@ -107,7 +107,7 @@ class SQLite:
         self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
         self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
         self.where = str(self.path)
-        self.tally = Tally(self.path)
+        self.tally = WriteCounter(self.path)
         self.queue = WriteQueue()
 
     def engine(self) -> Engine:

@@ -30,11 +30,11 @@ from everlong.store.cleared_results import carry, shift_of, told_by, view_to_car
 from everlong.store.content import Blob, blob, encoded_in_steps, is_large
 from everlong.store.database import ATTEMPTS, TryAgain, pause
 from everlong.store.paths import Segment, segments_to
-from everlong.store.recognition import MOST_ALIKE, Additions, Found, Known, Recognizer
+from everlong.store.recognition import MOST_ALIKE, Additions, Known, KnownMessage, Recognizer
 from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.sessions import TOTALS, Sessions, usage_totals
 from everlong.store.tombstones import title_of_opening
-from everlong.store.tree import Branch, Match, Request
+from everlong.store.tree import Branch, Match, RecordRequest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -164,7 +164,7 @@ class _Chosen(NamedTuple):
     """How many blocks up to the last reply that it repeats; whether the conversation has its name and its system
     prompt; whether it is no reply that broke off; how many blocks in all; whether the branch ends there; when the
     conversation began."""
-    found: Found
+    found: KnownMessage
     part: _Part | None
 
     @property
@@ -276,7 +276,9 @@ class Stateless:
             placed = self._continued(connection, request, asked, chosen)
         return _for_all(placed, kept, len(asked.messages), 0 if asked.after is None else asked.after.depth)
 
-    def _continued(self, connection: Connection, request: Request, asked: StatelessRequest, chosen: _Chosen) -> Placed:
+    def _continued(
+        self, connection: Connection, request: RecordRequest, asked: StatelessRequest, chosen: _Chosen
+    ) -> Placed:
         """Go on from a stored message: with its conversation, or with a fork of it."""
         found, part = chosen.found, chosen.part
         locked = self._core.recorder.locked(connection, found.match)
@@ -325,10 +327,10 @@ class Stateless:
         row = connection.execute(query.where(branch.c.id == number)).first()
         return None if row is None or row.bytes is None else Blob(bytes(row.digest), bytes(row.bytes), row.codec)
 
-    def _request(self, connection: Connection, asked: StatelessRequest) -> Request:
+    def _request(self, connection: Connection, asked: StatelessRequest) -> RecordRequest:
         core, now, count = self._core, time.time(), len(asked.messages)
         start = core.chain.root() if asked.after is None else Node(asked.mark, asked.after.depth)
-        request = Request(
+        request = RecordRequest(
             *(core.chain, start, list(asked.messages), [now] * count, [None] * count),
             preamble=asked.preamble,
             ext_id=asked.sender.session,
@@ -354,7 +356,7 @@ class Stateless:
         )
         return replace(request, messages=messages, known=trace, beside={count - 1: (last,)})
 
-    def _without_moving(self, request: Request, chosen: _Chosen | None) -> tuple[Request, list[int]]:
+    def _without_moving(self, request: RecordRequest, chosen: _Chosen | None) -> tuple[RecordRequest, list[int]]:
         """Leave out of a request the messages that always stand right before the newest question, or behind it.
 
         They are kept beside it. Returns the request, and the numbers of the messages that are left.
@@ -385,12 +387,12 @@ class Stateless:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def _found(self, connection: Connection, request: Request, asked: StatelessRequest) -> _Chosen | None:
+    def _found(self, connection: Connection, request: RecordRequest, asked: StatelessRequest) -> _Chosen | None:
         """Return the stored message that a request goes on from, and the newest session there."""
         recognizer = self._recognizer
         candidates = self._candidates(connection, request, asked)
         if asked.after is not None:
-            base = Found(0, asked.after.head, self._owner(connection, asked.after), asked.after.depth)
+            base = KnownMessage(0, asked.after.head, self._owner(connection, asked.after), asked.after.depth)
             own = recognizer.find(connection, request.rebased(0, base.match)) or [base]
             candidates = max(candidates, own, key=lambda some: some[0].blocks if some else -1)
         chosen = self._chosen(connection, request, asked, candidates)
@@ -406,7 +408,9 @@ class Stateless:
             chosen = self._chosen(connection, request, asked, [more])
         return chosen
 
-    def _candidates(self, connection: Connection, request: Request, asked: StatelessRequest) -> list[Found]:
+    def _candidates(
+        self, connection: Connection, request: RecordRequest, asked: StatelessRequest
+    ) -> list[KnownMessage]:
         """Return the stored messages that a request may go on from: the deepest, and where others spoke on before it.
 
         Words that follow the last repeated reply say nothing about who says them.
@@ -439,7 +443,11 @@ class Stateless:
         return int(row[0])
 
     def _chosen(
-        self, connection: Connection, request: Request, asked: StatelessRequest, candidates: Sequence[Found]
+        self,
+        connection: Connection,
+        request: RecordRequest,
+        asked: StatelessRequest,
+        candidates: Sequence[KnownMessage],
     ) -> _Chosen | None:
         """Return the candidate that a request goes on with; None where it is in none of their conversations."""
         ranked: list[_Chosen] = []
@@ -458,7 +466,9 @@ class Stateless:
             ranked.append(_Chosen(rank, one, part))
         return max(ranked, key=lambda one: one.rank, default=None)
 
-    def _awaits_reply(self, connection: Connection, request: Request, asked: StatelessRequest, chosen: _Chosen) -> bool:
+    def _awaits_reply(
+        self, connection: Connection, request: RecordRequest, asked: StatelessRequest, chosen: _Chosen
+    ) -> bool:
         """Return whether a request repeats a reply where the stored conversation has none yet, which is under way.
 
         Several clients without names may have begun alike, and only their replies tell them apart.
@@ -472,7 +482,9 @@ class Stateless:
         row = self._run(connection, self._asked, (found.branch, found.id)).fetchone()
         return chosen.is_end and (row is None or row[0] == "open")
 
-    def _is_same(self, request: Request, asked: StatelessRequest, found: Found, part: _Part, is_end: bool) -> bool:
+    def _is_same(
+        self, request: RecordRequest, asked: StatelessRequest, found: KnownMessage, part: _Part, is_end: bool
+    ) -> bool:
         """Return whether a request belongs to a conversation with which it shares its first words."""
         if part.opened is None:
             return False
@@ -485,7 +497,7 @@ class Stateless:
             return True  # whoever says so has stored it there
         return is_same and (is_end or is_repeat or found.depth > LONG_STEM)
 
-    def _part_at(self, connection: Connection, found: Found) -> tuple[_Part | None, bool]:
+    def _part_at(self, connection: Connection, found: KnownMessage) -> tuple[_Part | None, bool]:
         """Return the newest session at a message, and whether the message is on its way rather than beside it."""
         tenant = self._core.tenant
         row = self._run(connection, self._on_branch, (tenant, found.branch, found.depth)).fetchone()
@@ -533,7 +545,9 @@ class Stateless:
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _begun(self, connection: Connection, request: Request, asked: StatelessRequest, *, is_known: bool) -> Placed:
+    def _begun(
+        self, connection: Connection, request: RecordRequest, asked: StatelessRequest, *, is_known: bool
+    ) -> Placed:
         """Begin a conversation; with a root of its own where others begin with the same words."""
         ident = self._sessions.free_id(connection)
         if is_known:
@@ -543,7 +557,7 @@ class Stateless:
         self._open(connection, at, asked.sender, ident=ident, opening=request)
         return self._placed(connection, request, at, ident, 0)
 
-    def _added(self, connection: Connection, request: Request, match: Match) -> Branch:
+    def _added(self, connection: Connection, request: RecordRequest, match: Match) -> Branch:
         core = self._core
         additions = list(request.additions(match.depth))
         done = core.recorder.add(request, match, additions, time.time(), connection)
@@ -560,7 +574,7 @@ class Stateless:
         sender: Sender,
         *,
         ident: str | None = None,
-        opening: Request | None = None,
+        opening: RecordRequest | None = None,
         forked_from: _Part | None = None,
     ) -> str:
         """Open the session of a new conversation."""
@@ -603,7 +617,7 @@ class Stateless:
         first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
         return said[:first]
 
-    def _adopted(self, connection: Connection, found: Found, asked: StatelessRequest) -> _Part:
+    def _adopted(self, connection: Connection, found: KnownMessage, asked: StatelessRequest) -> _Part:
         """Give a stored list that is in no session one, as when somebody recorded it by hand."""
         at = Branch(found.branch, found.id, found.depth)
         ident = self._open(connection, at, asked.sender)
@@ -633,7 +647,7 @@ class Stateless:
             connection.execute(update(session).where(session.c.id == ident).values(values))
         return ident
 
-    def _is_ahead(self, connection: Connection, part: _Part, found: Found) -> bool:
+    def _is_ahead(self, connection: Connection, part: _Part, found: KnownMessage) -> bool:
         """Return whether a conversation goes on behind a message, on the branch of a reply that broke off."""
         number = connection.execute(select(session.c.branch).where(session.c.id == part.id)).scalar()
         if number is None or number == found.branch:
@@ -642,7 +656,9 @@ class Stateless:
         depth = connection.execute(head).scalar() or 0
         return depth > found.depth and _leads_through(segments_to(connection, number, depth), found)
 
-    def _thinned(self, connection: Connection, request: Request, found: Found, part: _Part) -> _Thinned | None:
+    def _thinned(
+        self, connection: Connection, request: RecordRequest, found: KnownMessage, part: _Part
+    ) -> _Thinned | None:
         """Return the conversation that a request goes on with, but for old results; None for other forks.
 
         It may have left others behind at the place where the results are missing, so that its branch is a fork.
@@ -665,7 +681,7 @@ class Stateless:
         return None
 
     def _cleared_until(
-        self, connection: Connection, request: Request, found: Found, number: int, head_depth: int
+        self, connection: Connection, request: RecordRequest, found: KnownMessage, number: int, head_depth: int
     ) -> int | None:
         """Return where a branch that a request leaves out old results of ends in it; None for other forks."""
         new = len(request.trace.ids) - found.blocks
@@ -727,7 +743,7 @@ class Stateless:
         marks = self._marks_along(connection, at)
         child = self._sessions.free_id(connection)
         root = core.chain.root(child)
-        request = Request(
+        request = RecordRequest(
             *(core.chain, root, messages, [entry.ts for entry in entries], [entry.tokens for entry in entries]),
             known=Trace(core.chain.rechain(messages, trace, root.id), trace.blocks, trace.ends),
             root=root.id,
@@ -803,7 +819,7 @@ class Stateless:
 
     # -- what the caller needs to know ---------------------------------------------------------------------------------
 
-    def _placed(self, connection: Connection, request: Request, at: Branch, ident: str, low: int) -> Placed:
+    def _placed(self, connection: Connection, request: RecordRequest, at: Branch, ident: str, low: int) -> Placed:
         """Say where each message of a request stands, which begins after a depth."""
         marks = request.marks if request.marks is not None else request.trace.ids
         count, base = request.base or (0, None)
@@ -861,6 +877,6 @@ def _part(row: Any) -> _Part:
     return _Part(ident, conversation, client_session, held, opened, ended, to_depth, started)
 
 
-def _leads_through(path: Sequence[Segment], found: Found) -> bool:
+def _leads_through(path: Sequence[Segment], found: KnownMessage) -> bool:
     """Return whether a stored message is on a path."""
     return any(part.branch == found.branch and part.low < found.depth <= part.high for part in path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ from everlong.store.verify import Verified, verify
 from everlong.store.views import Item, items_of, pinned_in
 
 if TYPE_CHECKING:
-    from everlong.store.search import Page
+    from everlong.store.search import Page, Searcher
 
 
 class Store(StoreCore):
@@ -203,6 +204,13 @@ class Store(StoreCore):
     def search(self, text: str, **options: Any) -> Page:
         """One page of what was said about something; see `everlong.store.search.Searcher.search`."""
         return self.searcher.search(text, **options)
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """The search over this tenant's conversations."""
+        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
+
+        return Searcher(self.database, self.tenant)
 
     def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
         """A message's words, one page of so many characters at a time, however large it is."""

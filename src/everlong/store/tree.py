@@ -85,7 +85,7 @@ class Match(NamedTuple):
     depth: int
 
 
-class Addition(NamedTuple):
+class NewMessage(NamedTuple):
     """One message to store: its place, its bytes, and the hashes of its blocks."""
 
     id: bytes
@@ -121,7 +121,7 @@ class Locked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Request:
+class RecordRequest:
     """A list to record, with its hashes: it begins after ``start`` and carries what it was sent with."""
 
     chain: HashChain
@@ -156,7 +156,7 @@ class Request:
         ids = self.trace.ids
         return Branch(number, ids[-1] if ids else self.start.id, self.start.depth + len(ids))
 
-    def rebased(self, count: int, at: Match) -> Request:
+    def rebased(self, count: int, at: Match) -> RecordRequest:
         """Return the request as what goes on from a stored node, up to which its first blocks lead by other ids."""
         rest = self.chain.rechain(self.messages, self.trace, at.id) if not count else self._rechained(count, at.id)
         trace = Trace([*self.trace.ids[:count], *rest], self.trace.blocks, self.trace.ends)
@@ -194,7 +194,7 @@ class Request:
             first += 1
         return asides
 
-    def additions(self, after: int) -> Iterator[tuple[Addition, list[Aside]]]:
+    def additions(self, after: int) -> Iterator[tuple[NewMessage, list[Aside]]]:
         """What has to be stored beyond a depth, each message with those without identity that follow it."""
         ends, ids = self.trace.ends, self.trace.ids
         known = after - self.start.depth
@@ -208,7 +208,7 @@ class Request:
             begin = ends[index - 1] if index else 0
             if begin < before:
                 message, packed = rest_of(message, before - begin), None
-            made = Addition(
+            made = NewMessage(
                 ids[end - 1],
                 self.start.depth + end,
                 str(message["role"])[:32].encode("utf-8", "replace").decode().replace("\0", ""),
@@ -223,7 +223,7 @@ class Request:
             before = end
 
 
-def find_deepest(connection: Connection, database: Database, request: Request) -> Match:
+def find_deepest(connection: Connection, database: Database, request: RecordRequest) -> Match:
     """The deepest node of a list that the store knows: asked from the end, in ever larger bites."""
     ids = request.trace.ids
     low = 0 if request.base is None else request.base[0]
@@ -289,9 +289,9 @@ class Recorder:
 
     def add(
         self,
-        request: Request,
+        request: RecordRequest,
         match: Match,
-        additions: Sequence[tuple[Addition, list[Aside]]],
+        additions: Sequence[tuple[NewMessage, list[Aside]]],
         now: float,
         connection: Connection,
     ) -> Branch:
@@ -301,9 +301,9 @@ class Recorder:
     def add_at(
         self,
         at: Locked | None,
-        request: Request,
+        request: RecordRequest,
         match: Match,
-        additions: Sequence[tuple[Addition, list[Aside]]],
+        additions: Sequence[tuple[NewMessage, list[Aside]]],
         now: float,
         connection: Connection,
         also: Sequence[tuple[Blob, list[bytes]]] = (),
@@ -332,7 +332,7 @@ class Recorder:
         return self._add_nodes(connection, request, match, number, [made for made, _ in additions])
 
     def _add_nodes(
-        self, connection: Connection, request: Request, match: Match, number: int, made: list[Addition]
+        self, connection: Connection, request: RecordRequest, match: Match, number: int, made: list[NewMessage]
     ) -> Branch:
         tenant = request.chain.tenant
         parent: bytes | None = match.id if match.depth else None
@@ -364,7 +364,7 @@ class Recorder:
         known = None if preamble is None else bytes(preamble)
         return Locked(bytes(head), view_id, known, fork_depth, None if root is None else bytes(root))
 
-    def _fork(self, connection: Connection, request: Request, match: Match, at: Locked | None, now: float) -> int:
+    def _fork(self, connection: Connection, request: RecordRequest, match: Match, at: Locked | None, now: float) -> int:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
         parent = match.branch
         if parent is not None and match.depth:  # a place may be named by any branch that leads through it
@@ -377,7 +377,7 @@ class Recorder:
         )
         return int(self._run(connection, self._branch, values).fetchone()[0])
 
-    def has(self, connection: Connection, request: Request, number: int) -> bool:
+    def has(self, connection: Connection, request: RecordRequest, number: int) -> bool:
         """Whether a branch has all of a request, which has to be nothing but messages with identity."""
         ends = request.trace.ends
         if any(before == end for before, end in pairwise((0, *ends))):

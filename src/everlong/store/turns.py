@@ -26,7 +26,7 @@ from everlong.store.recognition import Recognizer, is_echo
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals
 from everlong.store.stateless import Stateless
-from everlong.store.tree import Branch, Match, Request
+from everlong.store.tree import Branch, Match, RecordRequest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -129,7 +129,7 @@ class Linker:
         return is_echo(self._core.chain, values[reply], values[message])
 
 
-class Answered(NamedTuple):
+class StoredReply(NamedTuple):
     """Where a reply came to stand: its request, itself, and the session that both are in."""
 
     at: Branch
@@ -158,13 +158,13 @@ class Replies:
         said = self._core.cleaned(reply)
         return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
 
-    def add(self, connection: Connection, at: Branch, session: str | None, reply: Message) -> Answered:
+    def add(self, connection: Connection, at: Branch, session: str | None, reply: Message) -> StoredReply:
         """Put a whole reply after a request, on a conversation of its own where another one stands there."""
         core = self._core
         place, mark = self._placed(connection, at)
         request = self._request(place, mark, reply)
         if not request.trace.ids:
-            return Answered(at, None, session)
+            return StoredReply(at, None, session)
         match = Match(place.id, place.head, place.depth)
         locked = core.recorder.locked(connection, match)
         known = self._known(connection, request, session)  # asked under the lock: the client may send it back just now
@@ -187,7 +187,7 @@ class Replies:
         if is_told_apart and session is not None and done.id != place.id:
             session = self._stateless.begin_fork(connection, session, done, place.depth)
             place = Branch(done.id, place.head, place.depth)
-        return Answered(place, done.head, session)
+        return StoredReply(place, done.head, session)
 
     def add_broken(self, connection: Connection, at: Branch, reply: Message) -> bytes | None:
         """Keep what came of a reply beside the conversation, which does not go on with it; its id."""
@@ -211,14 +211,14 @@ class Replies:
             return at, at.head
         return Branch(row[0], at.head, at.depth), at.head if row[1] is None else bytes(row[1])
 
-    def _request(self, at: Branch, mark: bytes, reply: Message) -> Request:
+    def _request(self, at: Branch, mark: bytes, reply: Message) -> RecordRequest:
         core, now = self._core, time.time()
         said = core.cleaned(reply)
         trace = core.chain.trace([said], at.node)
         marks = None if mark == at.head else core.chain.rechain([said], trace, mark)
-        return Request(core.chain, at.node, [said], [now], [None], at.id, known=Trace(*trace), marks=marks)
+        return RecordRequest(core.chain, at.node, [said], [now], [None], at.id, known=Trace(*trace), marks=marks)
 
-    def _known(self, connection: Connection, request: Request, session: str | None) -> Answered | None:
+    def _known(self, connection: Connection, request: RecordRequest, session: str | None) -> StoredReply | None:
         """Return where the same reply stands already, after the same words of the same client."""
         ids = {request.trace.ids[-1]} | ({request.marks[-1]} if request.marks is not None else set())
         found = self._recognizer.known(connection, sorted(ids))
@@ -228,14 +228,14 @@ class Replies:
             above = Branch(one.branch, request.start.id, 0) if row is None else Branch(row[1], bytes(row[0]), row[2])
             if session is None:
                 if own is not None:
-                    return Answered(above, one.id, None)
+                    return StoredReply(above, one.id, None)
                 continue
             its = self._stateless.session_at(connection, one.branch, one.depth)
             if its is not None and (own is not None or self._stateless.are_alike(connection, its, session)):
-                return Answered(above, one.id, its)
+                return StoredReply(above, one.id, its)
             if own is not None:  # it broke off before, and is whole now
                 self._stateless.adopt(connection, session, one.branch)
-                return Answered(above, one.id, session)
+                return StoredReply(above, one.id, session)
         return None
 
 
@@ -381,7 +381,7 @@ class PastTurns:
             depth = request.trace.ends[count - 1] if count else 0
             asked = Branch(end.id, request.trace.ids[depth - 1] if depth else at.head, at.depth + depth)
             node = end.head if reply is not None and end.depth > asked.depth else None
-            answered = Answered(asked, node, past.session)
+            answered = StoredReply(asked, node, past.session)
             return asked, self._row_of(connection, answered, past, branch.view_id, branch.preamble)
 
         try:
@@ -389,7 +389,7 @@ class PastTurns:
         except TryAgain:
             return None
 
-    def _followed(self, at: Branch, new: New, reply: Message | None) -> tuple[Request, int]:
+    def _followed(self, at: Branch, new: New, reply: Message | None) -> tuple[RecordRequest, int]:
         """Return what follows a place with the reply to it, and how many messages were said before the reply."""
         core, now = self._core, time.time()
         said = checked_messages(new.messages)
@@ -406,7 +406,7 @@ class PastTurns:
             trace = Trace([*trace.ids, *more.ids], [*trace.blocks, *more.blocks], ends)
             said = [*said, last]
         return (
-            Request(
+            RecordRequest(
                 *(core.chain, at.node, said, [now] * len(said), [None] * len(said), at.id),
                 clean=core.cleaned,
                 known=trace,
@@ -434,17 +434,17 @@ class PastTurns:
         self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
         return self._row_of(connection, self._answered(connection, at, past), past, view_id, preamble)
 
-    def _answered(self, connection: Connection, at: Branch, past: Past) -> Answered:
+    def _answered(self, connection: Connection, at: Branch, past: Past) -> StoredReply:
         """Put a reply into its conversation; beside it where it broke off."""
         replies = self._replies
         if past.reply is None:
-            return Answered(at, None, past.session)
+            return StoredReply(at, None, past.session)
         if past.status == "done":
             return replies.add(connection, at, past.session, past.reply)
-        return Answered(at, replies.add_broken(connection, at, past.reply), past.session)
+        return StoredReply(at, replies.add_broken(connection, at, past.reply), past.session)
 
     def _row_of(
-        self, connection: Connection, answered: Answered, past: Past, view_id: int | None, preamble: bytes | None
+        self, connection: Connection, answered: StoredReply, past: Past, view_id: int | None, preamble: bytes | None
     ) -> int:
         now, (at, node, session) = time.time(), answered
         shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
@@ -480,7 +480,7 @@ class PastTurns:
             self._run(connection, self._grown, (*totals, cost, time.time(), session, self._core.tenant))
 
 
-def _end_in(request: Request, count: int, head: bytes, match: Match) -> Match | None:
+def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Match | None:
     """Return where a branch ends in a request's own messages; None where it has gone on differently."""
     if head == match.id:
         return match
@@ -615,7 +615,7 @@ class Turns(PastTurns):
             self._core.recorder.add_contents(connection, self._core.tenant, contents)
             at = Branch(row.branch, bytes(row.node), row.depth)
             past = Past(checked, session=row.session, status=status)
-            answered = Answered(at, echo_node, row.session)
+            answered = StoredReply(at, echo_node, row.session)
             if echo_node is None:
                 answered = self._answered(connection, at, past)
             told = None if usage is None else json.dumps(dict(usage), default=str)

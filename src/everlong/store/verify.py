@@ -16,7 +16,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
-from everlong.store.branch_map import KnownBranch, Place, Tree
+from everlong.store.branch_map import BranchPlace, KnownBranch, Tree
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.schema import (
     alias,
@@ -392,7 +392,7 @@ def _joined(connection: Connection, tenant: str) -> Iterator[str]:
     columns = (session.c.conversation, session.c.branch, session.c.from_depth, session.c.to_depth, session.c.works_for)
     query = select(*columns)
     known = query.where(session.c.tenant == tenant, session.c.opened.is_(None), session.c.branch.is_not(None))
-    ends: dict[str, Place] = {}
+    ends: dict[str, BranchPlace] = {}
     begins: dict[str, int] = {}
     forked_from: dict[str, str] = {}
     for row in connection.execute(known.order_by(session.c.started, session.c.id)):

@@ -27,7 +27,7 @@ TAG = "_node"
 Kind = Literal["keep", "edit", "new"]
 
 
-class Piece(NamedTuple):
+class ViewPiece(NamedTuple):
     """One message of the context, and the stretch of depths that it stands for; silent where there is no message."""
 
     kind: Kind
@@ -57,7 +57,7 @@ class Derived(NamedTuple):
     cover_depth: int
 
 
-def tagged(pieces: Sequence[Piece]) -> list[Message]:
+def tagged(pieces: Sequence[ViewPiece]) -> list[Message]:
     """Deep copies of the messages for an engine, each with its tag."""
     return [{**copy.deepcopy(piece.message), TAG: piece.tag} for piece in pieces if piece.message is not None]
 
@@ -67,7 +67,7 @@ def untagged(message: Message) -> Message:
     return {key: value for key, value in message.items() if key != TAG} if TAG in message else message
 
 
-def derive(pieces: Sequence[Piece], output: Sequence[Message]) -> Derived:
+def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
     """The items that turn the pieces into an engine's output, with as little covered as can be."""
     said = [piece for piece in pieces if piece.message is not None]
     plain = [untagged(message) for message in output]
@@ -102,7 +102,7 @@ def _sorted(value: object) -> object:
     return value
 
 
-def _raw_tail(pieces: Sequence[Piece], said: Sequence[Piece], tail: int) -> int:
+def _raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int) -> int:
     """The longest end of at most ``tail`` messages that is raw without a gap and begins with a message of its own."""
     depth = pieces[-1].to_depth if pieces else 0
     best = 0
@@ -117,7 +117,7 @@ def _raw_tail(pieces: Sequence[Piece], said: Sequence[Piece], tail: int) -> int:
 
 
 def _matches(
-    said: Sequence[Piece], tags: Sequence[object], made: Sequence[bytes], given: Sequence[bytes]
+    said: Sequence[ViewPiece], tags: Sequence[object], made: Sequence[bytes], given: Sequence[bytes]
 ) -> list[int | None]:
     """For each message of the output the piece that it came from, in increasing order; None for what is new."""
     by_tag = {piece.tag: index for index, piece in enumerate(said)}
@@ -161,7 +161,7 @@ def _increasing(guesses: Sequence[int | None]) -> list[int | None]:
 
 
 def _items(
-    said: Sequence[Piece],
+    said: Sequence[ViewPiece],
     plain: Sequence[Message],
     matched: Sequence[int | None],
     made: Sequence[bytes],
@@ -198,7 +198,7 @@ def _items(
     return items
 
 
-def _whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[Piece]) -> list[Item]:
+def _whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[ViewPiece]) -> list[Item]:
     """A node is kept only together with all that follows it unnumbered; what is kept in part becomes literal."""
     result: list[Item] = []
     place = 0
@@ -223,7 +223,7 @@ def _whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[Piece]
     return result
 
 
-def _follows(piece: Piece, depth: int) -> bool:
+def _follows(piece: ViewPiece, depth: int) -> bool:
     return piece.is_raw and piece.from_depth == piece.to_depth == depth
 
 
@@ -286,17 +286,17 @@ class NewView(NamedTuple):
 
 def pieces_of(
     connection: Connection, reader: Reader, path: list[Segment], shown: Row[Any] | None, depth: int
-) -> list[Piece]:
+) -> list[ViewPiece]:
     """The context up to a depth as pieces: the view's items, then what is raw."""
     if shown is None:
         return raw_pieces(reader.entries(connection, path, -1, depth), 0)
-    pieces: list[Piece] = []
+    pieces: list[ViewPiece] = []
     for place, item in enumerate(items_of(connection, reader, shown.id)):
         if item.kind == "keep":
             kept = reader.entries(connection, path, item.from_depth, item.to_depth)
             pieces += raw_pieces(kept, item.from_depth)
         else:
-            pieces.append(Piece(*item, tag=f"view{shown.id}.{place}"))
+            pieces.append(ViewPiece(*item, tag=f"view{shown.id}.{place}"))
     after = reader.entries(connection, path, shown.cover_depth, depth)
     return [*pieces, *raw_pieces(after, shown.cover_depth)]
 
@@ -311,18 +311,20 @@ def items_of(connection: Connection, reader: Reader, view_id: int) -> list[Item]
     ]
 
 
-def raw_pieces(entries: Sequence[Entry], low: int) -> list[Piece]:
+def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
     """Stored messages as pieces; the tag of a message is its node, and of one that follows it the node and a number."""
-    pieces: list[Piece] = []
+    pieces: list[ViewPiece] = []
     tag, beside = "start", 0
     for entry in entries:
         if entry.id is None:
             beside += 1
             beside_tag = f"{tag}+{beside}"
-            pieces.append(Piece("keep", entry.depth, entry.depth, entry.message, beside_tag, is_raw=True, ts=entry.ts))
+            pieces.append(
+                ViewPiece("keep", entry.depth, entry.depth, entry.message, beside_tag, is_raw=True, ts=entry.ts)
+            )
         else:
             tag, beside = entry.id.hex(), 0
-            pieces.append(Piece("keep", low, entry.depth, entry.message, tag, is_raw=True, ts=entry.ts))
+            pieces.append(ViewPiece("keep", low, entry.depth, entry.message, tag, is_raw=True, ts=entry.ts))
             low = entry.depth
     return pieces
 
@@ -356,7 +358,7 @@ def system_from(before: System, output: Sequence[Message]) -> tuple[System, int]
     return System(before.given, None, list(output[:count])), count
 
 
-def with_pins(pieces: Sequence[Piece], pinned: Sequence[Entry]) -> list[Message]:
+def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Message]:
     """The messages of pieces, where what is pinned stands in its own words: in its place, or after the summary."""
     messages: list[Message] = []
     covered = {entry.depth: entry for entry in pinned}

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Counts", "Loss", "Tally"]
+__all__ = ["Counts", "Loss", "WriteCounter"]
 
 _HEAD = re.compile(rb"everlong (\d{20}) (\d{20})\n")
 _HEAD_BYTES = 51
@@ -51,7 +51,7 @@ class Loss:
         )
 
 
-class Tally:
+class WriteCounter:
     """The numbers of one file."""
 
     def __init__(self, store: Path) -> None:

@@ -4,48 +4,30 @@ Nothing is imported until it is used. The server needs the standard library only
 `everlong.testing.strategies` need Hypothesis: install ``everlong[testing]``.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
+from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
-    from everlong.testing.engine_contract import EngineContract, check_engine
+    from everlong.testing.engine_contract import EngineContract as EngineContract, check_engine as check_engine
     from everlong.testing.server import (
-        Answer,
-        Ask,
-        Call,
-        Fault,
-        ManualClock,
-        ModelServer,
-        Record,
-        ScriptedModel,
-        Turn,
-        random_faults,
+        Answer as Answer,
+        Ask as Ask,
+        Call as Call,
+        Fault as Fault,
+        ManualClock as ManualClock,
+        ModelServer as ModelServer,
+        Record as Record,
+        ScriptedModel as ScriptedModel,
+        ScriptedTurn as ScriptedTurn,
+        Turn as Turn,
+        random_faults as random_faults,
     )
 
-__all__ = [
-    "Answer",
-    "Ask",
-    "Call",
-    "EngineContract",
-    "Fault",
-    "ManualClock",
-    "ModelServer",
-    "Record",
-    "ScriptedModel",
-    "Turn",
-    "check_engine",
-    "random_faults",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("EngineContract", "check_engine"):
-        from everlong.testing import engine_contract  # noqa: PLC0415 - only those who use it load it
-
-        return getattr(engine_contract, name)
-    from everlong.testing import server  # noqa: PLC0415 - as above
-
-    return getattr(server, name)
+__all__, __getattr__ = export_lazily(
+    __name__,
+    {
+        "engine_contract": "EngineContract check_engine",
+        "server": "Answer Ask Call Fault ManualClock ModelServer Record ScriptedModel ScriptedTurn Turn random_faults",
+    },
+)

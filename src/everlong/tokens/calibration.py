@@ -19,12 +19,12 @@ from everlong.model.content import part_text
 from everlong.model.message import Message
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
 
-__all__ = ["Beginnings", "Walk"]
+__all__ = ["Beginnings", "BeginningsWalk"]
 
 _CONTENT = methodcaller("get", "content")
 
 
-class Walk(NamedTuple):
+class BeginningsWalk(NamedTuple):
     """For each beginning of a list, its fingerprint, and the tokens of all messages in it."""
 
     prints: list[int]
@@ -36,13 +36,13 @@ class Walk(NamedTuple):
         return self.counted[-1] if self.counted else 0
 
 
-class _Kept(NamedTuple):
+class _KeptCounts(NamedTuple):
     messages: list[Message]
     contents: list[Any]
     """What the messages held, because a caller may put other words into a message that it keeps."""
     parts: list[tuple[int, str]]
     """Of contents that can be changed in their place, where they stand and a text that shows what they said."""
-    walk: Walk
+    walk: BeginningsWalk
 
 
 class Beginnings:
@@ -50,9 +50,9 @@ class Beginnings:
 
     def __init__(self, counter: MessageCounter) -> None:
         self._counter = counter
-        self._last = _Kept([], [], [], Walk([], []))
+        self._last = _KeptCounts([], [], [], BeginningsWalk([], []))
 
-    def walk(self, messages: Sequence[Message]) -> Walk:
+    def walk(self, messages: Sequence[Message]) -> BeginningsWalk:
         """The beginnings of a list."""
         contents = _contents(messages)
         kept = self._last  # one look: another thread may put another in its place
@@ -65,8 +65,8 @@ class Beginnings:
         counted += list(accumulate(self._counter.counts(added), initial=counted[-1] if counted else 0))[1:]
         parts = [(at, says) for at, says in kept.parts if at < size]
         parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
-        walk = Walk(prints, counted)
-        self._last = _Kept(list(messages), contents, parts, walk)
+        walk = BeginningsWalk(prints, counted)
+        self._last = _KeptCounts(list(messages), contents, parts, walk)
         return walk
 
 
@@ -78,7 +78,7 @@ def _contents(messages: Sequence[Message]) -> list[Any]:
         return [message.get("content") if type(message) is dict else None for message in messages]
 
 
-def _same(kept: _Kept, messages: Sequence[Message], contents: list[Any]) -> int:
+def _same(kept: _KeptCounts, messages: Sequence[Message], contents: list[Any]) -> int:
     """How many messages at the beginning are those that were walked last."""
     size = min(len(kept.messages), len(messages))
     try:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from everlong.wire.responses import from_items, message_of_answer, to_items
-from everlong.wire.transcript import Conversation, Transcript, TranscriptKind, read_transcript
+from everlong.wire.transcript import Transcript, TranscriptConversation, TranscriptKind, read_transcript
 
 __all__ = [
-    "Conversation",
     "Transcript",
+    "TranscriptConversation",
     "TranscriptKind",
     "from_items",
     "message_of_answer",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
 
-__all__ = ["LeftOut", "Log", "LoggedConversation", "is_log", "read_log"]
+__all__ = ["ClaudeCodeLog", "LeftOut", "LoggedConversation", "is_log", "read_log"]
 
 
 class LoggedConversation(NamedTuple):
@@ -57,7 +57,7 @@ class LeftOut:
         return f"lines left out: {', '.join(said)}" if said else ""
 
 
-class Log(NamedTuple):
+class ClaudeCodeLog(NamedTuple):
     """The conversations of a log, the main one first, and what is in none of them."""
 
     conversations: list[LoggedConversation]
@@ -72,15 +72,15 @@ class _Thread(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _LogLine:
     """A line that takes part in the tree; ``content`` is none where it only links others."""
 
     at: int
     entry: dict[str, Any]
     uuid: str
     content: str | list[Any] | None
-    parent: _Line | None = None
-    original: _Line | None = None
+    parent: _LogLine | None = None
+    original: _LogLine | None = None
     thread: _Thread | None = None
     blocks: list[Any] = field(default_factory=list)
 
@@ -111,18 +111,18 @@ def is_log(entries: Iterable[dict[str, Any]]) -> bool:
     return found
 
 
-def read_log(entries: Sequence[dict[str, Any]]) -> Log:
+def read_log(entries: Sequence[dict[str, Any]]) -> ClaudeCodeLog:
     """The conversations of a session log, given its lines in order."""
     left_out = LeftOut()
     lines = _linked(entries, left_out)
-    threads: dict[_Thread, list[_Line]] = {}
+    threads: dict[_Thread, list[_LogLine]] = {}
     for line in lines:
         if line.content is not None:
             threads.setdefault(_thread(line), []).append(line)
     if not threads:
         raise TranscriptError("the session log has no messages; choose another one")
     ordered = sorted(threads, key=lambda thread: thread.agent is not None)
-    return Log([_conversation(thread, threads[thread], left_out) for thread in ordered], left_out)
+    return ClaudeCodeLog([_conversation(thread, threads[thread], left_out) for thread in ordered], left_out)
 
 
 def _content(entry: dict[str, Any]) -> str | list[Any] | None:
@@ -144,10 +144,10 @@ def _text_field(entry: dict[str, Any], *names: str) -> str | None:
 # -- the tree ---------------------------------------------------------------------------------------------------------
 
 
-def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_Line]:
+def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_LogLine]:
     """The lines that are there for the first time, each with its parent."""
-    lines: list[_Line] = []
-    by_uuid: dict[str, _Line] = {}
+    lines: list[_LogLine] = []
+    by_uuid: dict[str, _LogLine] = {}
     for at, entry in enumerate(entries):
         uuid = _text_field(entry, "uuid")
         content = _content(entry)
@@ -156,18 +156,18 @@ def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_Line]
         if uuid in by_uuid:
             left_out.replayed += content is not None
         elif uuid is not None or content is not None:
-            line = _Line(at, entry, uuid or f"line {at}", content)
+            line = _LogLine(at, entry, uuid or f"line {at}", content)
             line.blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
             by_uuid[line.uuid] = line
             lines.append(line)
-    latest: dict[str | bool, _Line] = {}
+    latest: dict[str | bool, _LogLine] = {}
     for line in lines:
         side = _agent_name(line) or _is_side(line)
         line.parent = _parent(line, by_uuid, latest.get(side))
         if line.content is not None:
             latest[side] = line
-    seen: dict[Any, _Line] = {}
-    first: list[_Line] = []
+    seen: dict[Any, _LogLine] = {}
+    first: list[_LogLine] = []
     for line in lines:
         keys = [] if line.content is None else _keys(line)
         line.original = next((seen[key] for key in keys if key in seen), None)
@@ -178,11 +178,11 @@ def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_Line]
     return first
 
 
-def _is_side(line: _Line) -> bool:
+def _is_side(line: _LogLine) -> bool:
     return bool(line.entry.get("isSidechain") or line.entry.get("parent_tool_use_id"))
 
 
-def _parent(line: _Line, by_uuid: dict[str, _Line], before: _Line | None) -> _Line | None:
+def _parent(line: _LogLine, by_uuid: dict[str, _LogLine], before: _LogLine | None) -> _LogLine | None:
     entry = line.entry
     named = _text_field(entry, "parentUuid")
     if named is not None:
@@ -194,7 +194,7 @@ def _parent(line: _Line, by_uuid: dict[str, _Line], before: _Line | None) -> _Li
     return None if "parentUuid" in entry else before
 
 
-def _keys(line: _Line) -> list[Any]:
+def _keys(line: _LogLine) -> list[Any]:
     """What a line written again under another uuid has in common with the first."""
     said = _said(line.content)
     side = _is_side(line)
@@ -214,9 +214,9 @@ def _said(value: Any) -> str:
         raise TranscriptError("a message is nested too deeply to be compared; check how the log was made") from None
 
 
-def _message_above(line: _Line) -> int:
+def _message_above(line: _LogLine) -> int:
     """The place of the nearest message above a line, -1 for none."""
-    between: dict[int, _Line] = {}
+    between: dict[int, _LogLine] = {}
     above = line.parent
     while above is not None and above.content is None and above.at not in between:
         between[above.at] = above
@@ -228,13 +228,13 @@ def _message_above(line: _Line) -> int:
     return -1 if above is None else above.at
 
 
-def _agent_name(line: _Line) -> str | None:
+def _agent_name(line: _LogLine) -> str | None:
     return _text_field(line.entry, "agentId", "parent_tool_use_id") if _is_side(line) else None
 
 
-def _thread(line: _Line) -> _Thread:
+def _thread(line: _LogLine) -> _Thread:
     """The conversation of a line: its sub-agent's, or that of the first line of its tree."""
-    below: list[_Line] = []
+    below: list[_LogLine] = []
     walked: set[int] = set()
     while line.thread is None:
         below.append(line)
@@ -256,10 +256,10 @@ def _thread(line: _Line) -> _Thread:
 # -- one conversation -------------------------------------------------------------------------------------------------
 
 
-def _conversation(thread: _Thread, lines: Sequence[_Line], left_out: LeftOut) -> LoggedConversation:
-    replies: dict[str, list[_Line]] = {}
-    results: dict[str, _Line] = {}
-    added: dict[int, list[_Line]] = {}
+def _conversation(thread: _Thread, lines: Sequence[_LogLine], left_out: LeftOut) -> LoggedConversation:
+    replies: dict[str, list[_LogLine]] = {}
+    results: dict[str, _LogLine] = {}
+    added: dict[int, list[_LogLine]] = {}
     for line in lines:
         if line.is_assistant:
             replies.setdefault(line.reply_id, []).append(line)
@@ -300,7 +300,7 @@ def _conversation(thread: _Thread, lines: Sequence[_Line], left_out: LeftOut) ->
     return LoggedConversation(session, thread.agent, model, messages, times)
 
 
-def _time(line: _Line) -> float | None:
+def _time(line: _LogLine) -> float | None:
     """When a line was written."""
     try:
         return datetime.fromisoformat(_text_field(line.entry, "timestamp") or "").timestamp()
@@ -308,11 +308,11 @@ def _time(line: _Line) -> float | None:
         return None
 
 
-def _path(leaf: _Line) -> list[_Line]:
+def _path(leaf: _LogLine) -> list[_LogLine]:
     """The messages from the first to this one, along the links."""
-    path: list[_Line] = []
+    path: list[_LogLine] = []
     walked: set[int] = set()
-    line: _Line | None = leaf
+    line: _LogLine | None = leaf
     while line is not None and line.at not in walked:
         walked.add(line.at)
         if line.original is not None:
@@ -324,7 +324,7 @@ def _path(leaf: _Line) -> list[_Line]:
     return path[::-1]
 
 
-def _reply(lines: Sequence[_Line]) -> dict[str, Any]:
+def _reply(lines: Sequence[_LogLine]) -> dict[str, Any]:
     if len(lines) == 1:
         return {"role": "assistant", "content": lines[0].content}
     # Some versions write all blocks so far on each line.
@@ -332,7 +332,7 @@ def _reply(lines: Sequence[_Line]) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks.values())}
 
 
-def _answers(lines: Sequence[_Line]) -> list[dict[str, Any]]:
+def _answers(lines: Sequence[_LogLine]) -> list[dict[str, Any]]:
     """The results of one reply as one message, before anything else that came with them."""
     blocks = [block for line in lines for block in line.blocks]
     results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
 
-__all__ = ["Layout", "decoded", "layout_of", "parse_json", "rendered"]
+__all__ = ["JsonLayout", "decoded", "layout_of", "parse_json", "rendered"]
 
 _MARKS = (
     # UTF-32 first: its little-endian mark begins with the one of UTF-16.
@@ -44,7 +44,7 @@ _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<sign>[,:])(?P<gap>\s?)', re.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Layout(NamedTuple):
+class JsonLayout(NamedTuple):
     """How a JSON text is laid out: ``indent`` as `json.dumps` takes it, its separators and its line ends."""
 
     indent: int | str | None = None
@@ -94,7 +94,7 @@ def parse_json(text: str, what: str, line: int = 1) -> Any:
         raise TranscriptError(f"{what} contains a number that is too long; write it as text") from error
 
 
-def layout_of(text: str) -> Layout:
+def layout_of(text: str) -> JsonLayout:
     """How a JSON text is laid out, read off its first comma, colon and line break outside of strings."""
     gaps: dict[str, str] = {}
     for token in _TOKENS.finditer(text):
@@ -107,11 +107,11 @@ def layout_of(text: str) -> Layout:
     broken = re.match(r"\s*[\[{]\r?\n([ \t]*)", text)
     if broken:
         space = broken[1]
-        return Layout(len(space) if space.isspace() and "\t" not in space else space, ",", colon, newline)
-    return Layout(None, ", " if gaps.get(",", " ") else ",", colon, newline)
+        return JsonLayout(len(space) if space.isspace() and "\t" not in space else space, ",", colon, newline)
+    return JsonLayout(None, ", " if gaps.get(",", " ") else ",", colon, newline)
 
 
-def rendered(value: Any, layout: Layout) -> str:
+def rendered(value: Any, layout: JsonLayout) -> str:
     """JSON text in a layout, with a line end; escaped only where UTF-8 has no form for a character."""
     try:
         text = _encoder(layout).encode(value)
@@ -153,7 +153,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, pars
 
 
 @cache
-def _encoder(layout: Layout) -> json.JSONEncoder:
+def _encoder(layout: JsonLayout) -> json.JSONEncoder:
     separators = (layout.comma, layout.colon)
     return json.JSONEncoder(ensure_ascii=False, check_circular=False, indent=layout.indent, separators=separators)
 

@@ -17,9 +17,9 @@ from everlong.errors import MessageError, TranscriptError
 from everlong.model.message import Message, checked_messages
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from everlong.wire.claude_code import is_log, read_log
-from everlong.wire.text import Layout, decoded, layout_of, parse_json, rendered
+from everlong.wire.text import JsonLayout, decoded, layout_of, parse_json, rendered
 
-__all__ = ["Conversation", "Format", "Transcript", "TranscriptKind", "format_of", "read_transcript"]
+__all__ = ["Format", "Transcript", "TranscriptConversation", "TranscriptKind", "format_of", "read_transcript"]
 
 Format: TypeAlias = Literal["openai", "anthropic"]
 
@@ -102,7 +102,7 @@ _OPENAI = {anthropic: openai for openai, anthropic in _ANTHROPIC.items()}
 
 
 @dataclass(frozen=True)
-class Conversation:
+class TranscriptConversation:
     """One conversation of a file, in the OpenAI format; ``body`` is the object around its messages, if there is one.
 
     ``format`` is the one that the file has it in. ``times`` says of each message when it was written, in seconds since
@@ -140,8 +140,8 @@ class Transcript:
     """A file that was understood: its kind, its conversations, and how it was laid out."""
 
     kind: TranscriptKind
-    conversations: list[Conversation]
-    layout: Layout
+    conversations: list[TranscriptConversation]
+    layout: JsonLayout
     remark: str = ""
 
     def describe(self) -> str:
@@ -186,7 +186,7 @@ class Transcript:
         return rendered(bodies[0] if shape == "request" else bodies, self.layout)
 
 
-def _listed(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
+def _listed(conversation: TranscriptConversation, messages: Sequence[Message]) -> list[Message]:
     """The messages in the format of a file that has nothing but messages."""
     if conversation.format == "openai":
         return list(messages)
@@ -195,7 +195,7 @@ def _listed(conversation: Conversation, messages: Sequence[Message]) -> list[Mes
     return sendable([*prompt, *listed])
 
 
-def _body(conversation: Conversation, messages: Sequence[Message]) -> dict[str, Any]:
+def _body(conversation: TranscriptConversation, messages: Sequence[Message]) -> dict[str, Any]:
     body = dict(conversation.body or {})
     if conversation.format == "openai":
         return {**body, "messages": list(messages)}
@@ -256,17 +256,17 @@ def _read_log(entries: Sequence[dict[str, Any]]) -> Transcript:
         known = {key: value for key, value in body.items() if value is not None}
         # One message with several results becomes several messages, all written at that time.
         times = [time for message, time in zip(messages, written, strict=True) for _ in to_openai([message])]
-        conversations.append(Conversation(to_openai(messages), known, "anthropic", times))
+        conversations.append(TranscriptConversation(to_openai(messages), known, "anthropic", times))
     agents = sum(conversation.agent is not None for conversation in log.conversations)
     remarks = [
         f"{_counted(agents, 'conversation')} of sub-agents" if agents else "",
         log.left_out.describe(),
         "what is written is no log, as a log's links cannot be made up, but Anthropic-format messages as JSON",
     ]
-    return Transcript("claude-code", conversations, Layout(indent=2, comma=","), "; ".join(filter(None, remarks)))
+    return Transcript("claude-code", conversations, JsonLayout(indent=2, comma=","), "; ".join(filter(None, remarks)))
 
 
-def _transcript(kind: TranscriptKind, conversations: list[Conversation], layout: Layout) -> Transcript:
+def _transcript(kind: TranscriptKind, conversations: list[TranscriptConversation], layout: JsonLayout) -> Transcript:
     is_anthropic = any(conversation.format == "anthropic" for conversation in conversations)
     return Transcript(_ANTHROPIC[kind] if is_anthropic else kind, conversations, layout)
 
@@ -286,7 +286,7 @@ def _line_value(line: str, number: int, is_last: bool) -> dict[str, Any]:
     return value
 
 
-def _classified(value: Any, layout: Layout) -> Transcript:
+def _classified(value: Any, layout: JsonLayout) -> Transcript:
     if isinstance(value, dict):
         if "messages" in value:
             return _transcript("request", [_conversation(value, "the request")], layout)
@@ -306,24 +306,24 @@ def _classified(value: Any, layout: Layout) -> Transcript:
     return _transcript("messages", [_bare(value, "the list", lambda index: f"message {index}")], layout)
 
 
-def _conversation(body: Any, where: str) -> Conversation:
+def _conversation(body: Any, where: str) -> TranscriptConversation:
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
         found = f"an object {_keys(body)}" if isinstance(body, dict) else _kind(body)
         raise TranscriptError(f"{where} is {found} and has no list of 'messages'. {ACCEPTED}")
     messages = _checked(body["messages"], lambda index: f"{where}, message {index}")
     if format_of(messages, body, where) == "openai":
-        return Conversation(messages, body)
+        return TranscriptConversation(messages, body)
     if not isinstance(body.get("system"), str | list | None):
         raise TranscriptError(f"{where} has a 'system' that is {_kind(body['system'])}; it must be text or blocks")
-    return Conversation(to_openai(body), body, "anthropic")
+    return TranscriptConversation(to_openai(body), body, "anthropic")
 
 
-def _bare(values: Sequence[Any], what: str, where: Callable[[int], str]) -> Conversation:
+def _bare(values: Sequence[Any], what: str, where: Callable[[int], str]) -> TranscriptConversation:
     """A conversation of which a file has nothing but the messages."""
     messages = _checked(values, where)
     if format_of(messages, {}, what) == "openai":
-        return Conversation(messages)
-    return Conversation(to_openai(messages), None, "anthropic")
+        return TranscriptConversation(messages)
+    return TranscriptConversation(to_openai(messages), None, "anthropic")
 
 
 def _checked(values: Iterable[Any], where: Callable[[int], str]) -> list[Message]:

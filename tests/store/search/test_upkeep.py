@@ -65,7 +65,7 @@ def test_an_index_of_another_version_is_made_anew(file_store: Store, monkeypatch
     sayer = Sayer(file_store)
     sayer.say("lamp one", "lamp two")
     sayer.drain()
-    for module in ("text", "searcher", "sqlite"):
+    for module in ("text", "upkeep", "sqlite"):
         monkeypatch.setattr(f"everlong.store.search.{module}.INDEX_VERSION", text.INDEX_VERSION + 1)
     with Store.open(file_store.database.backend.where) as again:
         later = Sayer(again)

@@ -184,7 +184,7 @@ def read_file(
     return f"{_heading(name, start_line, last, total, shown)}\n" + "\n".join(shown.lines)
 
 
-class _Shown(NamedTuple):
+class _ShownFile(NamedTuple):
     """Numbered lines, how many lines were passed before them, and what is to be said about them."""
 
     lines: list[str]
@@ -193,7 +193,7 @@ class _Shown(NamedTuple):
     has_crlf: bool
 
 
-def _heading(name: str, first: int, last: int, total: int | None, shown: _Shown) -> str:
+def _heading(name: str, first: int, last: int, total: int | None, shown: _ShownFile) -> str:
     of = "" if total is None else f" of {total:,}"
     said = f"lines {first:,} to {last:,}{of}"
     if total == last and first == 1:
@@ -207,7 +207,7 @@ def _heading(name: str, first: int, last: int, total: int | None, shown: _Shown)
     return f"[{name}: {said}]"
 
 
-def _shown(file: BinaryIO, start: int, count: int, room: int) -> _Shown:
+def _shown(file: BinaryIO, start: int, count: int, room: int) -> _ShownFile:
     passed = _pass(file, start - 1)
     lines: list[str] = []
     is_damaged = has_crlf = False
@@ -229,7 +229,7 @@ def _shown(file: BinaryIO, start: int, count: int, room: int) -> _Shown:
         if room < 0 and lines:
             break
         lines.append(line)
-    return _Shown(lines, passed, is_damaged, has_crlf)
+    return _ShownFile(lines, passed, is_damaged, has_crlf)
 
 
 def _clipped(text: str, left_out: int) -> str:

@@ -79,7 +79,7 @@ MOST_ENTRIES = 200_000
 
 
 @dataclass
-class Walk:
+class FolderWalk:
     """A walk below a folder of a workspace; says afterwards whether it came to its end."""
 
     workspace: Workspace
@@ -168,7 +168,7 @@ def _inside(context: ToolContext, folder: Path) -> tuple[list[str], bool]:
 
 def _matching(context: ToolContext, folder: Path, pattern: str) -> tuple[list[str], bool]:
     wanted = glob_pattern(pattern)
-    walk = Walk(context.workspace, folder, context.interrupted)
+    walk = FolderWalk(context.workspace, folder, context.interrupted)
     lines: list[str] = []
     for path, entry, held in walk.files():
         if wanted.fullmatch(path):
@@ -239,7 +239,7 @@ class _Search:
         if not top.is_dir():
             raise ToolError(f"there is no file or folder {self.context.workspace.shown(top)}")
         wanted = glob_pattern(glob) if glob else None
-        walk = Walk(self.context.workspace, top, self.context.interrupted)
+        walk = FolderWalk(self.context.workspace, top, self.context.interrupted)
         for path, _, _ in walk.files():
             if wanted is not None and not wanted.fullmatch(path):
                 continue

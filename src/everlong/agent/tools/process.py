@@ -88,7 +88,7 @@ class Collector:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProcessResult:
     """How a command came out."""
 
     output: bytes
@@ -115,7 +115,7 @@ def run(
     timeout: float,
     interrupted: threading.Event,
     wrap: Wrap | None = None,
-) -> Ran:
+) -> ProcessResult:
     """Run a shell command to its end, its time limit or the user's interrupt, whichever comes first.
 
     Args:
@@ -127,7 +127,7 @@ def run(
         wrap: puts it into a sandbox.
     """
     began = time.monotonic()
-    job = _Job(command, cwd, env, wrap)
+    job = _Command(command, cwd, env, wrap)
     try:
         process = job.begin()
         end = _wait(process, began + timeout, interrupted)
@@ -141,10 +141,12 @@ def run(
     is_all_ended = end != "exited" and job.first is not None
     has_inside = job.has_inside()
     job.let_go()
-    return Ran(job.collector.close(), code, end, job.is_alive(), time.monotonic() - began, is_all_ended, has_inside)
+    return ProcessResult(
+        job.collector.close(), code, end, job.is_alive(), time.monotonic() - began, is_all_ended, has_inside
+    )
 
 
-class _Job(threading.Thread):
+class _Command(threading.Thread):
     """Starts the command and reads its output, away from the main thread, where an interrupt may strike anywhere.
 
     It goes on reading after we are done, so that a server left in the background is not killed by its own log.

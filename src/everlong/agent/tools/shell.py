@@ -116,7 +116,9 @@ def run_command(
     return ToolOutput(text, is_error=ran.code != 0)
 
 
-def _run(command: str, context: ToolContext, env: dict[str, str], seconds: float, *, network: bool) -> process.Ran:
+def _run(
+    command: str, context: ToolContext, env: dict[str, str], seconds: float, *, network: bool
+) -> process.ProcessResult:
     wrap, workspace = _wrap(context, network=network), context.workspace
     if wrap is None:
         return process.run(command, workspace.root, env, seconds, context.interrupted)
@@ -146,7 +148,7 @@ def _wrap(context: ToolContext, *, network: bool) -> process.Wrap | None:
     return lambda line, told: sandbox.command(line, folders, hidden=hidden, network=network, info_fd=told)
 
 
-def _ending(ran: process.Ran, seconds: float) -> str:
+def _ending(ran: process.ProcessResult, seconds: float) -> str:
     if ran.end == "interrupt":
         return f"[interrupted by the user, and {_stopped(ran)}]"
     if ran.end == "time":
@@ -164,7 +166,7 @@ def _ending(ran: process.Ran, seconds: float) -> str:
     return said
 
 
-def _stopped(ran: process.Ran) -> str:
+def _stopped(ran: process.ProcessResult) -> str:
     """What is known of the end of it all."""
     if ran.is_all_ended:
         return "stopped with all that it had started"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from everlong.cli.chat.commands import Registry
     from everlong.cli.chat.show import Show
     from everlong.cli.chat.state import ChatState, Question
-    from everlong.cli.chat.worker import Worker
+    from everlong.cli.chat.worker import ChatWorker
 
 __all__ = ["chat_command", "talk_plainly"]
 
@@ -73,12 +73,12 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     """
     from everlong.cli.chat.opening import Opening  # noqa: PLC0415 - as above
     from everlong.cli.chat.state import ChatState  # noqa: PLC0415 - as above
-    from everlong.cli.chat.worker import Worker  # noqa: PLC0415 - as above
+    from everlong.cli.chat.worker import ChatWorker  # noqa: PLC0415 - as above
 
     state, registry = ChatState(), command_registry()
     is_pipe = not sys.stdin.isatty()
     opening = Opening(click.get_current_context(), given, state, registry, asks=not is_pipe)
-    worker = Worker(state, lambda: _show(state, plain=not on_terminal), opening.desk)
+    worker = ChatWorker(state, lambda: _show(state, plain=not on_terminal), opening.desk)
     if on_terminal:
         from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - as above
 
@@ -116,7 +116,7 @@ _ANSWERS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no", "yes": 
 class _LineTalk:
     """Reads lines and waits for what becomes of them."""
 
-    def __init__(self, state: ChatState, worker: Worker) -> None:
+    def __init__(self, state: ChatState, worker: ChatWorker) -> None:
         self._state = state
         self._worker = worker
         self._is_asked = sys.stdin.isatty()
@@ -180,6 +180,6 @@ class _LineTalk:
         question.decide(answer)
 
 
-def talk_plainly(state: ChatState, worker: Worker) -> None:
+def talk_plainly(state: ChatState, worker: ChatWorker) -> None:
     """Chat line by line until there are no more lines."""
     _LineTalk(state, worker).talk()

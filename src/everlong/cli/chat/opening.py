@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from everlong.agent.approval import Approver
     from everlong.cli.chat.show import Show
     from everlong.cli.chat.state import ChatState
-    from everlong.cli.chat.worker import Worker
+    from everlong.cli.chat.worker import ChatWorker
     from everlong.config import Settings
     from everlong.store import Store
 
@@ -45,7 +45,7 @@ class Opening:
         self._registry = registry
         self._asks = asks
 
-    def desk(self, worker: Worker, show: Show, opened: ExitStack) -> Desk:
+    def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> Desk:
         """Open everything; what was opened is closed with the stack."""
         from everlong.cli.local import local_model  # noqa: PLC0415 - loaded after the prompt is there
         from everlong.cli.sessions_common import opened as opened_store  # noqa: PLC0415 - loaded after the prompt is there
@@ -92,7 +92,7 @@ class Opening:
             show.quiet(f"{instead}; this is a new one")
         return newest
 
-    def _approver(self, worker: Worker) -> Approver:
+    def _approver(self, worker: ChatWorker) -> Approver:
         from everlong.agent.approval import approve_everything, refuse_everything  # noqa: PLC0415 - as above
 
         if self._given["yes"]:

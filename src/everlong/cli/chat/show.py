@@ -27,7 +27,7 @@ from everlong.model import text_of
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from everlong.agent import AgentEvent, ApprovalRequest, Conversation
+    from everlong.agent import AgentConversation, AgentEvent, ApprovalRequest
     from everlong.cli.chat.state import ChatState
 
 __all__ = ["MarkdownBlocks", "Show", "ToolRecord", "code_of", "print_markdown"]
@@ -228,7 +228,7 @@ class Show:
         told = f" … {len(more)} more line{'' if len(more) == 1 else 's'}" if more else ""
         self.quiet(f"» {one_line(first)}{told}")
 
-    def where_it_stands(self, conversation: Conversation) -> None:
+    def where_it_stands(self, conversation: AgentConversation) -> None:
         """What a session is about that is gone on with: its last exchange."""
         messages = [message for message in conversation.messages if message.get("role") != "system"]
         session = conversation.session

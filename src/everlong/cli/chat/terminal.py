@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from everlong.agent import Agent, CompactionProgress, Decision
     from everlong.cli.chat.commands import Registry
     from everlong.cli.chat.state import ChatState
-    from everlong.cli.chat.worker import Worker
+    from everlong.cli.chat.worker import ChatWorker
 
 __all__ = ["ChatCompleter", "last_rows", "progress_row", "talk"]
 
@@ -140,7 +140,7 @@ _PENDING_ROWS = 8
 """How much of a block that is still being written is shown."""
 
 
-def talk(state: ChatState, worker: Worker, registry: Registry) -> None:
+def talk(state: ChatState, worker: ChatWorker, registry: Registry) -> None:
     """Let a person chat until they leave.
 
     Raises:
@@ -156,7 +156,7 @@ def talk(state: ChatState, worker: Worker, registry: Registry) -> None:
 class _Talk:
     """One chat at a terminal."""
 
-    def __init__(self, state: ChatState, worker: Worker, registry: Registry) -> None:
+    def __init__(self, state: ChatState, worker: ChatWorker, registry: Registry) -> None:
         self._state = state
         self._worker = worker
         self._session: PromptSession[str] = PromptSession(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everlong.cli.chat.commands import Desk
     from everlong.cli.chat.show import Show
 
-__all__ = ["Worker"]
+__all__ = ["ChatWorker"]
 
 _BROKEN = "[The program failed while this was running; whether it was done is not known. Check before doing it again.]"
 _LOCAL = "  or talk to a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
@@ -31,12 +31,12 @@ _PATIENCE = 5.0
 """How long a chat that is left while it starts is waited for."""
 
 
-class _Sent(NamedTuple):
+class _SentPrompt(NamedTuple):
     text: str
     has_waited: bool
 
 
-class Worker:
+class ChatWorker:
     """Does what the user sends, in order.
 
     Args:
@@ -46,12 +46,12 @@ class Worker:
     """
 
     def __init__(
-        self, state: ChatState, make_show: Callable[[], Show], open_desk: Callable[[Worker, Show, ExitStack], Desk]
+        self, state: ChatState, make_show: Callable[[], Show], open_desk: Callable[[ChatWorker, Show, ExitStack], Desk]
     ) -> None:
         self.state = state
         self._make_show = make_show
         self._open_desk = open_desk
-        self._sent: queue.Queue[_Sent | None] = queue.Queue()
+        self._sent: queue.Queue[_SentPrompt | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="everlong-chat", daemon=True)
         self._show: Show
         self._last_used = time.monotonic()
@@ -65,7 +65,7 @@ class Worker:
 
     def send(self, text: str) -> None:
         """Have a prompt or a command done as soon as what was sent before is."""
-        self._sent.put(_Sent(text, bool(self.state.busy)))
+        self._sent.put(_SentPrompt(text, bool(self.state.busy)))
         self.state.hint = ""
 
     @property
@@ -137,7 +137,7 @@ class Worker:
         if self._sent.empty():
             desk.agent.connection.load()
 
-    def _next(self, desk: Desk | None) -> _Sent | None:
+    def _next(self, desk: Desk | None) -> _SentPrompt | None:
         """What was sent next; pauses are used meanwhile."""
         while True:
             try:
@@ -153,7 +153,7 @@ class Worker:
         except (EverlongError, OSError) as error:
             self._show.error(str(error))
 
-    def _do(self, desk: Desk, sent: _Sent) -> None:
+    def _do(self, desk: Desk, sent: _SentPrompt) -> None:
         from everlong.agent.watch import Interrupted  # noqa: PLC0415 - loaded after the prompt is there
 
         self.state.doing("working")

@@ -17,9 +17,9 @@ from everlong.errors import ConfigError
 __all__ = [
     "VARIABLES",
     "Client",
+    "ClientRun",
     "ConfigurationFile",
-    "Gateway",
-    "Run",
+    "GatewayAddress",
     "Setting",
     "around_proxies",
     "base_urls",
@@ -224,7 +224,7 @@ VARIABLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class GatewayAddress:
     """The gateway that a client is to use."""
 
     address: str
@@ -261,7 +261,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ClientRun:
     """One run of a program: its words and its environment."""
 
     command: list[str]
@@ -284,15 +284,15 @@ class Client:
         """Return where its configuration file is, or would be."""
         raise NotImplementedError
 
-    def settings(self, gateway: Gateway, values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         """Return what its configuration file must say, given what it says now."""
         raise NotImplementedError
 
-    def code(self, gateway: Gateway) -> str:
+    def code(self, gateway: GatewayAddress) -> str:
         """Return the lines of code that set up a library."""
         raise NotImplementedError
 
-    def notes(self, _gateway: Gateway, _env: Mapping[str, str], _home: Path) -> list[str]:
+    def notes(self, _gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
         """Return what a person should know when it is set up."""
         return []
 
@@ -301,7 +301,7 @@ class Client:
         return {}
 
     @contextmanager
-    def started(self, gateway: Gateway, run: Run, _home: Path) -> Iterator[Run]:
+    def started(self, gateway: GatewayAddress, run: ClientRun, _home: Path) -> Iterator[ClientRun]:
         """Prepare one run of it through the gateway; the variables of all programs are set already."""
         del gateway
         yield run
@@ -320,7 +320,7 @@ class Client:
             return found
         try:
             values = self.file(env, home).original()
-            settings = self.settings(Gateway(""), values)
+            settings = self.settings(GatewayAddress(""), values)
         except ConfigError:  # it is broken: the client will say so itself
             return found
         for setting in settings:
@@ -330,7 +330,7 @@ class Client:
         return found
 
 
-def base_urls(gateway: Gateway) -> dict[str, str]:
+def base_urls(gateway: GatewayAddress) -> dict[str, str]:
     """Return the variables that lead any program with an official SDK through the gateway."""
     return {name: gateway.base_url(api) for api, names in VARIABLES.items() for name in names}
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from everlong.cli.clients.client import (
     Client,
+    ClientRun,
     ConfigurationFile,
-    Gateway,
-    Run,
+    GatewayAddress,
     Setting,
     folder_of,
     put_back,
@@ -42,7 +42,7 @@ class ClaudeCode(Client):
     def path(self, env: Mapping[str, str], home: Path) -> Path:
         return folder_of("CLAUDE_CONFIG_DIR", home / ".claude", env) / "settings.json"
 
-    def settings(self, gateway: Gateway, _values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, _values: Any) -> list[Setting]:
         variables = {"ANTHROPIC_BASE_URL": gateway.address}
         if gateway.model is not None:
             variables["ANTHROPIC_MODEL"] = gateway.model
@@ -52,7 +52,7 @@ class ClaudeCode(Client):
             for name, value in variables.items()
         ]
 
-    def notes(self, gateway: Gateway, _env: Mapping[str, str], _home: Path) -> list[str]:
+    def notes(self, gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
         notes = []
         if not gateway.is_anthropic:
             notes.append(
@@ -67,16 +67,16 @@ class ClaudeCode(Client):
         return notes
 
     @contextmanager
-    def started(self, gateway: Gateway, run: Run, home: Path) -> Iterator[Run]:
+    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         env = {**run.env, **self._variables(gateway, self._model(run, home))}
         command = run.command
         if "--settings" not in command and any(self._base_urls(run.env, home)):
             # Claude Code prefers its settings file to the environment, and --settings to its settings file.
             variables = {"ANTHROPIC_BASE_URL": gateway.address}
             command = with_words(command, "--settings", json.dumps({"env": variables}))
-        yield Run(command, env)
+        yield ClientRun(command, env)
 
-    def _variables(self, gateway: Gateway, model: str | None) -> dict[str, str]:
+    def _variables(self, gateway: GatewayAddress, model: str | None) -> dict[str, str]:
         found = {}
         if gateway.is_anthropic:  # keeps a window of 1M and deferred tools, as without a gateway
             found["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] = "1"
@@ -84,7 +84,7 @@ class ClaudeCode(Client):
             found["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(window)
         return found
 
-    def _model(self, run: Run, home: Path) -> str | None:
+    def _model(self, run: ClientRun, home: Path) -> str | None:
         named = _option(run.command, "--model") or run.env.get("ANTHROPIC_MODEL", "").strip()
         if named:
             return named
@@ -122,13 +122,13 @@ class Codex(Client):
     def path(self, env: Mapping[str, str], home: Path) -> Path:
         return self._folder(env, home) / "config.toml"
 
-    def settings(self, gateway: Gateway, values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         provider = value_at(values, ("model_provider",)) or "openai"
         if value_at(values, ("model_providers", str(provider), "base_url")) is None:
             return [Setting(("openai_base_url",), gateway.v1, api="openai")]
         return [Setting(("model_providers", str(provider), "base_url"), gateway.v1, api="openai")]
 
-    def notes(self, _gateway: Gateway, env: Mapping[str, str], home: Path) -> list[str]:
+    def notes(self, _gateway: GatewayAddress, env: Mapping[str, str], home: Path) -> list[str]:
         if not self.login_upstream(env, home):
             return []
         return [f"Codex is logged in with ChatGPT: start the gateway with --upstream {CHATGPT_UPSTREAM}"]
@@ -144,7 +144,7 @@ class Codex(Client):
         return {"openai": CHATGPT_UPSTREAM} if is_chatgpt else {}
 
     @contextmanager
-    def started(self, gateway: Gateway, run: Run, home: Path) -> Iterator[Run]:
+    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         try:
             values = self.file(run.env, home).values()
         except ConfigError:
@@ -152,7 +152,7 @@ class Codex(Client):
         words = []
         for setting in self.settings(gateway, values):
             words += ["-c", f"{'.'.join(map(_toml_key, setting.path))}={json.dumps(setting.value)}"]
-        yield Run(with_words(run.command, *words), run.env)
+        yield ClientRun(with_words(run.command, *words), run.env)
 
     def _folder(self, env: Mapping[str, str], home: Path) -> Path:
         return folder_of("CODEX_HOME", home / ".codex", env)
@@ -176,7 +176,7 @@ class OpenCode(Client):
         names = ("opencode.jsonc", "opencode.json")
         return next((folder / name for name in names if (folder / name).exists()), folder / names[-1])
 
-    def settings(self, gateway: Gateway, values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         apis = {"anthropic": "anthropic", "openai": "openai"}
         own = str(value_at(values, ("model",)) or "").partition("/")[0]
         if own not in apis and value_at(values, ("provider", own, "options", "baseURL")):
@@ -185,7 +185,7 @@ class OpenCode(Client):
         return [Setting(("provider", name, "options", "baseURL"), gateway.v1, api=api) for name, api in apis.items()]
 
     @contextmanager
-    def started(self, gateway: Gateway, run: Run, home: Path) -> Iterator[Run]:
+    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         given = run.env.get("OPENCODE_CONFIG_CONTENT", "")
         try:
             values = self.file(run.env, home).values()
@@ -195,7 +195,7 @@ class OpenCode(Client):
         except (ConfigError, ValueError):
             yield run
             return
-        yield Run(run.command, {**run.env, "OPENCODE_CONFIG_CONTENT": text})
+        yield ClientRun(run.command, {**run.env, "OPENCODE_CONFIG_CONTENT": text})
 
 
 class Pi(Client):
@@ -209,7 +209,7 @@ class Pi(Client):
     def path(self, env: Mapping[str, str], home: Path) -> Path:
         return folder_of("PI_CODING_AGENT_DIR", home / ".pi" / "agent", env) / "models.json"
 
-    def settings(self, gateway: Gateway, values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         found = [
             Setting(("providers", "anthropic", "baseUrl"), gateway.address, api="anthropic"),
             Setting(("providers", "openai", "baseUrl"), gateway.v1, api="openai"),
@@ -224,7 +224,7 @@ class Pi(Client):
         return found
 
     @contextmanager
-    def started(self, gateway: Gateway, run: Run, home: Path) -> Iterator[Run]:
+    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         try:
             settings = self.settings(gateway, self.file(run.env, home).values())
         except ConfigError:
@@ -235,7 +235,7 @@ class Pi(Client):
         with tempfile.TemporaryDirectory(prefix="everlong-pi-") as folder:
             extension = Path(folder) / "everlong.mjs"
             extension.write_text(f"export default function (pi) {{ {' '.join(calls)} }}\n", encoding="utf-8")
-            yield Run(with_words(run.command, "--extension", str(extension)), run.env)
+            yield ClientRun(with_words(run.command, "--extension", str(extension)), run.env)
 
 
 class Aider(Client):
@@ -250,14 +250,14 @@ class Aider(Client):
     def path(self, _env: Mapping[str, str], home: Path) -> Path:
         return home / ".aider.conf.yml"
 
-    def settings(self, gateway: Gateway, values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         return [
             Setting(("openai-api-base",), gateway.v1, api="openai"),
             Setting(("set-env",), self._variables(gateway, values), is_ours=self._is_ours),
         ]
 
     @contextmanager
-    def started(self, gateway: Gateway, run: Run, home: Path) -> Iterator[Run]:
+    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         try:
             values = self.file(run.env, home).values()
         except ConfigError:
@@ -268,7 +268,7 @@ class Aider(Client):
         if any(map(self._is_ours, _items(value_at(values, ("set-env",))))):
             for variable in self._variables(gateway, values):
                 words += ["--set-env", variable]
-        yield Run(with_words(run.command, *words), run.env)
+        yield ClientRun(with_words(run.command, *words), run.env)
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         found = super().upstreams(env, home)
@@ -277,7 +277,7 @@ class Aider(Client):
                 found["anthropic"] = str(item).removeprefix(self._ANTHROPIC)
         return found
 
-    def _variables(self, gateway: Gateway, values: Any) -> list[Any]:
+    def _variables(self, gateway: GatewayAddress, values: Any) -> list[Any]:
         kept = [item for item in _items(value_at(values, ("set-env",))) if not self._is_ours(item)]
         return [*kept, f"{self._ANTHROPIC}{gateway.address}"]
 
@@ -305,7 +305,7 @@ class Cline(Client):
             return Path(named).expanduser()
         return folder_of("CLINE_DATA_DIR", home / ".cline" / "data", env) / "settings" / "providers.json"
 
-    def settings(self, gateway: Gateway, values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         found = []
         if value_at(values, ("version",)) is None:
             found += [Setting(("version",), 1, is_frame=True), Setting(("modes",), {}, is_frame=True)]
@@ -323,7 +323,7 @@ class Cline(Client):
         return found
 
     @contextmanager
-    def started(self, gateway: Gateway, run: Run, home: Path) -> Iterator[Run]:
+    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         file = self.file(run.env, home)
         try:
             values = file.values()
@@ -339,7 +339,7 @@ class Cline(Client):
             # Without its background process, which would keep the copy in use after this run.
             here = {"CLINE_PROVIDER_SETTINGS_PATH": str(copy.path), "CLINE_SESSION_BACKEND_MODE": "local"}
             try:
-                yield Run(run.command, {**run.env, **here})
+                yield ClientRun(run.command, {**run.env, **here})
             finally:
                 _keep_changes(copy, file, text, values, settings)
 
@@ -374,7 +374,7 @@ class Llm(Client):
     def path(self, env: Mapping[str, str], home: Path) -> Path:
         return folder_of("LLM_USER_PATH", _app_folder("io.datasette.llm", env, home), env) / "extra-openai-models.yaml"
 
-    def settings(self, gateway: Gateway, values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         if values and not isinstance(values, list):
             raise ConfigError(
                 "extra-openai-models.yaml of llm holds no list of models; nothing was changed. Repair it first"
@@ -391,7 +391,7 @@ class Llm(Client):
                 item["api_base"] = gateway.v1
         return [Setting((), models, is_ours=self._is_ours)]
 
-    def notes(self, gateway: Gateway, _env: Mapping[str, str], _home: Path) -> list[str]:
+    def notes(self, gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
         return [f"use it by its name: llm -m {self._PREFIX}{gateway.model or self._USUAL} 'a question'"]
 
     def _is_ours(self, item: Any) -> bool:
@@ -421,7 +421,7 @@ class MiniSweAgent(Client):
             usual = Path(env.get("LOCALAPPDATA") or home) / "mini-swe-agent" / "mini-swe-agent"
         return folder_of("MSWEA_GLOBAL_CONFIG_DIR", usual, env) / ".env"
 
-    def settings(self, gateway: Gateway, _values: Any) -> list[Setting]:
+    def settings(self, gateway: GatewayAddress, _values: Any) -> list[Setting]:
         return [
             Setting(("OPENAI_API_BASE",), gateway.v1, api="openai"),
             Setting(("ANTHROPIC_API_BASE",), gateway.address, api="anthropic"),
@@ -434,7 +434,7 @@ class OpenAISdk(Client):
     name = "openai-sdk"
     title = "the OpenAI SDK"
 
-    def code(self, gateway: Gateway) -> str:
+    def code(self, gateway: GatewayAddress) -> str:
         return f"""\
 # in the environment, for every language:
 export OPENAI_BASE_URL={gateway.v1}
@@ -452,7 +452,7 @@ class AnthropicSdk(Client):
     name = "anthropic-sdk"
     title = "the Anthropic SDK"
 
-    def code(self, gateway: Gateway) -> str:
+    def code(self, gateway: GatewayAddress) -> str:
         return f"""\
 # in the environment, for every language:
 export ANTHROPIC_BASE_URL={gateway.address}
@@ -470,7 +470,7 @@ class LangChain(Client):
     name = "langchain"
     title = "LangChain"
 
-    def code(self, gateway: Gateway) -> str:
+    def code(self, gateway: GatewayAddress) -> str:
         return f"""\
 # in the environment:
 export OPENAI_BASE_URL={gateway.v1}

@@ -120,7 +120,7 @@ _MARKS = re.compile(r"[{};]\s*$|\x1b\[|^\d+[\t→|]|^(?:from \S+ )?import \S+|^r
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ActionOutcome:
     """How a call came out: whether it failed, and the line that says it best."""
 
     failed: bool
@@ -226,34 +226,34 @@ def is_failure(line: str) -> bool:
     return bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
 
 
-def outcome_of(result: str) -> Outcome:
+def outcome_of(result: str) -> ActionOutcome:
     """How a call came out, judged by the beginning and the end of its result."""
     looked_at = result if len(result) <= _LOOK_AT else result[: _LOOK_AT // 2] + "\n" + result[-_LOOK_AT // 2 :]
     lines = looked_at.splitlines()
     newest_first = list(islice(_telling(reversed(lines)), _LINES_LOOKED_AT))
     if not newest_first:
-        return Outcome(failed=False, line="")
+        return ActionOutcome(failed=False, line="")
     lowered = looked_at.lower()
     if any(word in lowered for word in _TEST_WORDS):
         counts = next((line for line in newest_first if _TEST_COUNTS.search(line)), "")
         if counts:
             failed = bool(re.search(r"\b[1-9]\d* (?:failed|errors?)\b|FAILED", counts))
-            return Outcome(failed, clip(counts.strip("= "), OUTCOME_LENGTH))
+            return ActionOutcome(failed, clip(counts.strip("= "), OUTCOME_LENGTH))
     if "timed out" in lowered and (late := next((line for line in newest_first if "timed out" in line), "")):
-        return Outcome(failed=True, line=clip(_TAG.sub("", late), OUTCOME_LENGTH))
+        return ActionOutcome(failed=True, line=clip(_TAG.sub("", late), OUTCOME_LENGTH))
     complaint = ""
     if any(word in lowered for word in _FAILURE_WORDS):
         complaint = _complaint(newest_first)
     # The last line of a traceback names the error; a shell's complaint is usually its only line.
     returned = _RETURNED.search(looked_at) if "return" in lowered or "exit" in lowered else None
     if returned is not None and complaint:
-        return Outcome(failed=(returned[1] or returned[2]) != "0", line=clip(complaint, OUTCOME_LENGTH))
+        return ActionOutcome(failed=(returned[1] or returned[2]) != "0", line=clip(complaint, OUTCOME_LENGTH))
     certain = len(newest_first) <= 4 or complaint == newest_first[0] or "traceback" in lowered
     if complaint and certain:
-        return Outcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
+        return ActionOutcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
     said = newest_first[0] if len(newest_first) < _LONG else next(_telling(lines))
     said = next((line for line in newest_first if _ENDS_WELL.search(line)), said)
-    return Outcome(failed=False, line=clip(said, OUTCOME_LENGTH))
+    return ActionOutcome(failed=False, line=clip(said, OUTCOME_LENGTH))
 
 
 def _complaint(newest_first: list[str]) -> str:

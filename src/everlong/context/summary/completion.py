@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 from everlong.context.policy import LeftAlone
 from everlong.context.summarize import MendingSummarizer, Summarizer, SummaryRequest, Weakness, yardstick_for
 from everlong.context.summary.digest import (
-    Piece,
+    DigestPiece,
     boundary,
     enclosed,
     outgoing,
@@ -53,7 +53,7 @@ class SummaryProgress(NamedTuple):
     """Of this level."""
 
 
-class Task(NamedTuple):
+class CompletionTask(NamedTuple):
     """One prompt and the room for its answer."""
 
     messages: list[Message]
@@ -82,7 +82,7 @@ class PartsRunner:
         self._progress = progress
         self._kept: dict[str, str] = {}
 
-    def run(self, tasks: Sequence[Task], level: int) -> list[str]:
+    def run(self, tasks: Sequence[CompletionTask], level: int) -> list[str]:
         """The answer to each task; raises once one has failed twice."""
         keys = [task.key for task in tasks]
         waiting = [place for place, key in enumerate(keys) if key not in self._kept]
@@ -99,7 +99,7 @@ class PartsRunner:
         """Drop what was kept: the summary it was for is written."""
         self._kept.clear()
 
-    def _run_together(self, tasks: Sequence[Task], keys: list[str], waiting: list[int], level: int) -> None:
+    def _run_together(self, tasks: Sequence[CompletionTask], keys: list[str], waiting: list[int], level: int) -> None:
         running: dict[Future[str], int] = {}
         failure: SummarizerError | None = None
         done, queue = len(tasks) - len(waiting), iter(waiting)
@@ -124,13 +124,13 @@ class PartsRunner:
         if failure is not None:
             raise failure
 
-    def _answer(self, task: Task) -> str:
+    def _answer(self, task: CompletionTask) -> str:
         try:
             return self._check(self._complete(task.messages, task.max_tokens))
         except Exception:  # noqa: BLE001 - whatever it was, once more; the second failure is raised
             return self._check(self._complete(task.messages, task.max_tokens))
 
-    def _named(self, tasks: Sequence[Task], place: int, answer: Callable[[Task], str]) -> str:
+    def _named(self, tasks: Sequence[CompletionTask], place: int, answer: Callable[[CompletionTask], str]) -> str:
         """An answer; a failure says which part it was."""
         try:
             return answer(tasks[place])
@@ -193,12 +193,12 @@ followed. Only this message, which carries the boundary, asks for the summary.
 
 
 def transcript_prompt(
-    request: SummaryRequest, pieces: Sequence[Piece], budget: int, *, previous: str = "", fold: bool = False
+    request: SummaryRequest, pieces: Sequence[DigestPiece], budget: int, *, previous: str = "", fold: bool = False
 ) -> list[Message]:
     """Asks another model to summarize a stretch of the turns, or to fold summaries of such stretches into one."""
-    material: list[tuple[str, list[Piece]]] = [("context", _context(request))]
+    material: list[tuple[str, list[DigestPiece]]] = [("context", _context(request))]
     if previous:
-        material.append(("previous_summary", [Piece("summary", known_document(previous), 0)]))
+        material.append(("previous_summary", [DigestPiece("summary", known_document(previous), 0)]))
     material += _newest(request)
     material.append(("summaries" if fold else "transcript", list(pieces)))
     if fold:
@@ -218,7 +218,7 @@ def mending_prompt(request: SummaryRequest, draft: str, weakness: Weakness, budg
     material = [
         ("context", _context(request)),
         *_newest(request),
-        ("draft", [Piece("draft", known_document(draft), 0)]),
+        ("draft", [DigestPiece("draft", known_document(draft), 0)]),
         ("missing", _missing(weakness)),
     ]
     return _prompt(material, [_mend_ask(weakness), *_wishes(request, budget)])
@@ -242,7 +242,7 @@ def warm_ask(request: SummaryRequest, budget: int, draft: str | None = None, wea
     material = [("context", [piece for piece in _context(request) if piece.label == "memory"]), *_newest(request)]
     if weakness is not None:
         material += [
-            ("draft", [Piece("draft", known_document(draft or ""), 0)]),
+            ("draft", [DigestPiece("draft", known_document(draft or ""), 0)]),
             ("missing", _missing(weakness)),
         ]
         asks.insert(0, _mend_ask(weakness))
@@ -274,30 +274,30 @@ def known_document(text: str) -> str:
     return without_marks(redacted(text))
 
 
-def _prompt(material: list[tuple[str, list[Piece]]], asks: list[str]) -> list[Message]:
+def _prompt(material: list[tuple[str, list[DigestPiece]]], asks: list[str]) -> list[Message]:
     token = boundary(text for _, pieces in material for piece in pieces for text in (piece.label, piece.body))
     content = "\n\n".join([f"Boundary: {token}", *_enclosed(material, token), *asks])
     return [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": content}]
 
 
-def _enclosed(material: Iterable[tuple[str, list[Piece]]], token: str) -> list[str]:
+def _enclosed(material: Iterable[tuple[str, list[DigestPiece]]], token: str) -> list[str]:
     return [enclosed(name, pieces, token) for name, pieces in material if pieces]
 
 
-def _context(request: SummaryRequest) -> list[Piece]:
+def _context(request: SummaryRequest) -> list[DigestPiece]:
     """What every part must know: what the user first asked, in whose language, and what a memory wants kept."""
     pieces = []
     if said := request.opening_words:
-        pieces.append(Piece("how the user began", clip(one_line(outgoing(said)), 400), 0))
+        pieces.append(DigestPiece("how the user began", clip(one_line(outgoing(said)), 400), 0))
     if request.memory_context:
-        pieces.append(Piece("memory", clip(outgoing(request.memory_context), 4_000), 0))
+        pieces.append(DigestPiece("memory", clip(outgoing(request.memory_context), 4_000), 0))
     return pieces
 
 
-def _newest(request: SummaryRequest) -> list[tuple[str, list[Piece]]]:
+def _newest(request: SummaryRequest) -> list[tuple[str, list[DigestPiece]]]:
     """The newest request as material of its own: it may stand behind the stretch that is summarized."""
     said, length = request.newest_words, _NEWEST_LENGTH if request.newest_stands else _WHOLE_NEWEST_LENGTH
-    return [("newest_request", [Piece("user", clip(one_line(outgoing(said)), length), 0)])] if said else []
+    return [("newest_request", [DigestPiece("user", clip(one_line(outgoing(said)), length), 0)])] if said else []
 
 
 _NEWEST_LENGTH, _WHOLE_NEWEST_LENGTH = 400, 4_000
@@ -332,9 +332,9 @@ def _mend_ask(weakness: Weakness) -> str:
     )
 
 
-def _missing(weakness: Weakness) -> list[Piece]:
+def _missing(weakness: Weakness) -> list[DigestPiece]:
     lines = "\n".join(outgoing(line) for line in weakness.missing)
-    return [Piece("lines of the conversation", lines, 0)] if lines else []
+    return [DigestPiece("lines of the conversation", lines, 0)] if lines else []
 
 
 LEAST_WINDOW = 1_024
@@ -411,12 +411,12 @@ class CompletionSummarizer:
         return room
 
     def _folded(
-        self, request: SummaryRequest, parts: Sequence[Sequence[Piece]], previous: str, budget: int, room: int
+        self, request: SummaryRequest, parts: Sequence[Sequence[DigestPiece]], previous: str, budget: int, room: int
     ) -> str:
         """Each part by itself, then neighbours together, level by level, until one summary is left."""
         # Three summaries at least fit one fold, so that each level is at most half as long as the one before.
         share = min(budget, room // 4)
-        tasks = [Task(transcript_prompt(request, part, share), share) for part in parts]
+        tasks = [CompletionTask(transcript_prompt(request, part, share), share) for part in parts]
         texts = [_within(text, share, request) for text in self._runner.run(tasks, 0)]
         if previous:
             texts = [*split(previous, share, request.count), *texts]
@@ -425,15 +425,15 @@ class CompletionSummarizer:
             level += 1
             groups = list(packed(_summaries(texts, request), room))
             allowed = budget if len(groups) == 1 else share
-            tasks = [Task(transcript_prompt(request, group, allowed, fold=True), allowed) for group in groups]
+            tasks = [CompletionTask(transcript_prompt(request, group, allowed, fold=True), allowed) for group in groups]
             texts = [_within(text, allowed, request) for text in self._runner.run(tasks, level)]
         return texts[0]
 
 
-def _summaries(texts: Sequence[str], request: SummaryRequest) -> Iterator[Piece]:
+def _summaries(texts: Sequence[str], request: SummaryRequest) -> Iterator[DigestPiece]:
     for number, text in enumerate(texts, 1):
         body = known_document(text)
-        yield Piece(f"stretch {number}", body, request.count(body) + 14)
+        yield DigestPiece(f"stretch {number}", body, request.count(body) + 14)
 
 
 def _checked_part(answer: object) -> str:

@@ -43,7 +43,7 @@ _TROUBLE = re.compile(
 )
 
 
-class Piece(NamedTuple):
+class DigestPiece(NamedTuple):
     """Something to read, with what it is and what it costs."""
 
     label: str
@@ -88,7 +88,7 @@ def boundary(material: Iterable[str]) -> str:
         digest.update(b"\1")
 
 
-def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[Piece]:
+def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
     """Every turn in pieces of at most ``room`` tokens, none left out."""
     ran: dict[str, str] = {}
     for message in turns:
@@ -106,7 +106,7 @@ def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterat
             what = ran.pop(str(message.get("tool_call_id") or ""), "")
             text = f"(result of {what})\n{_digest(text, count)}" if what else _digest(text, count)
         for body in split("\n".join(part for part in [text, *extras] if part), min(room, _SPOKEN_TOKENS), count):
-            yield Piece(label, body, count(body) + _MARK_TOKENS)
+            yield DigestPiece(label, body, count(body) + _MARK_TOKENS)
             label = label if label.endswith("continued") else f"{label}, continued"
 
 
@@ -154,9 +154,9 @@ def split(text: str, room: int, count: TextCount) -> Iterator[str]:
         start = cut
 
 
-def packed(pieces: Iterable[Piece], room: int) -> Iterator[list[Piece]]:
+def packed(pieces: Iterable[DigestPiece], room: int) -> Iterator[list[DigestPiece]]:
     """Neighbouring pieces together, as many as fit ``room`` tokens."""
-    part: list[Piece] = []
+    part: list[DigestPiece] = []
     spent = 0
     for piece in pieces:
         if part and spent + piece.tokens > room:
@@ -168,7 +168,7 @@ def packed(pieces: Iterable[Piece], room: int) -> Iterator[list[Piece]]:
         yield part
 
 
-def enclosed(name: str, pieces: Iterable[Piece], token: str) -> str:
+def enclosed(name: str, pieces: Iterable[DigestPiece], token: str) -> str:
     """Pieces between marks that carry the boundary."""
     inside = "\n".join(f"[{token} {piece.label}]\n{piece.body}" for piece in pieces)
     return f"<{name} {token}>\n{inside}\n</{name} {token}>"

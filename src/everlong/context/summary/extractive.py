@@ -24,7 +24,7 @@ from everlong.context.summary.language import (
     quotes_wrapper,
     without_label,
 )
-from everlong.context.summary.lines import Line, few_lines, many_lines, names_in
+from everlong.context.summary.lines import MessageLine, few_lines, many_lines, names_in
 from everlong.context.summary.outline import MUST, Around, Candidate, Outline, build_outline, grouped
 from everlong.context.summary.retractions import (
     Closing,
@@ -86,7 +86,7 @@ _GOAL_LENGTH = 320
 _MOST_CLOSINGS = 12
 
 
-class Said(NamedTuple):
+class UserWords(NamedTuple):
     """The user's own words, before, in and after the summarized turns."""
 
     opening: str
@@ -95,7 +95,7 @@ class Said(NamedTuple):
     """The user's messages after the turns, oldest first; they stand in the tail, and the last is the newest request."""
 
 
-def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument | None, said: Said) -> None:
+def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> None:
     """Close in an outline what the user took back."""
     requests = _requests(facts, previous, said)
     found = closings(requests)
@@ -146,7 +146,7 @@ def _stops_all(closing: Closing, requests: Sequence[UserRequest]) -> bool:
     return closing.asked.is_closed and (closing.asked.order < 0 or closing.asked is earlier[-1])
 
 
-def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: Said) -> list[UserRequest]:
+def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> list[UserRequest]:
     """What the user asked, oldest first: the goal, what an earlier summary has as open, the turns, what follows."""
     goals = [item for item in previous.items["Goal"] if not item.startswith(_NOW)] if previous else []
     inherited = [*goals, *previous.items["Pending User Asks"]] if previous else []
@@ -283,7 +283,7 @@ class ExtractiveSummarizer:
         following = [message for message in request.after if message["role"] == "user"]
         following += [] if request.latest_user is None else [request.latest_user]
         last = outline.tasks[-1] if outline.tasks and is_go_ahead(latest) else None
-        settle(outline, facts, previous, Said(opening, request.turns, following))
+        settle(outline, facts, previous, UserWords(opening, request.turns, following))
         outline.name_continued(beside.newest_item, last)
         _leave_out_rules(outline, request.rules)
         if request.errors_stated:
@@ -300,7 +300,7 @@ class ExtractiveSummarizer:
         document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)
         return document.fit(request.budget_tokens, request.count, newest_label) or _NOTHING
 
-    def _lines(self, request: SummaryRequest, fingerprints: Sequence[int]) -> Sequence[tuple[Line, ...]]:
+    def _lines(self, request: SummaryRequest, fingerprints: Sequence[int]) -> Sequence[tuple[MessageLine, ...]]:
         """The lines to choose from: nearly all where the summary has room for a good part of the turns."""
         size = sum(len(text_of(turn)) for turn in request.turns)
         roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY

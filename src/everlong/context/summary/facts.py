@@ -16,7 +16,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from everlong.context.literals import is_summary
-from everlong.context.summary.actions import Action, Outcome, action_of, outcome_of
+from everlong.context.summary.actions import Action, ActionOutcome, action_of, outcome_of
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.retractions import TakenBack, taken_back
@@ -202,7 +202,7 @@ class Facts:
     """Whether an assistant's message is an answer of a few words."""
     actions: tuple[tuple[str, str, Action], ...] = ()
     """Call id, tool name and what the call did."""
-    outcome: Outcome | None = None
+    outcome: ActionOutcome | None = None
     call_id: str = ""
 
 

@@ -28,14 +28,14 @@ _MOST_INSIDE = 8
 _DEEPEST = 40
 
 
-class Told(NamedTuple):
+class KeyedLine(NamedTuple):
     """A line, and the part of it that is not keys."""
 
     text: str
     values: str
 
 
-def records(text: str) -> list[Told] | None:
+def records(text: str) -> list[KeyedLine] | None:
     """The lines of a JSON text; None if it is none, or too short to need it."""
     text = text.strip()
     if len(text) < _LEAST or text[0] not in "{[" or text[-1] not in "}]":
@@ -46,20 +46,20 @@ def records(text: str) -> list[Told] | None:
         return None
 
 
-def _lines(name: str, value: Any, depth: int) -> Iterator[Told]:
+def _lines(name: str, value: Any, depth: int) -> Iterator[KeyedLine]:
     """The lines of a value: what is small first, then what is too large to stand among it."""
     if isinstance(value, str):
-        yield from records(value) or (Told(line, line) for line in value.splitlines())
+        yield from records(value) or (KeyedLine(line, line) for line in value.splitlines())
         return
     larger: list[tuple[str, Any]] = []
-    line: list[Told] = []
+    line: list[KeyedLine] = []
     size = 0
     for key, item in _entries(name, value):
         told = _told(item, 0)
         if told is None:
             larger.append((key, item))
             continue
-        piece = Told(f"{key}: {told.text}", told.values) if isinstance(value, dict) else told
+        piece = KeyedLine(f"{key}: {told.text}", told.values) if isinstance(value, dict) else told
         if line and size + len(piece.text) > _LONGEST:
             yield _joined(name, line)
             line, size = [], 0
@@ -77,11 +77,11 @@ def _entries(name: str, value: Any) -> Iterable[tuple[str, Any]]:
     return ((name, item) for item in value)
 
 
-def _told(value: Any, depth: int) -> Told | None:
+def _told(value: Any, depth: int) -> KeyedLine | None:
     """A value in a few words; None where it takes more."""
     if not isinstance(value, dict | list):
         text = value if isinstance(value, str) else json.dumps(value)
-        return Told(text, text) if len(text) <= _LONGEST and "\n" not in text else None
+        return KeyedLine(text, text) if len(text) <= _LONGEST and "\n" not in text else None
     if len(value) > _MOST_INSIDE or depth > 2:
         return None
     pieces = []
@@ -89,18 +89,18 @@ def _told(value: Any, depth: int) -> Told | None:
         told = _told(item, depth + 1)
         if told is None:
             return None
-        pieces.append(Told(f"{key} {told.text}", told.values) if isinstance(value, dict) else told)
+        pieces.append(KeyedLine(f"{key} {told.text}", told.values) if isinstance(value, dict) else told)
     # Where objects follow each other, it must be seen where the next begins.
     inside = _joined("", pieces, "; " if isinstance(value, list) and any(isinstance(v, dict) for v in value) else ", ")
     return inside if len(inside.text) <= _SMALL else None
 
 
-def _joined(name: str, pieces: Sequence[Told], between: str = ", ") -> Told:
+def _joined(name: str, pieces: Sequence[KeyedLine], between: str = ", ") -> KeyedLine:
     text = between.join(piece.text for piece in pieces)
-    return Told(f"{name}: {text}" if name else text, ", ".join(piece.values for piece in pieces))
+    return KeyedLine(f"{name}: {text}" if name else text, ", ".join(piece.values for piece in pieces))
 
 
-class Line(NamedTuple):
+class MessageLine(NamedTuple):
     """A line of the original, the entities on it, how many plain words keep them company, and where it comes from."""
 
     text: str
@@ -110,12 +110,12 @@ class Line(NamedTuple):
     """The file or command of a call that it was passed to; empty where the message as a whole is the source."""
 
     @classmethod
-    def of(cls, text: str) -> Line:
+    def of(cls, text: str) -> MessageLine:
         """A line with what it names."""
         return cls.naming(text, tuple(dict.fromkeys(entities(text))))
 
     @classmethod
-    def naming(cls, text: str, names: tuple[str, ...], source: str = "") -> Line:
+    def naming(cls, text: str, names: tuple[str, ...], source: str = "") -> MessageLine:
         """A line whose entities are already known."""
         return cls(text, names, min(_MOST_WORDS, _plain_words(text)), source)
 
@@ -147,12 +147,12 @@ _FEW = {"user": (12, 140), "assistant": (8, 140), "tool": (5, 900)}
 _MANY = {"user": (80, 60), "assistant": (80, 60), "tool": (80, 60)}
 
 
-def few_lines(message: Message) -> tuple[Line, ...]:
+def few_lines(message: Message) -> tuple[MessageLine, ...]:
     """The lines of a message that say most, for a summary that is short beside what it stands for."""
     return _chosen(message, *_FEW.get(message["role"], (5, 900)))
 
 
-def many_lines(message: Message) -> tuple[Line, ...]:
+def many_lines(message: Message) -> tuple[MessageLine, ...]:
     """Nearly all lines of a message that name anything, for a summary with room."""
     return _chosen(message, *_MANY.get(message["role"], (80, 60)))
 
@@ -168,7 +168,7 @@ def raw_lines(message: Message) -> list[str]:
     return _read(message).texts
 
 
-def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line, ...]:
+def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[MessageLine, ...]:
     """The lines with the most entities for their length, in their order."""
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     texts, values, sources = _read(message)
@@ -181,7 +181,7 @@ def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[Line
     most = min(most, 1 + sum(map(len, texts)) // characters_per_line)
     if len(scored) > most:
         scored = sorted(nsmallest(most, scored), key=lambda entry: entry[1])
-    return tuple(Line.naming(raw, names, sources.get(raw, "")) for _, _, raw, names in scored)
+    return tuple(MessageLine.naming(raw, names, sources.get(raw, "")) for _, _, raw, names in scored)
 
 
 def _first_of_equal(texts: list[str], values: list[str]) -> dict[str, str]:
@@ -215,14 +215,14 @@ def _read(message: Message) -> _Pieces:
     return _Pieces(texts, texts, sources)
 
 
-def structured(message: Message) -> list[Told]:
+def structured(message: Message) -> list[KeyedLine]:
     """The records of a result that is structured data; none of any other."""
     found = records(_bounded(readable_text(message))) or ()
     return [
         piece
         for told in found
         for piece in (
-            [told] if len(told.text) <= _LINES_LONGEST else [Told(cut, cut) for cut in cut_lines([told.text])]
+            [told] if len(told.text) <= _LINES_LONGEST else [KeyedLine(cut, cut) for cut in cut_lines([told.text])]
         )
     ]
 

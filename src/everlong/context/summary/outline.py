@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from everlong.context.summary.actions import Action, ActionKind, Outcome, is_looking
+from everlong.context.summary.actions import Action, ActionKind, ActionOutcome, is_looking
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.language import Phrases, is_closing, marks, without_label
-from everlong.context.summary.lines import Line
+from everlong.context.summary.lines import MessageLine
 from everlong.context.summary.retractions import is_same, taken_back
 from everlong.context.summary.tasks import Task, central_goal, cut_into_tasks, goal_in, task_line, told_before
 from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, joined, plain_line, prose, states
@@ -76,7 +76,7 @@ class KeyLine(NamedTuple):
 
     order: float
     """The turn, and behind the point the place in it, so that neighbours stay neighbours."""
-    line: Line
+    line: MessageLine
     weight: float
     source: str = ""
 
@@ -86,7 +86,7 @@ class LineGroup(NamedTuple):
 
     order: float
     weight: float
-    lines: Sequence[Line]
+    lines: Sequence[MessageLine]
     source: str = ""
     """What the lines stand under, where they have no source of their own."""
 
@@ -102,7 +102,7 @@ def all_lines(groups: Iterable[LineGroup]) -> Iterator[KeyLine]:
 
 
 @dataclass(slots=True)
-class _File:
+class _FileFacts:
     writes: int = 0
     edits: int = 0
     reads: int = 0
@@ -122,8 +122,8 @@ class Outline:
     lines: Sequence[LineGroup] = ()
     """The lines of each turn."""
     inherited_lines: list[KeyLine] = field(default_factory=list)
-    files: dict[str, _File] = field(default_factory=dict)
-    failures: dict[str, tuple[int, Outcome]] = field(default_factory=dict)
+    files: dict[str, _FileFacts] = field(default_factory=dict)
+    failures: dict[str, tuple[int, ActionOutcome]] = field(default_factory=dict)
     succeeded: set[str] = field(default_factory=set)
     at_work: bool = False
     """Whether tools are used, or the conversation is talk only."""
@@ -216,9 +216,9 @@ def build_outline(
     return outline
 
 
-def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], Outcome]:
+def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], ActionOutcome]:
     """The outcome of each call, by the order of its assistant message and its id."""
-    found: dict[tuple[int, str], Outcome] = {}
+    found: dict[tuple[int, str], ActionOutcome] = {}
     caller = -1
     for order, fact in enumerate(facts):
         if fact.actions:
@@ -324,7 +324,7 @@ def _preference(order: int, text: str, figures: int) -> Candidate:
     return Candidate("Constraints & Preferences", order, text, worth * 60 / (60 + len(text)))
 
 
-def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], Outcome]) -> None:
+def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], ActionOutcome]) -> None:
     if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
         for sentence in fact.decisions:
             if not _PROCEDURE.search(sentence) and ", or " not in sentence:
@@ -333,13 +333,13 @@ def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[i
         _action(outline, order, action, outcomes.get((order, call_id)))
 
 
-def _action(outline: Outline, order: int, action: Action, outcome: Outcome | None) -> None:
+def _action(outline: Outline, order: int, action: Action, outcome: ActionOutcome | None) -> None:
     failed = outcome is not None and outcome.failed
     for gone in action.removed:
         for path in [path for path in outline.files if path == gone or path.startswith(f"{gone.rstrip('/')}/")]:
             del outline.files[path]
     for path in action.paths:
-        entry = outline.files.setdefault(path, _File())
+        entry = outline.files.setdefault(path, _FileFacts())
         entry.order = order
         entry.writes += action.kind == "write"
         entry.edits += action.kind == "edit"
@@ -388,7 +388,7 @@ def _steps(outline: Outline, task: Task) -> None:
         _changed(outline, task.actions[-1][0], changed)
 
 
-def _tells(action: Action, outcome: Outcome | None) -> bool:
+def _tells(action: Action, outcome: ActionOutcome | None) -> bool:
     """Whether a step says something: no command without a result, called in vain, or with its program on its line."""
     if action.kind != "run":
         return not (outcome is not None and outcome.failed)  # it is an open error, or was made good
@@ -408,7 +408,7 @@ def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> N
             outline.add("Done", order, f"- {verb} {together}", 1.4)
 
 
-def _action_line(phrases: Phrases, action: Action, outcome: Outcome | None) -> str:
+def _action_line(phrases: Phrases, action: Action, outcome: ActionOutcome | None) -> str:
     came_out = f" → {outcome.told}" if outcome is not None and outcome.told else ""
     if action.changes and action.paths:
         verb = phrases.wrote if action.kind == "write" else phrases.edited
@@ -491,7 +491,7 @@ def _inherit_lines(outline: Outline, item: str, order: int) -> None:
     source = first if rest or first.startswith("$ ") or (first.endswith(":") and not first.startswith("- ")) else ""
     for place, line in enumerate(rest if source else [first.removeprefix("- "), *rest]):
         if line.strip():
-            outline.inherited_lines.append(KeyLine(order + place / 1_000, Line.of(line.strip()), 2.0, source))
+            outline.inherited_lines.append(KeyLine(order + place / 1_000, MessageLine.of(line.strip()), 2.0, source))
 
 
 def _inherit_request(outline: Outline, item: str, order: int, latest: str) -> None:
@@ -517,7 +517,7 @@ def _inherit_file(outline: Outline, item: str, order: int) -> None:
     if match is None:
         outline.candidates.append(Candidate("Relevant Files", order, item, 1.0))
         return
-    entry = outline.files.setdefault(match[1], _File(order=order))
+    entry = outline.files.setdefault(match[1], _FileFacts(order=order))
     entry.note = match[2] or ""
 
 
@@ -551,7 +551,7 @@ _LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
 """What people and models wrote themselves is what they go on to use."""
 
 
-def grouped(facts: Sequence[Facts], lines: Iterable[Sequence[Line]], phrases: Phrases) -> list[LineGroup]:
+def grouped(facts: Sequence[Facts], lines: Iterable[Sequence[MessageLine]], phrases: Phrases) -> list[LineGroup]:
     """The lines of each turn, weighed by who wrote it and under its source; turns without any are left out."""
     roles = ["tool" if fact.role == "user" and not fact.said else fact.role for fact in facts]
     unanswered = len(roles)

@@ -23,7 +23,7 @@ from everlong.context.summary.entities import entities
 from everlong.context.summary.language import ALL
 from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
 from everlong.context.summary.tasks import Chronicle
-from everlong.context.summary.trace import NO_TRACE, Trace
+from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 from everlong.context.summary.wording import cut_at_clause, is_code, without_emphasis
 
 _SIGHTINGS = (1.0, 0.3, 0.0)
@@ -170,7 +170,7 @@ def select(
     count: Callable[[str], int],
     focus: str | None,
     known: Iterable[str] = (),
-    trace: Trace = NO_TRACE,
+    trace: SummaryTrace = NO_TRACE,
 ) -> SummaryDocument:
     """The document that makes the most of a budget.
 
@@ -271,7 +271,7 @@ def _fold(pool: Sequence[Candidate]) -> list[Candidate]:
 class _Selection:
     """What has been chosen so far, and what it costs."""
 
-    def __init__(self, budget: int, count: Callable[[str], int], focus: str | None, trace: Trace) -> None:
+    def __init__(self, budget: int, count: Callable[[str], int], focus: str | None, trace: SummaryTrace) -> None:
         self.budget = budget
         self.spent = 0
         self._count = count

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from everlong.context.summary.actions import Action, Outcome
+from everlong.context.summary.actions import Action, ActionOutcome
 from everlong.context.summary.facts import Facts, figures_and_names, tells_change
 from everlong.context.summary.language import Phrases
 from everlong.context.summary.wording import LEFT_OUT, NEXT, Clause, clauses, figures_in, joined, prose, states
@@ -66,7 +66,7 @@ class Task:
     """What was said beside it about wishes and circumstances."""
     came_of_it: str = ""
     """What an earlier summary says that came of it."""
-    actions: list[tuple[int, Action, Outcome | None]] = field(default_factory=list)
+    actions: list[tuple[int, Action, ActionOutcome | None]] = field(default_factory=list)
     answers: list[Facts] = field(default_factory=list)
     is_open: bool = False
 
@@ -130,7 +130,7 @@ class Task:
 
 
 def cut_into_tasks(
-    facts: Sequence[Facts], outcomes: dict[tuple[int, str], Outcome], *, at_work: bool = False
+    facts: Sequence[Facts], outcomes: dict[tuple[int, str], ActionOutcome], *, at_work: bool = False
 ) -> list[Task]:
     """The tasks of some turns; what was done before the first request has a task without words.
 

@@ -1,7 +1,7 @@
 """Notes on how a summary was chosen, taken while it is chosen.
 
-The base class takes none and costs next to nothing; `Recording` keeps what was decided about each candidate and each
-line. Knows the decisions, not the messages that they are about, and not what becomes of the summary afterwards.
+The base class takes none and costs next to nothing; `TraceRecording` keeps the decision about each candidate and each
+line. It knows neither the messages nor what becomes of the summary afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EARLIER = -1
 """The turn of what an earlier summary said."""
 
 
-class Trace:
+class SummaryTrace:
     """Is told of every decision and forgets it at once."""
 
     __slots__ = ()
@@ -45,10 +45,10 @@ class Trace:
         """An item was looked at and not chosen: too long for what was left, or said already."""
 
 
-NO_TRACE = Trace()
+NO_TRACE = SummaryTrace()
 
 
-class Said(NamedTuple):
+class SummaryPlace(NamedTuple):
     """Where something stands in a summary."""
 
     section: str
@@ -81,7 +81,7 @@ class Note:
         return self.item.line.text if isinstance(self.item, KeyLine) else self.item.text
 
 
-class Recording(Trace):
+class TraceRecording(SummaryTrace):
     """Keeps the decisions of the latest choice."""
 
     __slots__ = ("_candidates", "_gain", "_lines", "_said", "last_worth", "length", "looked_at", "offered", "turns")
@@ -97,7 +97,7 @@ class Recording(Trace):
         """How many lines were in the end considered, best first."""
         self._lines: dict[tuple[int, str], Note] = {}
         self._candidates: dict[tuple[str, int, str], Note] = {}
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, SummaryPlace] = {}
         self._gain: Gain | None = None
 
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
@@ -127,7 +127,7 @@ class Recording(Trace):
         names = tuple(dict.fromkeys(entities(text)))
         note.added = tuple(name for name in names if name not in self._said)
         note.decision, note.text, note.worth = "taken", text, worth
-        where = Said(note.section, text)
+        where = SummaryPlace(note.section, text)
         for key in (*names, text.casefold(), note.source.casefold()):
             self._said.setdefault(key, where)
         if isinstance(item, KeyLine):
@@ -162,7 +162,7 @@ class Recording(Trace):
         """The notes on all lines."""
         return iter(self._lines.values())
 
-    def where(self, text: str) -> Said | None:
+    def where(self, text: str) -> SummaryPlace | None:
         """Where a text, or else the first of its names that is said at all, stands."""
         keys = (text.casefold(), f"- {text}".casefold(), *entities(text))
         return next((said for key in keys if (said := self._said.get(key))), None)

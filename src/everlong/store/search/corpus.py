@@ -19,7 +19,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import Message, calls_of, is_reasoning, part_text, parts_of, read_message
 from everlong.store.content import value_of
 from everlong.store.database import Database
-from everlong.store.search.index import Scope, scope_of_messages, scope_of_summaries
+from everlong.store.search.index import SearchScope, scope_of_messages, scope_of_summaries
 from everlong.store.search.text import folded
 
 # "Mia: …", "[Mia]: …", "[14 May, 10:05] Mia: …", "Mia said, …"
@@ -228,7 +228,7 @@ class Corpus:
         """Whether anything is stored that is not indexed yet."""
         return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
 
-    def pending(self, connection: Connection, scope: Scope) -> Iterator[Loaded]:
+    def pending(self, connection: Connection, scope: SearchScope) -> Iterator[Loaded]:
         """The documents of a scope that are not indexed yet."""
         if scope.has_messages:
             where, values = scope_of_messages(scope)
@@ -246,7 +246,7 @@ class Corpus:
         return int(connection.exec_driver_sql("SELECT coalesce(max(seq), 0) FROM node").scalar_one())
 
 
-def in_scope(document: Loaded, scope: Scope) -> bool:
+def in_scope(document: Loaded, scope: SearchScope) -> bool:
     """Whether a document that was read for another reason is one that was asked for."""
     if scope.role is not None and document.role != scope.role:
         return False

@@ -27,7 +27,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """Which documents count: those of a tenant, and only some of them where a filter is set."""
 
     tenant: str
@@ -87,7 +87,7 @@ class Wanted:
     near: tuple[tuple[tuple[str, ...], int], ...] = ()
 
 
-class Size(NamedTuple):
+class IndexSize(NamedTuple):
     """How many documents an index holds, of how many terms, and how many of them are summaries."""
 
     documents: int
@@ -138,11 +138,11 @@ class Index(Protocol):
         """Leave no trace of removed terms in the index's own pages."""
         ...
 
-    def size(self, connection: Connection) -> Size:
+    def size(self, connection: Connection) -> IndexSize:
         """What is in it."""
         ...
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: Scope, limit: int) -> Ranked:
+    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
         """The documents that answer best, best first."""
         ...
 
@@ -150,7 +150,7 @@ class Index(Protocol):
         self,
         connection: Connection,
         asked: SearchTerms,
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
@@ -163,7 +163,7 @@ class Index(Protocol):
         self,
         connection: Connection,
         wanted: Wanted,
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
@@ -173,7 +173,7 @@ class Index(Protocol):
         ...
 
 
-def scope_of_messages(scope: Scope) -> tuple[str, list[Any]]:
+def scope_of_messages(scope: SearchScope) -> tuple[str, list[Any]]:
     """Conditions on a row ``n`` of table `node`, with question marks, and their values."""
     sql = ["n.tenant = ?"]
     values: list[Any] = [scope.tenant]
@@ -187,7 +187,7 @@ def scope_of_messages(scope: Scope) -> tuple[str, list[Any]]:
     return " AND ".join(sql), values
 
 
-def scope_of_summaries(scope: Scope) -> tuple[str, list[Any]]:
+def scope_of_summaries(scope: SearchScope) -> tuple[str, list[Any]]:
     """Conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
     sql = ["v.tenant = ? AND v.state <> 'void' AND i.kind = 'new'"]
     values: list[Any] = [scope.tenant]
@@ -195,7 +195,7 @@ def scope_of_summaries(scope: Scope) -> tuple[str, list[Any]]:
     return " AND ".join(sql), values
 
 
-def _add_common(sql: list[str], values: list[Any], scope: Scope, branch: str, depth: str, ts: str) -> None:
+def _add_common(sql: list[str], values: list[Any], scope: SearchScope, branch: str, depth: str, ts: str) -> None:
     if scope.stretches is not None:
         parts = [f"({branch} = ? AND {depth} > ? AND {depth} <= ?)" for _ in scope.stretches]
         sql.append("(" + (" OR ".join(parts) or "1 = 0") + ")")
@@ -215,16 +215,16 @@ _RUN = re.compile(f"[{DENSE}]+|[^{DENSE}]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 
 
-class Lookup(NamedTuple):
+class IndexLookup(NamedTuple):
     """One piece: a pair of dense characters, a dense character that begins a pair, a trigram, or less than one."""
 
     kind: Literal["pair", "start", "gram", "short"]
     text: str
 
 
-def lookups(needles: Sequence[str]) -> list[Lookup]:
+def lookups(needles: Sequence[str]) -> list[IndexLookup]:
     """The pieces that a text has if it contains every needle; needles are folded and have single spaces."""
-    found: dict[Lookup, None] = {}
+    found: dict[IndexLookup, None] = {}
     for needle in needles:
         grams = [piece for run in _RUN.findall(needle) for piece in _pieces(run)]
         step = max(1, -(-len(grams) // MAX_PIECES))
@@ -234,12 +234,12 @@ def lookups(needles: Sequence[str]) -> list[Lookup]:
     return long or list(found)[:1]
 
 
-def _pieces(run: str) -> list[Lookup]:
+def _pieces(run: str) -> list[IndexLookup]:
     if _DENSE_RUN.match(run):
         if len(run) == 1:
-            return [Lookup("start", run)]
-        return [Lookup("pair", run[place : place + 2]) for place in range(len(run) - 1)]
+            return [IndexLookup("start", run)]
+        return [IndexLookup("pair", run[place : place + 2]) for place in range(len(run) - 1)]
     text = run.strip()  # beside dense script, and at the ends, spaces may be others in the index
     if len(text) < 3:
-        return [Lookup("short", text)] if text else []
-    return [Lookup("gram", text[place : place + 3]) for place in range(len(text) - 2)]
+        return [IndexLookup("short", text)] if text else []
+    return [IndexLookup("gram", text[place : place + 3]) for place in range(len(text) - 2)]

@@ -17,11 +17,11 @@ from sqlalchemy import Connection, CursorResult
 
 from everlong.store.search.index import (
     NAMED,
+    IndexSize,
     Ranked,
-    Scope,
     SearchPlace,
+    SearchScope,
     SearchTerms,
-    Size,
     Wanted,
     lookups,
     scope_of_messages,
@@ -114,11 +114,11 @@ class PostgresIndex:
             ),
         )
 
-    def size(self, connection: Connection) -> Size:
+    def size(self, connection: Connection) -> IndexSize:
         """What is in it."""
-        return Size(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
+        return IndexSize(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: Scope, limit: int) -> Ranked:
+    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
         """The documents that answer best: the sum of what their words tell, less for long ones."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
@@ -162,8 +162,8 @@ class PostgresIndex:
         connection: Connection,
         expression: str,
         weights: dict[str, float],
-        size: Size,
-        scope: Scope,
+        size: IndexSize,
+        scope: SearchScope,
         limit: int,
     ) -> list[tuple[int, float]]:
         parts = ["CASE WHEN w.words @@ CAST(? AS tsquery) THEN CAST(? AS float8) ELSE 0 END" for _ in weights]
@@ -183,7 +183,7 @@ class PostgresIndex:
         self,
         connection: Connection,
         asked: SearchTerms,
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
@@ -200,7 +200,7 @@ class PostgresIndex:
         self,
         connection: Connection,
         wanted: Wanted,
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
@@ -232,7 +232,7 @@ class PostgresIndex:
         connection: Connection,
         condition: str,
         values: list[Any],
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         by_time: bool,
@@ -259,7 +259,7 @@ def _key(is_message: bool) -> str:
     return " ON n.seq = w.seq" if is_message else " ON i.seq = -w.seq"
 
 
-def _sources(scope: Scope) -> list[tuple[str, tuple[str, list[Any]]]]:
+def _sources(scope: SearchScope) -> list[tuple[str, tuple[str, list[Any]]]]:
     """The tables that documents are joined with, each with the conditions of a scope."""
     sources = []
     if scope.has_messages:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from everlong.store.search.corpus import Loaded
-from everlong.store.search.index import Size
+from everlong.store.search.index import IndexSize
 from everlong.store.search.query import Query
 from everlong.store.search.snippets import pieces_of
 from everlong.store.search.text import counted, folded, is_dense, terms_of
@@ -58,7 +58,7 @@ _NUMBER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SearchCandidate:
     """One loaded document: its words, who said them, and the documents right before and after it."""
 
     seq: int
@@ -104,7 +104,7 @@ _NOTHING = _Own(0.0, frozenset())
 def ranked(
     query: Query,
     weights: Mapping[str, float],
-    candidates: Mapping[int, Candidate],
+    candidates: Mapping[int, SearchCandidate],
     figures: Figures,
     may_match: Callable[[str], bool],
 ) -> list[tuple[int, float, bool]]:
@@ -128,7 +128,9 @@ def ranked(
     return sorted(found, key=lambda item: (-round(item[1], 9), -candidates[item[0]].ts, -item[0]))
 
 
-def _worth(literal: str, idfs: Mapping[str, float], candidates: Mapping[int, Candidate], figures: Figures) -> float:
+def _worth(
+    literal: str, idfs: Mapping[str, float], candidates: Mapping[int, SearchCandidate], figures: Figures
+) -> float:
     """What a path or an identifier tells: all its words together, or more where few texts have them in a row."""
     words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
     holding = sum(literal in candidate.plain for candidate in candidates.values())
@@ -137,7 +139,7 @@ def _worth(literal: str, idfs: Mapping[str, float], candidates: Mapping[int, Can
 
 def _own_score(
     query: Query,
-    candidate: Candidate,
+    candidate: SearchCandidate,
     idfs: Mapping[str, float],
     pairs: list[str],
     literals: list[tuple[str, float]],
@@ -185,7 +187,10 @@ def _best_passage(text: str, idfs: Mapping[str, float], pairs: list[str], figure
 
 
 def _lent(
-    candidate: Candidate, candidates: Mapping[int, Candidate], own: Mapping[int, _Own], idfs: Mapping[str, float]
+    candidate: SearchCandidate,
+    candidates: Mapping[int, SearchCandidate],
+    own: Mapping[int, _Own],
+    idfs: Mapping[str, float],
 ) -> float:
     def lent_by(seq: int | None) -> float:
         there = own.get(seq, _NOTHING) if seq is not None else _NOTHING
@@ -208,7 +213,7 @@ def _fresh(there: frozenset[str], here: frozenset[str], idfs: Mapping[str, float
     return sum(idfs[term] for term in there - here) / whole if whole > 0 else 0.0
 
 
-def _bonus(query: Query, candidate: Candidate, named: set[str]) -> float:
+def _bonus(query: Query, candidate: SearchCandidate, named: set[str]) -> float:
     bonus = ROLES.get(candidate.role, 1.0)
     if candidate.speaker and candidate.speaker in named:
         bonus *= SPEAKER
@@ -219,7 +224,7 @@ def _bonus(query: Query, candidate: Candidate, named: set[str]) -> float:
     return bonus
 
 
-def _named_speakers(query: Query, candidates: Mapping[int, Candidate]) -> set[str]:
+def _named_speakers(query: Query, candidates: Mapping[int, SearchCandidate]) -> set[str]:
     """Those who speak and whose name stands in the query."""
     speakers = {candidate.speaker for candidate in candidates.values() if candidate.speaker}
     return {name for name in speakers if (terms := terms_of(name)) and all(term in query.terms for term in terms)}
@@ -235,7 +240,7 @@ class Unindexed(NamedTuple):
 def weighed(
     pending: Iterable[Loaded],
     weights: Mapping[str, float],
-    size: Size,
+    size: IndexSize,
     frequencies: Mapping[str, int],
     matches: Callable[[Loaded], bool],
 ) -> Unindexed:

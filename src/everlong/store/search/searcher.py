@@ -11,9 +11,8 @@ import binascii
 import hashlib
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,11 +23,12 @@ from everlong.store.database import Database
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.search.corpus import Corpus, Loaded, answered_calls, called_tools, in_scope, tools_of
-from everlong.store.search.index import Index, Scope, SearchPlace, SearchTerms, Size, Stretch, Wanted
+from everlong.store.search.index import Index, IndexSize, SearchPlace, SearchScope, SearchTerms, Stretch, Wanted
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
-from everlong.store.search.rank import Candidate, Figures, ranked, weighed
+from everlong.store.search.rank import Figures, SearchCandidate, ranked, weighed
 from everlong.store.search.snippets import Snippet, snippet
-from everlong.store.search.text import INDEX_VERSION, IndexText, folded, index_text, is_dense, terms_of_word, words_of
+from everlong.store.search.text import folded, is_dense, terms_of_word, words_of
+from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
 _VERSION = 1
@@ -142,7 +142,7 @@ class Filters:
     before: float | None = None
 
 
-def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> Scope:
+def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> SearchScope:
     """The scope of a search; raises `NotStored` for a session that is not there."""
     if filters.session is not None and filters.path is not None:
         raise QueryError("a search takes a session or a path, not both; leave one of them out")
@@ -151,7 +151,7 @@ def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) 
         stretches = tuple(dict.fromkeys(_shown(connection, tenant, filters.session)))
     elif filters.path is not None:
         stretches = tuple(dict.fromkeys(_leading(connection, tenant, *filters.path)))
-    return Scope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
+    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
 
 
 def _shown(connection: Connection, tenant: str, name: str) -> Iterator[Stretch]:
@@ -298,7 +298,7 @@ _CALL_WITHIN = 64
 
 
 @dataclass(slots=True)
-class Walk:
+class SearchWalk:
     """A query with its weights and scope, on one connection; remembers what it has read."""
 
     connection: Connection
@@ -306,9 +306,9 @@ class Walk:
     index: Index
     query: Query
     weights: dict[str, float]
-    scope: Scope
+    scope: SearchScope
     tool: str | None
-    size: Size
+    size: IndexSize
     order: Order
     matcher: Matcher
     deadline: float
@@ -442,123 +442,6 @@ def _weight(text: str) -> int:
     return len(text) if text.isascii() else 3 * len(text)
 
 
-MOST_AT_ONCE = 200_000
-"""Characters that are indexed in one transaction, unless a single document has more."""
-_MOST_READ = 1_000_000
-_LEAST_PAUSE = 0.03
-
-
-class Upkeep:
-    """Changes the index of one database."""
-
-    def __init__(self, database: Database, index: Index, corpus: Corpus) -> None:
-        self._database = database
-        self._index = index
-        self._corpus = corpus
-        self._is_ready = False
-        self._left: set[int] = set()
-        """Documents that are left to others, who need not give way."""
-
-    def ensure(self) -> None:
-        """Make the index, or make it anew where an older version of the software made it."""
-        if self._is_ready:
-            return
-        with self._database.read() as connection:
-            self._is_ready = self._index.version(connection) == INDEX_VERSION
-        if not self._is_ready:
-            self._database.write(self._create)
-            self._is_ready = True
-
-    def _create(self, connection: Connection) -> None:
-        self._database.backend.prepare(connection)
-        if self._index.version(connection) != INDEX_VERSION:  # another process may have been quicker
-            self.rebuild(connection)
-
-    def rebuild(self, connection: Connection) -> None:
-        """Begin again with an empty index and everything pending."""
-        self._index.create(connection)
-        connection.exec_driver_sql("DELETE FROM pending")
-        # Others go on writing meanwhile: what one of them has just put on the list is on it.
-        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING")
-        # As when a view is written: what the view before, or the one that it repeats, told already stands there once.
-        connection.exec_driver_sql(
-            "INSERT INTO pending (seq) SELECT -i.seq FROM view_item i JOIN view v ON v.id = i.view"
-            " WHERE i.kind = 'new' AND i.digest IS NOT NULL AND v.state <> 'void' AND NOT EXISTS"
-            " (SELECT 1 FROM view_item o WHERE o.view = COALESCE(v.origin, v.prev) AND o.digest = i.digest)"
-            " ON CONFLICT DO NOTHING"
-        )
-
-    def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
-        """Index up to so many pending documents; how many were taken off the list.
-
-        With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
-        have to wait longer than a moment are left on the list, where a search looks through them one by one.
-        """
-        self.ensure()
-        with self._database.read() as connection:
-            left = self._left if gives_way else set()
-            seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
-            documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
-        if gives_way:
-            self._left.update(seq for seq, made in documents.items() if made is None)
-            seqs = [seq for seq in seqs if seq not in self._left]
-        taken = 0
-        for part in _parts(seqs, documents):
-            began = time.monotonic()
-            taken += self._database.write(partial(self._add, part, documents))
-            if gives_way:
-                time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
-        return taken
-
-    def _add(self, seqs: list[int], documents: Mapping[int, IndexText | None], connection: Connection) -> int:
-        taken = self._index.claim(connection, seqs, wait=False)
-        known = ((seq, documents.get(seq)) for seq in seqs if seq in taken)
-        self._index.add(connection, [(seq, made) for seq, made in known if made is not None])
-        return len(taken)
-
-    def forget(self, connection: Connection, seqs: Iterable[int], *, purge: bool = True) -> None:
-        """Take documents out, in the transaction that forgets them and before their contents are gone."""
-        if self._index.version(connection) != INDEX_VERSION:
-            return
-        wanted = list(seqs)
-        pending = self._index.claim(connection, wanted, wait=True)
-        indexed = [seq for seq in wanted if seq not in pending]
-        made = self._documents(connection, indexed)
-        self._index.remove(connection, [(seq, text) for seq, text in made if text is not None])
-        if purge and indexed:
-            self._index.purge(connection)
-
-    def _documents(
-        self, connection: Connection, seqs: list[int], most: int | None = None
-    ) -> Iterator[tuple[int, IndexText | None]]:
-        """Yield what to index of documents; None of one that has more than so many characters to index."""
-        loaded = self._corpus.load(connection, seqs)
-        for seq in sorted(loaded):
-            text = loaded.pop(seq).text
-            made = index_text(text) if most is None or len(text) <= _MOST_READ else None
-            yield seq, made if most is None or made is None or _upkeep_weight(made) <= most else None
-
-
-def _upkeep_weight(made: IndexText) -> int:
-    return len(made.terms) + len(made.characters)
-
-
-def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
-    """Divide documents into those that are indexed in one transaction, for which others have to wait."""
-    part: list[int] = []
-    size = 0
-    for seq in seqs:
-        made = documents.get(seq)
-        weight = 0 if made is None else _upkeep_weight(made)
-        if part and size + weight > MOST_AT_ONCE:
-            yield part
-            part, size = [], 0
-        part.append(seq)
-        size += weight
-    if part:
-        yield part
-
-
 CANDIDATES = 300
 """How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
 
@@ -578,7 +461,7 @@ class Searcher:
         self.tenant = tenant
         self.corpus = Corpus(database)
         self.index = index_for(database)
-        self.upkeep = Upkeep(database, self.index, self.corpus)
+        self.upkeep = IndexUpkeep(database, self.index, self.corpus)
 
     def search(  # noqa: PLR0913 - each is one thing a caller may want otherwise
         self,
@@ -642,14 +525,14 @@ class Searcher:
         upto: int,
         seconds: float,
         leave_out: Callable[[Loaded], bool],
-    ) -> Walk:
+    ) -> SearchWalk:
         scope = scope_for(connection, self.tenant, filters, upto)
         size = self.index.size(connection)
         has_pending = self.corpus.has_pending(connection)
         if not size.summaries and not has_pending and filters.role is None:
             scope = replace(scope, is_messages_only=True)  # there is no summary to look for
         weights = widened(query.terms) if query.is_question else dict(query.terms)
-        return Walk(
+        return SearchWalk(
             connection,
             self.corpus,
             self.index,
@@ -665,7 +548,7 @@ class Searcher:
             leave_out,
         )
 
-    def _begun(self, walk: Walk, upto: int) -> Cursor:
+    def _begun(self, walk: SearchWalk, upto: int) -> Cursor:
         """The state before the first page: what is ranked, and whether anything comes after it."""
         if walk.order == "time" or not walk.query.is_ranked:
             return Cursor(upto, has_tail=True)
@@ -688,25 +571,14 @@ class Searcher:
         return Cursor(upto, waiting=tuple(_ranked(walk, first, figures)), has_tail=not is_all)
 
 
-def index_for(database: Database) -> Index:
-    """The index that goes with a database."""
-    if database.backend.name == "sqlite":
-        from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
-
-        return SQLiteIndex()
-    from everlong.store.search.postgres import PostgresIndex  # noqa: PLC0415 - as above
-
-    return PostgresIndex()
-
-
-def _look_for_fragment(walk: Walk) -> None:
+def _look_for_fragment(walk: SearchWalk) -> None:
     """No word of the query is known: maybe it is a part of one."""
     walk.query = Query(walk.query.text, walk.query.mode, required=(normal(walk.query.text),))
     walk.weights = {}
     walk.matcher = Matcher(walk.query, {})
 
 
-def _begun_with_literals(walk: Walk, upto: int) -> Cursor:
+def _begun_with_literals(walk: SearchWalk, upto: int) -> Cursor:
     """Texts that have what must be there, ranked by all the words; the newest ones, if they are very many."""
     documents = list(islice((one for one in walk.verified(None) if not walk.leave_out(one)), CANDIDATES))
     frequencies = walk.index.ranked(walk.connection, walk.asked, walk.scope, 1).frequencies
@@ -719,7 +591,7 @@ def _begun_with_literals(walk: Walk, upto: int) -> Cursor:
     return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
 
 
-def _ranked(walk: Walk, seqs: list[int], figures: Figures) -> list[int]:
+def _ranked(walk: SearchWalk, seqs: list[int], figures: Figures) -> list[int]:
     """Ranked by the texts as far as there is room to read them, the others after them as they came."""
     wide = walk.query.is_question
     room = READ_BYTES if wide else READ_BYTES // 2
@@ -748,13 +620,13 @@ def _ranked(walk: Walk, seqs: list[int], figures: Figures) -> list[int]:
     return list(dict.fromkeys([*found, *seqs]))
 
 
-def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> Candidate:
+def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> SearchCandidate:
     own = document.own_text
     plain = document.plain if own == document.text else folded(own)
-    return Candidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
+    return SearchCandidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
 
 
-def _taken(walk: Walk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
+def _taken(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
     """The documents of one page, and the state after it."""
     shown: list[Shown] = []
     taken = 0
@@ -777,7 +649,7 @@ def _taken(walk: Walk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
     return _taken_from_tail(walk, state, shown, limit)
 
 
-def _taken_from_tail(walk: Walk, state: Cursor, shown: list[Shown], limit: int) -> tuple[list[Shown], Cursor]:
+def _taken_from_tail(walk: SearchWalk, state: Cursor, shown: list[Shown], limit: int) -> tuple[list[Shown], Cursor]:
     known = set(state.shown)
     last = state.tail
     for document in walk.matches(state.tail):

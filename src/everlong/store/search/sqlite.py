@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 
 from everlong.store.search.index import (
     NAMED,
-    Lookup,
+    IndexLookup,
+    IndexSize,
     Ranked,
-    Scope,
     SearchPlace,
+    SearchScope,
     SearchTerms,
-    Size,
     Wanted,
     lookups,
     scope_of_messages,
@@ -120,11 +120,11 @@ class SQLiteIndex:
             (sign * len(documents), sign * terms, sign * sum(seq < 0 for seq, _ in documents)),
         )
 
-    def size(self, connection: Connection) -> Size:
+    def size(self, connection: Connection) -> IndexSize:
         """What is in it."""
-        return Size(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
+        return IndexSize(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: Scope, limit: int) -> Ranked:
+    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
         """The documents that answer best, by BM25; where that would score too many, only the most promising."""
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
@@ -154,7 +154,9 @@ class SQLiteIndex:
                 found[term] = count
         return found
 
-    def _scored(self, connection: Connection, expression: str, scope: Scope, limit: int) -> list[tuple[int, float]]:
+    def _scored(
+        self, connection: Connection, expression: str, scope: SearchScope, limit: int
+    ) -> list[tuple[int, float]]:
         found: list[tuple[int, float]] = []
         if scope.has_messages:
             where, values = scope_of_messages(scope)
@@ -179,7 +181,7 @@ class SQLiteIndex:
         self,
         connection: Connection,
         asked: SearchTerms,
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
@@ -195,7 +197,7 @@ class SQLiteIndex:
         self,
         connection: Connection,
         wanted: Wanted,
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
@@ -217,7 +219,7 @@ class SQLiteIndex:
             connection, first, [expressions[table] for table in (first, *others)], scope, after, limit, by_time
         )
 
-    def _expression(self, connection: Connection, lookup: Lookup) -> tuple[str, str]:
+    def _expression(self, connection: Connection, lookup: IndexLookup) -> tuple[str, str]:
         if lookup.kind == "pair":
             return "search_words", _quoted(lookup.text)
         if lookup.kind == "start":
@@ -237,7 +239,7 @@ class SQLiteIndex:
         connection: Connection,
         table: str,
         expressions: list[str],
-        scope: Scope,
+        scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         by_time: bool,

@@ -1,6 +1,6 @@
 """Conversations as files: JSONL, the JSON log, Markdown and HTML, for people and programs, message by message."""
 
-from everlong.store.transcripts.parts import Piece, one_line, pieces_of, plain
+from everlong.store.transcripts.parts import TranscriptPiece, one_line, pieces_of, plain
 from everlong.store.transcripts.writer import FORMATS, Format, suffix_of, write_transcript
 
-__all__ = ["FORMATS", "Format", "Piece", "one_line", "pieces_of", "plain", "suffix_of", "write_transcript"]
+__all__ = ["FORMATS", "Format", "TranscriptPiece", "one_line", "pieces_of", "plain", "suffix_of", "write_transcript"]

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from everlong.store.transcripts.parts import (
-    Piece,
+    TranscriptPiece,
     broken_words,
     compaction_line,
     facts_of,
@@ -23,7 +23,7 @@ from everlong.store.transcripts.parts import (
 )
 
 if TYPE_CHECKING:
-    from everlong.store.conversations import Conversation, Line, Mark
+    from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
     from everlong.store.sessions import Session
 
 OPEN_UP_TO = 1_500
@@ -75,7 +75,7 @@ def heading(one: Conversation | Session, prompt: str | None) -> Iterator[str]:
         yield f"<details><summary>system prompt</summary>{_pre(prompt)}</details>\n"
 
 
-def message(line: Line, tools: Mapping[str, str]) -> Iterator[str]:
+def message(line: ConversationLine, tools: Mapping[str, str]) -> Iterator[str]:
     """Yield one message; ``tools`` names the tool of each call so far."""
     entry = line.entry
     role = one_line(str(entry.message.get("role")))
@@ -89,7 +89,7 @@ def message(line: Line, tools: Mapping[str, str]) -> Iterator[str]:
     yield "</article>\n"
 
 
-def compaction(mark: Mark) -> Iterator[str]:
+def compaction(mark: CompactionMark) -> Iterator[str]:
     """Yield the place where a compaction was."""
     yield f'<p class="compaction">{_safe(compaction_line(mark))}</p>\n'
 
@@ -99,7 +99,7 @@ def ending() -> Iterator[str]:
     yield "</section>\n"
 
 
-def _piece(piece: Piece) -> str:
+def _piece(piece: TranscriptPiece) -> str:
     if piece.kind == "text":
         return f"{_pre(piece.body, 'text')}\n"
     if piece.kind == "image":

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from everlong.store.transcripts.parts import (
-    Piece,
+    TranscriptPiece,
     broken_words,
     compaction_line,
     facts_of,
@@ -23,7 +23,7 @@ from everlong.store.transcripts.parts import (
 )
 
 if TYPE_CHECKING:
-    from everlong.store.conversations import Conversation, Line, Mark
+    from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
     from everlong.store.sessions import Session
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!<>|&~])")
@@ -39,7 +39,7 @@ def heading(one: Conversation | Session, prompt: str | None) -> Iterator[str]:
         yield f"\n## system\n\n{fenced(prompt)}\n"
 
 
-def message(line: Line, tools: Mapping[str, str]) -> Iterator[str]:
+def message(line: ConversationLine, tools: Mapping[str, str]) -> Iterator[str]:
     """Yield one message; ``tools`` names the tool of each call so far."""
     entry = line.entry
     role = escaped(one_line(str(entry.message.get("role"))))
@@ -50,7 +50,7 @@ def message(line: Line, tools: Mapping[str, str]) -> Iterator[str]:
         yield f"\n{_piece(piece)}\n"
 
 
-def compaction(mark: Mark) -> Iterator[str]:
+def compaction(mark: CompactionMark) -> Iterator[str]:
     """Yield the place where a compaction was."""
     yield f"\n---\n\n*{escaped(compaction_line(mark))}*\n\n---\n"
 
@@ -60,7 +60,7 @@ def ending() -> Iterator[str]:
     yield "\n"
 
 
-def _piece(piece: Piece) -> str:
+def _piece(piece: TranscriptPiece) -> str:
     label = escaped(one_line(piece.label))
     if piece.kind == "text":
         return _quoted(piece.body)

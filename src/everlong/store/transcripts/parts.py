@@ -16,7 +16,7 @@ from everlong.model import Message, calls_of, is_image, is_reasoning, part_text,
 from everlong.store.conversations import Conversation
 
 if TYPE_CHECKING:
-    from everlong.store.conversations import Line, Mark
+    from everlong.store.conversations import CompactionMark, ConversationLine
     from everlong.store.sessions import Session
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -91,7 +91,7 @@ def _facts_of_part(one: Session) -> Iterator[tuple[str, str]]:
         yield "continues", one.parent
 
 
-def compaction_line(mark: Mark) -> str:
+def compaction_line(mark: CompactionMark) -> str:
     """Say in a line what a compaction did: when, tokens before and after, which engine."""
     done = mark.compaction
     pieces = [f"compacted {moment(mark.at)}"]
@@ -104,7 +104,7 @@ def compaction_line(mark: Mark) -> str:
     return " · ".join(pieces)
 
 
-def broken_words(line: Line) -> str:
+def broken_words(line: ConversationLine) -> str:
     """Say how a reply broke off; nothing for a whole message."""
     if line.status is None:
         return ""
@@ -122,7 +122,7 @@ _MAX_DEPTH = 20
 _NO_TOOLS: Mapping[str, str] = {}
 
 
-class Piece(NamedTuple):
+class TranscriptPiece(NamedTuple):
     """One thing that a message says; ``label`` is a tool's name or what kind of thing it is."""
 
     kind: Kind
@@ -130,7 +130,7 @@ class Piece(NamedTuple):
     body: str
 
 
-def pieces_of(message: Message, tools: Mapping[str, str] = _NO_TOOLS) -> list[Piece]:
+def pieces_of(message: Message, tools: Mapping[str, str] = _NO_TOOLS) -> list[TranscriptPiece]:
     """All that a message says, in order; not one piece if it says nothing.
 
     With ``tools`` (the tool of each call, by the call's id) a result is labelled with the name of its tool.
@@ -142,35 +142,39 @@ def pieces_of(message: Message, tools: Mapping[str, str] = _NO_TOOLS) -> list[Pi
     if is_result:
         call_id = str(message.get("tool_call_id") or "")
         name = str(message.get("name") or tools.get(call_id, call_id))
-        pieces = [Piece("result", name, piece.body) if piece.kind == "text" else piece for piece in pieces]
-    pieces += [Piece("call", call.name or "?", readable_arguments(call.arguments)) for call in calls_of(message)]
+        pieces = [TranscriptPiece("result", name, piece.body) if piece.kind == "text" else piece for piece in pieces]
+    pieces += [
+        TranscriptPiece("call", call.name or "?", readable_arguments(call.arguments)) for call in calls_of(message)
+    ]
     return pieces
 
 
-def _thought(value: object) -> Piece | None:
-    return Piece("thinking", "thinking", value) if isinstance(value, str) and value else None
+def _thought(value: object) -> TranscriptPiece | None:
+    return TranscriptPiece("thinking", "thinking", value) if isinstance(value, str) and value else None
 
 
-def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str]) -> list[Piece]:
-    pieces: list[Piece] = []
+def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str]) -> list[TranscriptPiece]:
+    pieces: list[TranscriptPiece] = []
     for part in parts:
         kind = part.get("type", "text")
         if words := part_text(part):
-            pieces.append(Piece("text", "", words))
+            pieces.append(TranscriptPiece("text", "", words))
         elif is_reasoning(part):
             thought = part.get("thinking", part.get("text"))
-            pieces.append(Piece("thinking", "thinking", thought if isinstance(thought, str) else ""))
+            pieces.append(TranscriptPiece("thinking", "thinking", thought if isinstance(thought, str) else ""))
         elif is_image(part):
-            pieces.append(Piece("image", "image", _picture(part)))
+            pieces.append(TranscriptPiece("image", "image", _picture(part)))
         elif kind == "tool_use":
-            pieces.append(Piece("call", str(part.get("name") or "?"), readable_arguments(part.get("input"))))
+            pieces.append(TranscriptPiece("call", str(part.get("name") or "?"), readable_arguments(part.get("input"))))
         elif kind == "tool_result" and depth < _MAX_DEPTH:
             inside = _of_parts(parts_of(part), depth + 1, tools)
             call_id = str(part.get("tool_use_id") or "")
             label = tools.get(call_id, call_id)
-            pieces += [Piece("result", label, piece.body) if piece.kind == "text" else piece for piece in inside]
+            pieces += [
+                TranscriptPiece("result", label, piece.body) if piece.kind == "text" else piece for piece in inside
+            ]
         elif kind not in {"text", "input_text", "output_text"}:
-            pieces.append(Piece("other", str(kind), json.dumps(part, ensure_ascii=False, default=str)))
+            pieces.append(TranscriptPiece("other", str(kind), json.dumps(part, ensure_ascii=False, default=str)))
     return pieces
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from everlong.store.conversations import Conversation, Line, Mark
+from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
 from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import session_log
 from everlong.store.shown_path import entries_of
@@ -85,7 +85,7 @@ def _all(write: Callable[[str], Any], texts: Iterator[str]) -> None:
 
 def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
     """Return what the log of a whole conversation says."""
-    lines = [line for line in store.conversations.entries(found.id) if isinstance(line, Line)]
+    lines = [line for line in store.conversations.entries(found.id) if isinstance(line, ConversationLine)]
     return {
         "session_id": found.id,
         **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
@@ -95,13 +95,13 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
     }
 
 
-def lines_of(store: Store, one: Conversation | Session) -> Iterator[Line | Mark]:
+def lines_of(store: Store, one: Conversation | Session) -> Iterator[ConversationLine | CompactionMark]:
     """Yield what a conversation, or a part of one, says; of a part, turns count from its own beginning."""
     if isinstance(one, Conversation):
         yield from store.conversations.entries(one.id)
         return
     for entry in entries_of(store, one):
-        yield Line(None if entry.id is None else entry.depth - one.from_depth, entry)
+        yield ConversationLine(None if entry.id is None else entry.depth - one.from_depth, entry)
 
 
 def prompt_of(store: Store, one: Conversation | Session) -> str | None:
@@ -116,7 +116,7 @@ def _readable(store: Store, one: Conversation | Session, look: Any, write: Calla
     count = 0
     tools: dict[str, str] = {}
     for line in lines_of(store, one):
-        if isinstance(line, Mark):
+        if isinstance(line, CompactionMark):
             _all(write, look.compaction(line))
             continue
         tools |= called_tools(line.entry.message)
@@ -140,7 +140,7 @@ def _jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any
         write(json_text({"role": "system", "content": prompt}))
         times.append(one.started)
     for line in lines_of(store, one):
-        if isinstance(line, Mark):
+        if isinstance(line, CompactionMark):
             compactions.append({"before_message": len(times), **line.to_dict()})
             continue
         write((", " if times else "") + json_text(exported(line)))
@@ -150,7 +150,7 @@ def _jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any
     return len(times) - (prompt is not None)
 
 
-def exported(line: Line) -> dict[str, Any]:
+def exported(line: ConversationLine) -> dict[str, Any]:
     """Return a message as it is exported: one that broke off says so."""
     if line.status is None:
         return line.entry.message

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from everlong.testing.engine_contract.compacting import COMPACTING
 from everlong.testing.engine_contract.living import LIVING
 from everlong.testing.engine_contract.shape import SHAPE
-from everlong.testing.engine_contract.subject import Broken, MakeEngine, Workbench
+from everlong.testing.engine_contract.subject import ContractBroken, MakeEngine, Workbench
 
 __all__ = ["CLAUSES", "EngineContract", "check_engine"]
 
@@ -45,14 +45,14 @@ def check_engine(
     bench = Workbench(make, context_length, examples)
     try:
         bench.bare()
-    except Broken as broken:
+    except ContractBroken as broken:
         return [f"Making one: {broken}"]
     findings: list[str] = []
     for name in CLAUSES if clause is None else (clause,):
         for check in CLAUSES[name]:
             try:
                 check(bench)
-            except Broken as broken:
+            except ContractBroken as broken:
                 findings.append(f"{name}: {broken}")
     return list(dict.fromkeys(findings))
 

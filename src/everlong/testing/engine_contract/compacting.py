@@ -14,7 +14,16 @@ from everlong.context.invariants import LatestUserTurn, check_all
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, calls_of, leading_system_count, text_of
 from everlong.testing.engine_contract.samples import BROKEN, ODD, long_conversation, long_errand
-from everlong.testing.engine_contract.subject import Broken, Subject, Workbench, as_json, case, require, shown, tokens
+from everlong.testing.engine_contract.subject import (
+    ContractBroken,
+    Subject,
+    Workbench,
+    as_json,
+    case,
+    require,
+    shown,
+    tokens,
+)
 
 __all__ = ["COMPACTING", "compacted"]
 
@@ -159,7 +168,7 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
             raise ImportError("the engine contract needs Hypothesis: pip install 'everlong[testing]'") from error
         from everlong.testing.strategies import conversations  # noqa: PLC0415 - as above
 
-        found: list[tuple[int, Broken]] = []
+        found: list[tuple[int, ContractBroken]] = []
         tried = 0
         gone = st.frozensets(st.integers(0, 12), max_size=3) if damaged else st.just(frozenset[int]())
 
@@ -182,13 +191,16 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
             given = [message for place, message in enumerate(messages) if place not in missing]
             try:
                 held(bench, given)
-            except Broken as broken:
+            except ContractBroken as broken:
                 found.append((len(repr(given)), broken))
                 raise
 
         try:
             holds()
-        except (Broken, Flaky):  # flaky: it broke by chance, or enough smaller ones were tried; a finding all the same
+        except (
+            ContractBroken,
+            Flaky,
+        ):  # flaky: it broke by chance, or enough smaller ones were tried; a finding all the same
             raise min(found, key=lambda one: one[0])[1] from None
 
     check.__doc__ = f"{held.__doc__} (generated conversations)"
@@ -243,7 +255,7 @@ def takes_what_it_declares(bench: Workbench) -> None:
             continue
         try:
             _require_good(messages, bench.fresh().compress(messages, **{name: value}))
-        except Broken as error:
+        except ContractBroken as error:
             if not isinstance(error.__cause__, TargetUnreachable):
                 raise
 

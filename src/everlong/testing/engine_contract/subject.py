@@ -17,7 +17,18 @@ from everlong.errors import MessageError
 from everlong.model import Message, checked_messages
 from everlong.tokens import MessageCounter
 
-__all__ = ["Broken", "MakeEngine", "Subject", "Workbench", "as_json", "case", "require", "shown", "takes", "tokens"]
+__all__ = [
+    "ContractBroken",
+    "MakeEngine",
+    "Subject",
+    "Workbench",
+    "as_json",
+    "case",
+    "require",
+    "shown",
+    "takes",
+    "tokens",
+]
 
 MakeEngine = Callable[..., Any]
 """Makes a new engine; called with ``context_length`` where it takes that, else with nothing."""
@@ -26,18 +37,18 @@ _SHOWN_CHARS = 700
 _counter = MessageCounter()
 
 
-class Broken(Exception):  # noqa: N818 - it states a fact about the engine; nothing of the package failed
+class ContractBroken(Exception):  # noqa: N818 - it states a fact about the engine; nothing of the package failed
     """The engine does not keep one clause of the contract; the text says what it did, and what it should do."""
 
 
 def require(holds: object, sentence: str) -> None:
     """Go on if something holds, else report the sentence."""
     if not holds:
-        raise Broken(sentence)
+        raise ContractBroken(sentence)
 
 
 class Subject:
-    """One engine of the kind under test; what it raises becomes `Broken` with the author's own line."""
+    """One engine of the kind under test; what it raises becomes `ContractBroken` with the author's own line."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
@@ -64,7 +75,7 @@ class Subject:
         try:
             return checked_messages(result)
         except MessageError as error:
-            raise Broken(f"{told} returned a list that is none of messages: {error}{case(messages)}") from None
+            raise ContractBroken(f"{told} returned a list that is none of messages: {error}{case(messages)}") from None
 
 
 class Workbench:
@@ -119,7 +130,9 @@ def as_json(value: Any, what: str) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError) as error:
-        raise Broken(f"{what} cannot be written as JSON ({error}); use plain dicts, lists, texts and numbers") from None
+        raise ContractBroken(
+            f"{what} cannot be written as JSON ({error}); use plain dicts, lists, texts and numbers"
+        ) from None
 
 
 def _short(message: Message) -> Message:
@@ -147,7 +160,7 @@ def _guarded(told: str, advice: str, function: Callable[..., Any], *args: Any, *
     try:
         return function(*args, **kwargs)
     except Exception as error:  # whatever an engine raises is what its author must be told
-        raise Broken(f"{told} raised {_told(error)}{f'; {advice}' if advice else ''}") from error
+        raise ContractBroken(f"{told} raised {_told(error)}{f'; {advice}' if advice else ''}") from error
 
 
 def _told(error: Exception) -> str:

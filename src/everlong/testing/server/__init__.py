@@ -9,7 +9,7 @@ from __future__ import annotations
 from everlong.testing.server.faults import Fault, ManualClock, random_faults
 from everlong.testing.server.http import ModelServer
 from everlong.testing.server.record import Record
-from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, Turn
+from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, ScriptedTurn, Turn
 
 __all__ = [
     "Answer",
@@ -20,6 +20,7 @@ __all__ = [
     "ModelServer",
     "Record",
     "ScriptedModel",
+    "ScriptedTurn",
     "Turn",
     "random_faults",
 ]

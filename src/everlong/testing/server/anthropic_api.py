@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everlong.testing.server.anthropic_rules import redacted, signed
-from everlong.testing.server.cache import Charge
+from everlong.testing.server.cache import CacheCharge
 from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import count_text, count_value
@@ -21,7 +21,7 @@ def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
     return {"type": "error", "error": error, "request_id": request_id}
 
 
-def message(answer: Answer, body: Mapping[str, Any], charge: Charge, number: int) -> dict[str, Any]:
+def message(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, number: int) -> dict[str, Any]:
     """A whole answer."""
     content = _content(answer, body, number)
     output = sum(count_value(block) for block in content)

@@ -20,7 +20,7 @@ from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.responses_rules import unsealed
 from everlong.testing.server.window import MESSAGE_TOKENS, count_text, count_value
 
-__all__ = ["Block", "Charge", "PromptCache", "anthropic_blocks_of", "openai_blocks_of", "responses_blocks_of"]
+__all__ = ["CacheBlock", "CacheCharge", "ServerCache", "anthropic_blocks_of", "openai_blocks_of", "responses_blocks_of"]
 
 LOOK_BACK = 20
 SECONDS = {"5m": 300.0, "1h": 3600.0}
@@ -40,7 +40,7 @@ Ttl = Literal["5m", "1h"]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CacheBlock:
     """One piece of a prompt: the hash of everything up to its end, its tokens, its position, its marker."""
 
     prefix: str
@@ -52,7 +52,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class CacheCharge:
     """How the tokens of a prompt are billed; what is neither read nor written is plain input."""
 
     total: int
@@ -72,20 +72,20 @@ class Charge:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _StoredPrefix:
     expires: float
     seconds: float
 
 
-class PromptCache:
+class ServerCache:
     """What one organization has in the cache."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _StoredPrefix] = {}
         self._lock = threading.Lock()
 
-    def anthropic(self, blocks: list[Block], model: str) -> Charge:
+    def anthropic(self, blocks: list[CacheBlock], model: str) -> CacheCharge:
         """Bill a request by its markers, and remember what they write."""
         with self._lock:
             now = self._clock()
@@ -100,7 +100,7 @@ class PromptCache:
                     hit = max(hit, found)
             return self._written(blocks, ends, [at for at in markers if ends[at] >= minimum(model)], hit, now)
 
-    def _found(self, blocks: list[Block], marker: int, now: float) -> int | None:
+    def _found(self, blocks: list[CacheBlock], marker: int, now: float) -> int | None:
         for at in range(marker, -1, -1):
             if blocks[marker].position - blocks[at].position >= LOOK_BACK:
                 return None
@@ -109,7 +109,9 @@ class PromptCache:
                 return at
         return None
 
-    def _written(self, blocks: list[Block], ends: list[int], markers: list[int], hit: int, now: float) -> Charge:
+    def _written(
+        self, blocks: list[CacheBlock], ends: list[int], markers: list[int], hit: int, now: float
+    ) -> CacheCharge:
         read = ends[hit] if hit >= 0 else 0
         paid = {"5m": 0, "1h": 0}
         upto = read
@@ -118,13 +120,13 @@ class PromptCache:
             if at > hit:
                 paid[ttl] += ends[at] - upto
                 upto = ends[at]
-                self._entries[blocks[at].prefix] = _Entry(now + SECONDS[ttl], SECONDS[ttl])
+                self._entries[blocks[at].prefix] = _StoredPrefix(now + SECONDS[ttl], SECONDS[ttl])
             elif blocks[at].prefix not in self._entries or self._entries[blocks[at].prefix].expires <= now:
                 # Inside what was read: the entry is there again at no cost.
-                self._entries[blocks[at].prefix] = _Entry(now + SECONDS[ttl], SECONDS[ttl])
-        return Charge(ends[-1] if ends else 0, read, paid["5m"], paid["1h"])
+                self._entries[blocks[at].prefix] = _StoredPrefix(now + SECONDS[ttl], SECONDS[ttl])
+        return CacheCharge(ends[-1] if ends else 0, read, paid["5m"], paid["1h"])
 
-    def openai(self, blocks: list[Block], model: str) -> Charge:
+    def openai(self, blocks: list[CacheBlock], model: str) -> CacheCharge:
         """Bill a request by the longest prefix that was sent lately."""
         later = bool(_OPENAI_LATER.search(model))
         seconds = _OPENAI_LATER_SECONDS if later else _OPENAI_SECONDS
@@ -139,9 +141,9 @@ class PromptCache:
             written = 0
             for at, block in enumerate(blocks):
                 if ends[at] >= _DEFAULT_MINIMUM and at > hit and (block.is_breakpoint or not later):
-                    self._entries[block.prefix] = _Entry(now + seconds, seconds)
+                    self._entries[block.prefix] = _StoredPrefix(now + seconds, seconds)
                     written = ends[at] - read if later else 0
-            return Charge(ends[-1] if ends else 0, read, written)
+            return CacheCharge(ends[-1] if ends else 0, read, written)
 
     def _is_live(self, prefix: str, now: float) -> bool:
         entry = self._entries.get(prefix)
@@ -153,7 +155,7 @@ def minimum(model: str) -> int:
     return next((tokens for pattern, tokens in _MINIMUM if pattern.search(model)), _DEFAULT_MINIMUM)
 
 
-def _ends(blocks: list[Block]) -> list[int]:
+def _ends(blocks: list[CacheBlock]) -> list[int]:
     total = 0
     return [total := total + block.tokens for block in blocks]
 
@@ -165,7 +167,7 @@ class _Chain:
     """Hashes a prompt block by block; a marker is no part of what is hashed."""
 
     def __init__(self, *salt: Any) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[CacheBlock] = []
         self._hash = hashlib.sha256()
         self._position = -1
         self._kind = ""
@@ -184,11 +186,11 @@ class _Chain:
         self._kind = kind
         ttl = marker.get("ttl", "5m") if isinstance(marker, dict) else None
         self.blocks.append(
-            Block(self._hash.copy().hexdigest(), tokens + count_value(bare), self._position, ttl, breakpoint_)
+            CacheBlock(self._hash.copy().hexdigest(), tokens + count_value(bare), self._position, ttl, breakpoint_)
         )
 
 
-def anthropic_blocks_of(body: Mapping[str, Any]) -> list[Block]:
+def anthropic_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
     """The blocks of an Anthropic prompt in the order of the cache; refuses markers that the API would refuse."""
     chain = _Chain(body.get("model"))
     for index, tool in enumerate(body.get("tools") or []):
@@ -215,7 +217,7 @@ def anthropic_blocks_of(body: Mapping[str, Any]) -> list[Block]:
     return _with_automatic(body, chain.blocks)
 
 
-def _with_automatic(body: Mapping[str, Any], blocks: list[Block]) -> list[Block]:
+def _with_automatic(body: Mapping[str, Any], blocks: list[CacheBlock]) -> list[CacheBlock]:
     """The blocks with the automatic marker, after all marks were checked together."""
     explicit = sum(block.ttl is not None for block in blocks)
     automatic = body.get("cache_control")
@@ -229,7 +231,7 @@ def _with_automatic(body: Mapping[str, Any], blocks: list[Block]) -> list[Block]
         if blocks[-1].ttl not in {None, ttl}:
             raise Refusal("cache_control: the last block is marked with another ttl than the automatic marker")
         last = blocks[-1]
-        blocks = [*blocks[:-1], Block(last.prefix, last.tokens, last.position, ttl)]
+        blocks = [*blocks[:-1], CacheBlock(last.prefix, last.tokens, last.position, ttl)]
     ttls = [block.ttl for block in blocks if block.ttl is not None]
     if "5m" in ttls and "1h" in ttls[ttls.index("5m") :]:
         raise Refusal(
@@ -245,7 +247,7 @@ def _has_image(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_image, value))
 
 
-def openai_blocks_of(body: Mapping[str, Any]) -> list[Block]:
+def openai_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
     """The tools and messages of an OpenAI prompt, one block each."""
     chain = _Chain(body.get("model"), body.get("prompt_cache_key"))
     messages = body.get("messages") or []
@@ -257,7 +259,7 @@ def openai_blocks_of(body: Mapping[str, Any]) -> list[Block]:
     return chain.blocks
 
 
-def responses_blocks_of(body: Mapping[str, Any]) -> list[Block]:
+def responses_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
     """The instructions, tools and items of a prompt of the Responses API, one block each."""
     chain = _Chain(body.get("model"), body.get("prompt_cache_key"))
     given = body.get("input") or []

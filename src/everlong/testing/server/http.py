@@ -19,9 +19,9 @@ from typing import Any, Self
 from everlong.testing.server import anthropic_api, openai_api, responses_api
 from everlong.testing.server.anthropic_rules import check_anthropic
 from everlong.testing.server.cache import (
-    Block,
-    Charge,
-    PromptCache,
+    CacheBlock,
+    CacheCharge,
+    ServerCache,
     anthropic_blocks_of,
     openai_blocks_of,
     responses_blocks_of,
@@ -34,7 +34,7 @@ from everlong.testing.server.responses_rules import check_responses
 from everlong.testing.server.script import Ask, Script, ScriptedModel
 from everlong.testing.server.window import DIALECTS, Dialect, check_window, overflow
 
-__all__ = ["ModelServer", "Reply", "count_reply", "models_reply", "reply_to"]
+__all__ = ["ModelServer", "ServerReply", "count_reply", "models_reply", "reply_to"]
 
 COMPACT = "/v1/responses/compact"
 _APIS: dict[str, Api] = {
@@ -46,7 +46,7 @@ _APIS: dict[str, Api] = {
 
 
 @dataclass(slots=True)
-class Reply:
+class ServerReply:
     """What goes back: a whole body, or the pieces of a stream; and how it is damaged on its way."""
 
     status: int = 200
@@ -60,7 +60,7 @@ class Reply:
 
 def reply_to(
     server: ModelServer, path: str, raw: bytes, headers: Mapping[str, str], *, too_large: bool = False
-) -> Reply:
+) -> ServerReply:
     """The reply to a request for a completion."""
     api = _APIS.get(path)
     if api is None or (path == COMPACT and not server.knows_compaction):
@@ -80,7 +80,7 @@ def reply_to(
         is_late = api == "responses" and refusal.code == "context_length_exceeded" and server.overflows_in_stream
         if is_late and record.body.get("stream"):
             told = responses_api.failed_events(record.body, refusal, record.number)
-            return Reply(200, None, _identity(api, record.number), [_event(one["type"], one) for one in told])
+            return ServerReply(200, None, _identity(api, record.number), [_event(one["type"], one) for one in told])
         return _error(api, refusal, record.number)
 
 
@@ -114,7 +114,7 @@ def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> Non
         raise Refusal("Incorrect API key provided.", status=401, code="invalid_api_key")
 
 
-def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[Block]:
+def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[CacheBlock]:
     """Hold a body against every rule; returns the blocks of its prompt."""
     if api == "anthropic":
         check_anthropic(body, betas=record.headers.get("anthropic-beta", ""), alternate_roles=server.alternate_roles)
@@ -133,13 +133,15 @@ def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[B
     return blocks
 
 
-def _answered(server: ModelServer, api: Api, record: Record, blocks: list[Block], fault: Fault | None) -> Reply:
+def _answered(
+    server: ModelServer, api: Api, record: Record, blocks: list[CacheBlock], fault: Fault | None
+) -> ServerReply:
     body = record.body
     if fault is not None:
         record.fault = fault.kind
         record.error = fault.kind if fault.kind != "slow" else None
         if fault.kind == "silent":
-            return Reply(silent_seconds=fault.seconds)
+            return ServerReply(silent_seconds=fault.seconds)
         if fault.kind == "overflow":
             raise overflow(api, server.dialect, server.window + 1, None, server.window)
         refusal = fault_refusal(fault, api)
@@ -167,7 +169,7 @@ def _answered(server: ModelServer, api: Api, record: Record, blocks: list[Block]
         frames = [_data(chunk) for chunk in openai_api.chunks(whole, body)] + [b"data: [DONE]\n\n"]
     record.status = 200
     record.usage = whole["usage"]
-    reply = Reply(200, whole, _identity(api, record.number), frames if body.get("stream") else None)
+    reply = ServerReply(200, whole, _identity(api, record.number), frames if body.get("stream") else None)
     return reply if fault is None else _damaged(reply, fault, api, record.number)
 
 
@@ -177,21 +179,21 @@ def _wants_compaction(record: Record) -> bool:
     return record.path == COMPACT or last.get("type") == "compaction_trigger"
 
 
-def _compacted(ask: Ask, record: Record, charge: Charge) -> Reply:
+def _compacted(ask: Ask, record: Record, charge: CacheCharge) -> ServerReply:
     """Return a compaction item, for which no script is asked: it holds what was said, without what tools gave."""
     record.status = 200
     words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
     if record.path == COMPACT:
         told = responses_api.compacted(words, charge, record.number)
         record.usage = told["usage"]
-        return Reply(200, told, _identity("responses", record.number))
+        return ServerReply(200, told, _identity("responses", record.number))
     whole = responses_api.compaction(words, record.body, charge, record.number)
     record.usage = whole["usage"]
     frames = [_event(event["type"], event) for event in responses_api.events(whole)]
-    return Reply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)
+    return ServerReply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)
 
 
-def _damaged(reply: Reply, fault: Fault, api: Api, number: int) -> Reply:
+def _damaged(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerReply:
     reply.cut = fault.kind == "cut"
     if fault.kind == "slow":
         reply.slow_seconds = fault.seconds
@@ -215,11 +217,11 @@ def _damaged(reply: Reply, fault: Fault, api: Api, number: int) -> Reply:
     return reply
 
 
-def _error(api: Api, refusal: Refusal, number: int) -> Reply:
+def _error(api: Api, refusal: Refusal, number: int) -> ServerReply:
     body = (
         anthropic_api.error_body(refusal, _request_id(number)) if api == "anthropic" else openai_api.error_body(refusal)
     )
-    return Reply(refusal.status, body, {**_identity(api, number), **refusal.headers})
+    return ServerReply(refusal.status, body, {**_identity(api, number), **refusal.headers})
 
 
 def _request_id(number: int) -> str:
@@ -238,7 +240,7 @@ def _data(data: Any) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> Reply:
+def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
     """The reply to a request for a token count."""
     try:
         _check_key(server, "anthropic", headers)
@@ -246,12 +248,12 @@ def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> 
         _check_size(problem)
         betas = headers.get("anthropic-beta", "")
         check_anthropic(body, betas=betas, counting=True, alternate_roles=server.alternate_roles)
-        return Reply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
+        return ServerReply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
     except Refusal as refusal:
         return _error("anthropic", refusal, 0)
 
 
-def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> Reply:
+def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> ServerReply:
     """The reply to a request for the models, or for one of them."""
     api: Api = "anthropic" if "anthropic-version" in headers else "openai"
     name = path.removeprefix("/v1/models").removeprefix("/")
@@ -264,11 +266,11 @@ def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> 
     if not path.startswith("/v1/models"):
         return _error(api, Refusal(f"Not found: {path}", status=404, kind="not_found_error"), 0)
     if not name:
-        return Reply(200, listed)
+        return ServerReply(200, listed)
     found = [model for model in listed["data"] if model["id"] == name and not is_llama]
     if not found:
         return _error(api, Refusal(f"model: {name}", status=404, kind="not_found_error"), 0)
-    return Reply(200, found[0])
+    return ServerReply(200, found[0])
 
 
 _LARGEST = 32 * 1024 * 1024
@@ -321,7 +323,7 @@ class ModelServer:
         self.overflows_in_stream = overflows_in_stream
         self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, remember)
         self._remember = remember
-        self.cache = PromptCache(clock)
+        self.cache = ServerCache(clock)
         self.requests: list[Record] = []
         """Every request for a completion, in the order they came."""
         self.problems: list[str] = []
@@ -439,7 +441,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(reply_to(owner, self._path, raw, self._headers, too_large=length > _LARGEST))
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, reply: ServerReply) -> None:
         if reply.silent_seconds:
             self.server.owner.closing.wait(reply.silent_seconds)
             self.close_connection = True
@@ -449,13 +451,13 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send_stream(reply)
 
-    def _begin(self, reply: Reply, headers: Mapping[str, str]) -> None:
+    def _begin(self, reply: ServerReply, headers: Mapping[str, str]) -> None:
         self.send_response(reply.status)
         for name, value in {**headers, **reply.headers}.items():
             self.send_header(name, value)
         self.end_headers()
 
-    def _send_whole(self, reply: Reply) -> None:
+    def _send_whole(self, reply: ServerReply) -> None:
         data = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body, ensure_ascii=False).encode()
         self._wait(reply.slow_seconds)
         self._begin(reply, {"content-type": "application/json", "content-length": str(len(data))})
@@ -464,7 +466,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         self.wfile.write(data)
 
-    def _send_stream(self, reply: Reply) -> None:
+    def _send_stream(self, reply: ServerReply) -> None:
         assert reply.pieces is not None  # noqa: S101 - asked before
         self._begin(reply, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
         pieces = reply.pieces[: max(1, len(reply.pieces) // 2)] if reply.cut else reply.pieces

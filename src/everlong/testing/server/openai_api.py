@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
-from everlong.testing.server.cache import Charge
+from everlong.testing.server.cache import CacheCharge
 from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import Dialect, count_text, count_value
@@ -23,7 +23,7 @@ def error_body(refusal: Refusal) -> dict[str, Any]:
 
 
 def completion(
-    answer: Answer, body: Mapping[str, Any], charge: Charge, number: int, dialect: Dialect
+    answer: Answer, body: Mapping[str, Any], charge: CacheCharge, number: int, dialect: Dialect
 ) -> dict[str, Any]:
     """A whole answer."""
     said: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
@@ -61,7 +61,7 @@ def completion(
     }
 
 
-def _usage(charge: Charge, output: int, reasoning: int) -> dict[str, Any]:
+def _usage(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
     return {
         "prompt_tokens": charge.total,
         "completion_tokens": output,

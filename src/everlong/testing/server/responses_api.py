@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
-from everlong.testing.server.cache import Charge
+from everlong.testing.server.cache import CacheCharge
 from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.responses_rules import sealed
 from everlong.testing.server.script import Answer
@@ -17,7 +17,7 @@ __all__ = ["compacted", "compaction", "events", "failed_events", "response"]
 _CREATED = 1_767_225_600
 
 
-def response(answer: Answer, body: Mapping[str, Any], charge: Charge, number: int) -> dict[str, Any]:
+def response(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, number: int) -> dict[str, Any]:
     """Return a whole answer."""
     output = _output(answer, body, number)
     reasoning = count_text(answer.thinking or "")
@@ -36,12 +36,12 @@ def response(answer: Answer, body: Mapping[str, Any], charge: Charge, number: in
     return whole
 
 
-def compaction(words: str, body: Mapping[str, Any], charge: Charge, number: int) -> dict[str, Any]:
+def compaction(words: str, body: Mapping[str, Any], charge: CacheCharge, number: int) -> dict[str, Any]:
     """Return the answer to a ``compaction_trigger``: one compaction item, which holds the words of the input."""
     return _frame(body, number, [_compaction_item(words, number)], _usage(charge, count_text(words) // 4, 0))
 
 
-def compacted(words: str, charge: Charge, number: int) -> dict[str, Any]:
+def compacted(words: str, charge: CacheCharge, number: int) -> dict[str, Any]:
     """Return the answer of ``/v1/responses/compact``."""
     return {
         "id": f"resp_{number:024d}",
@@ -118,7 +118,7 @@ def _frame(body: Mapping[str, Any], number: int, output: list[Any], usage: dict[
     }
 
 
-def _usage(charge: Charge, output: int, reasoning: int) -> dict[str, Any]:
+def _usage(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
     return {
         "input_tokens": charge.total,
         "input_tokens_details": {"cached_tokens": charge.read, "cache_write_tokens": charge.written},

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from everlong.testing.server.record import Api
 from everlong.testing.server.responses_rules import unsealed
 
-__all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "Turn"]
+__all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn", "Turn"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ScriptedTurn:
     """One message of a request, in words."""
 
     role: str
@@ -94,7 +94,7 @@ class Ask:
         return "\n".join(filter(None, [own, *(turn.text for turn in self.turns if turn.role in _SYSTEM)]))
 
     @cached_property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[ScriptedTurn]:
         """The messages in order."""
         if self.api == "responses":
             given = self.body.get("input") or []
@@ -162,7 +162,7 @@ class ScriptedModel:
 _SYSTEM = frozenset({"system", "developer"})
 
 
-def _turn(message: Mapping[str, Any]) -> Turn:
+def _turn(message: Mapping[str, Any]) -> ScriptedTurn:
     content = message.get("content")
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     calls = [
@@ -174,21 +174,21 @@ def _turn(message: Mapping[str, Any]) -> Turn:
     results = [(str(b["tool_use_id"]), _text(b.get("content"))) for b in blocks if b.get("type") == "tool_result"]
     role = str(message.get("role"))
     if role == "tool":
-        return Turn(role, "", results=((str(message.get("tool_call_id")), _text(content)),))
-    return Turn(role, _text(content), tuple(calls), tuple(results))
+        return ScriptedTurn(role, "", results=((str(message.get("tool_call_id")), _text(content)),))
+    return ScriptedTurn(role, _text(content), tuple(calls), tuple(results))
 
 
-def _item_turn(item: Mapping[str, Any]) -> Turn:
+def _item_turn(item: Mapping[str, Any]) -> ScriptedTurn:
     kind = str(item.get("type", "message"))
     if kind == "compaction":
-        return Turn("assistant", unsealed("cmp", item.get("encrypted_content")) or "")
+        return ScriptedTurn("assistant", unsealed("cmp", item.get("encrypted_content")) or "")
     if kind.endswith("_output"):
-        return Turn("tool", "", results=((str(item.get("call_id")), _text(item.get("output"))),))
+        return ScriptedTurn("tool", "", results=((str(item.get("call_id")), _text(item.get("output"))),))
     if kind != "message":
         called = str(item.get("arguments") or item.get("input") or "")
         calls = (Call(str(item.get("name")), called, item.get("call_id")),) if "call_id" in item else ()
-        return Turn("assistant", "", calls)
-    return Turn(str(item.get("role")), _text(item.get("content")))
+        return ScriptedTurn("assistant", "", calls)
+    return ScriptedTurn(str(item.get("role")), _text(item.get("content")))
 
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
@@ -201,3 +201,7 @@ def _text(content: Any) -> str:
         return ""
     texts = [block.get("text") for block in content if isinstance(block, dict) and str(block.get("type")) in _TEXTS]
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+Turn: TypeAlias = ScriptedTurn
+"""The former name of `ScriptedTurn`."""

@@ -1,0 +1,145 @@
+"""Keeping the index up with what is stored: making it, draining what is pending, taking out what is forgotten.
+
+Documents are cut into terms before the write lock is taken. Whoever takes a document off the list of pending ones adds
+it, in the same transaction; so several processes may drain at once, and one that dies has changed nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+
+from sqlalchemy import Connection
+
+from everlong.store.database import Database
+from everlong.store.search.corpus import Corpus
+from everlong.store.search.index import Index
+from everlong.store.search.text import INDEX_VERSION, IndexText, index_text
+
+MOST_AT_ONCE = 200_000
+"""Characters that are indexed in one transaction, unless a single document has more."""
+_MOST_READ = 1_000_000
+_LEAST_PAUSE = 0.03
+
+
+class IndexUpkeep:
+    """Changes the index of one database."""
+
+    def __init__(self, database: Database, index: Index, corpus: Corpus) -> None:
+        self._database = database
+        self._index = index
+        self._corpus = corpus
+        self._is_ready = False
+        self._left: set[int] = set()
+        """Documents that are left to others, who need not give way."""
+
+    def ensure(self) -> None:
+        """Make the index, or make it anew where an older version of the software made it."""
+        if self._is_ready:
+            return
+        with self._database.read() as connection:
+            self._is_ready = self._index.version(connection) == INDEX_VERSION
+        if not self._is_ready:
+            self._database.write(self._create)
+            self._is_ready = True
+
+    def _create(self, connection: Connection) -> None:
+        self._database.backend.prepare(connection)
+        if self._index.version(connection) != INDEX_VERSION:  # another process may have been quicker
+            self.rebuild(connection)
+
+    def rebuild(self, connection: Connection) -> None:
+        """Begin again with an empty index and everything pending."""
+        self._index.create(connection)
+        connection.exec_driver_sql("DELETE FROM pending")
+        # Others go on writing meanwhile: what one of them has just put on the list is on it.
+        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING")
+        # As when a view is written: what the view before, or the one that it repeats, told already stands there once.
+        connection.exec_driver_sql(
+            "INSERT INTO pending (seq) SELECT -i.seq FROM view_item i JOIN view v ON v.id = i.view"
+            " WHERE i.kind = 'new' AND i.digest IS NOT NULL AND v.state <> 'void' AND NOT EXISTS"
+            " (SELECT 1 FROM view_item o WHERE o.view = COALESCE(v.origin, v.prev) AND o.digest = i.digest)"
+            " ON CONFLICT DO NOTHING"
+        )
+
+    def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
+        """Index up to so many pending documents; how many were taken off the list.
+
+        With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
+        have to wait longer than a moment are left on the list, where a search looks through them one by one.
+        """
+        self.ensure()
+        with self._database.read() as connection:
+            left = self._left if gives_way else set()
+            seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
+            documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
+        if gives_way:
+            self._left.update(seq for seq, made in documents.items() if made is None)
+            seqs = [seq for seq in seqs if seq not in self._left]
+        taken = 0
+        for part in _parts(seqs, documents):
+            began = time.monotonic()
+            taken += self._database.write(partial(self._add, part, documents))
+            if gives_way:
+                time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+        return taken
+
+    def _add(self, seqs: list[int], documents: Mapping[int, IndexText | None], connection: Connection) -> int:
+        taken = self._index.claim(connection, seqs, wait=False)
+        known = ((seq, documents.get(seq)) for seq in seqs if seq in taken)
+        self._index.add(connection, [(seq, made) for seq, made in known if made is not None])
+        return len(taken)
+
+    def forget(self, connection: Connection, seqs: Iterable[int], *, purge: bool = True) -> None:
+        """Take documents out, in the transaction that forgets them and before their contents are gone."""
+        if self._index.version(connection) != INDEX_VERSION:
+            return
+        wanted = list(seqs)
+        pending = self._index.claim(connection, wanted, wait=True)
+        indexed = [seq for seq in wanted if seq not in pending]
+        made = self._documents(connection, indexed)
+        self._index.remove(connection, [(seq, text) for seq, text in made if text is not None])
+        if purge and indexed:
+            self._index.purge(connection)
+
+    def _documents(
+        self, connection: Connection, seqs: list[int], most: int | None = None
+    ) -> Iterator[tuple[int, IndexText | None]]:
+        """Yield what to index of documents; None of one that has more than so many characters to index."""
+        loaded = self._corpus.load(connection, seqs)
+        for seq in sorted(loaded):
+            text = loaded.pop(seq).text
+            made = index_text(text) if most is None or len(text) <= _MOST_READ else None
+            yield seq, made if most is None or made is None or _weight(made) <= most else None
+
+
+def _weight(made: IndexText) -> int:
+    return len(made.terms) + len(made.characters)
+
+
+def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
+    """Divide documents into those that are indexed in one transaction, for which others have to wait."""
+    part: list[int] = []
+    size = 0
+    for seq in seqs:
+        made = documents.get(seq)
+        weight = 0 if made is None else _weight(made)
+        if part and size + weight > MOST_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(seq)
+        size += weight
+    if part:
+        yield part
+
+
+def index_for(database: Database) -> Index:
+    """The index that goes with a database."""
+    if database.backend.name == "sqlite":
+        from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
+
+        return SQLiteIndex()
+    from everlong.store.search.postgres import PostgresIndex  # noqa: PLC0415 - as above
+
+    return PostgresIndex()
