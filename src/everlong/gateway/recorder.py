@@ -1,8 +1,8 @@
 """The recording of requests and replies: in the journal before they go upstream, in the store soon after.
 
 `ConversationRecorder` writes to the store from worker threads, for one tenant and one API. `Storing` decides in the
-event loop when that happens, and `Finishing` follows up on requests that have ended. A client waits for the store only where
-there is no journal, or where it is quicker than the database.
+event loop when that happens, and `Finishing` follows up on requests that have ended. A client waits for the store only
+where there is no journal, or where it is quicker than the database.
 """
 
 from __future__ import annotations
