@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml.error import YAMLError
+
 from everlong.config.check import problems_in, raise_problems, shown, unknown_setting
 from everlong.config.files import write_whole
 from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, named_settings, sections
 from everlong.config.load import without_empty_sections
 from everlong.config.settings import Settings
-from everlong.config.yaml_file import BYTE_ORDER_MARK, parse_document, parse_value, read_text, rewritten, spliced
+from everlong.config.yaml_file import parse_document, parse_value, read_text, set_in_text
 from everlong.errors import ConfigError
 
 __all__ = ["set_value"]
@@ -25,11 +27,9 @@ def set_value(path: Path, key: str, value: str) -> Any:
     steps = _steps(key)
     understood = _understood(steps, value)
     text = read_text(path) or ""
-    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    body = text.removeprefix(BYTE_ORDER_MARK)
-    wanted = _with(parse_document(body, str(path)).values, steps, understood, path)
+    wanted = _with(parse_document(text, str(path)).values, steps, understood, path)
     _check(wanted, path)
-    _write(path, mark + _changed(body, steps, understood, wanted, path))
+    _write(path, _change_text(text, steps, understood, wanted, path))
     return understood
 
 
@@ -96,19 +96,17 @@ def _check(values: dict[str, Any], path: Path) -> None:
     raise_problems(problems)
 
 
-def _changed(body: str, steps: list[str], value: Any, wanted: dict[str, Any], path: Path) -> str:
-    """The new text, proven to say what is wanted and nothing else."""
-    for change in (spliced, rewritten):
-        fresh = change(body, steps, value)
-        if fresh is None:
-            continue
-        try:
-            if parse_document(fresh, str(path)).values == wanted:
-                return fresh
-        except ConfigError:
-            continue
-    key = ".".join(steps)
-    raise ConfigError(f"{key} cannot be set in {path} without changing other values; edit the file by hand", key)
+def _change_text(text: str, steps: list[str], value: Any, wanted: dict[str, Any], path: Path) -> str:
+    """Return the new text, proven to say what is wanted and nothing else."""
+    try:
+        fresh = set_in_text(text, steps, value)
+        is_right, why = parse_document(fresh, str(path)).values == wanted, "other values would change"
+    except (ConfigError, ValueError, YAMLError) as error:
+        is_right, why = False, str(error).splitlines()[0]
+    if not is_right:
+        key = ".".join(steps)
+        raise ConfigError(f"{key} cannot be set in {path} ({why}); edit the file by hand", key)
+    return fresh
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
-from ruamel.yaml.util import load_yaml_guess_indent
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import CommentMark, MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node
+from ruamel.yaml.scalarstring import (
+    DoubleQuotedScalarString,
+    FoldedScalarString,
+    LiteralScalarString,
+    SingleQuotedScalarString,
+)
+from ruamel.yaml.tokens import CommentToken, ScalarToken
 
 from everlong.errors import ConfigError
 
@@ -25,12 +35,18 @@ __all__ = [
     "parse_value",
     "read_document",
     "read_text",
-    "rewritten",
+    "remove_from_text",
     "scalar_text",
-    "spliced",
+    "set_in_text",
 ]
 
 BYTE_ORDER_MARK = "\ufeff"
+
+_PREAMBLE = re.compile(r"(?:[ \t]*(?:#.*)?\n)+(?=---)")
+"""Comments and empty lines above the start of a document."""
+
+_NESTED = re.compile(r"^( *)[^\s#-][^#\n]*:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*(?=( *)(- +)?[^\s#-])", re.MULTILINE)
+"""A key without a value on its line, and the first key or list item below it."""
 
 MOST_VALUES = 100_000
 """A file that stands for more, by aliases of aliases, is meant to harm."""
@@ -68,8 +84,6 @@ def read_document(path: Path) -> Document | None:
 
 def parse_document(text: str, name: str) -> Document:
     """Values and lines of YAML text; ``name`` says in errors whose text it is."""
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - as in safe_yaml
-
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         values = safe_yaml().load(text)
@@ -97,8 +111,6 @@ def parse_document(text: str, name: str) -> Document:
 
 def parse_value(text: str) -> Any:
     """One value as YAML reads it (0.6, true, null, 1h, [1, 2]); text that is no YAML stays text."""
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as in safe_yaml
-
     try:
         return safe_yaml().load(text)
     except (YAMLError, ValueError, RecursionError):
@@ -107,14 +119,10 @@ def parse_value(text: str) -> Any:
 
 def safe_yaml() -> YAML:
     """A YAML 1.2 reader that makes plain values only."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - programs without a configuration file never need it
-
     return YAML(typ="safe", pure=True)
 
 
 def _lines(node: Node, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
-    from ruamel.yaml.nodes import MappingNode  # noqa: PLC0415 - as in safe_yaml
-
     # Settings are at most three levels deep; what plugins nest below that has no lines of its own.
     if not isinstance(node, MappingNode) or depth > 3:
         return
@@ -161,46 +169,147 @@ def _kind(value: object) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def spliced(text: str, path: list[str], value: Any) -> str | None:
-    """The text with the value at ``path`` set, adding what is missing; None if that takes more than a splice."""
-    newline = "\r\n" if "\r\n" in text else "\n"
-    root = safe_yaml().compose(text)
-    if root is None:
-        return _appended(text, _block(path, value, 0, newline), newline)
-    node, rest = _descend(root, path)
-    if not rest:
-        return _replaced(text, node, value)
-    if _is_empty(node):
-        return _filled(text, root, path[: -len(rest)], _nested(rest, value), newline)
-    if not isinstance(node, MappingNode):
-        return None
-    if _is_flow(node):
-        return _added_to_flow(text, node, rest, value)
-    if node is root:
-        return _appended(text, _block(rest, value, node.start_mark.column, newline), newline)
-    return _added_to_block(text, node, _block(rest, value, node.start_mark.column, newline), newline)
+def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
+    """Return YAML text with the value at ``path`` set; comments, order and quotes stay, spacing may change.
+
+    Missing mappings on the way are added. An empty path is the whole document.
+
+    Raises:
+        ValueError: a comment would be lost.
+        YAMLError: the text is not valid YAML.
+    """
+    present: Any = None
+
+    def assign(document: Any) -> Any:
+        nonlocal present
+        if not path:
+            present = document
+            return _restyled(document, value)
+        document = CommentedMap() if document is None else document
+        inner, below = document, ""
+        for name in path[:-1]:
+            if inner.get(name) is None:
+                below = below or _cut_comment_below(document, inner, name)
+                inner[name] = CommentedMap()
+            inner = inner[name]
+        present = inner.get(path[-1])
+        below = below or _cut_comment_below(document, inner, path[-1])
+        inner[path[-1]] = _restyled(present, value)
+        beside = inner.ca.items.get(path[-1], [None] * 4)[2]
+        if beside is not None and not isinstance(value, list | dict):  # the library would keep its column
+            beside.start_mark.column += len(str(value)) - len(str(present))
+        if below:
+            inner.ca.items[path[-1]] = [None, None, CommentToken(f"\n{below}", CommentMark(0)), None]
+        return document
+
+    fresh = _edited(text, assign)
+    # A list or mapping that is replaced may take its own comments with it; no other change may.
+    if not isinstance(present, list | dict) and _comments(text) - _comments(fresh):
+        raise ValueError("a comment would be lost")
+    return fresh
 
 
-def rewritten(text: str, path: list[str], value: Any) -> str:
-    """The same, written anew by the YAML library: comments, order and quotes stay, spacing may change."""
-    _, indent, offset = load_yaml_guess_indent(text)
+def remove_from_text(text: str, path: Sequence[str]) -> str:
+    """Return YAML text without the value at ``path``, if there is one; the empty text if nothing is left."""
+
+    def remove(document: Any) -> Any:
+        inner = document
+        for name in path[:-1]:
+            inner = inner.get(name) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.pop(path[-1], None)
+        return document
+
+    return _edited(text, remove)
+
+
+def _edited(text: str, edit: Callable[[Any], Any]) -> str:
+    """Return YAML text written anew after ``edit`` has changed its document, which is None for an empty text."""
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    body = text.removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
+    preamble = _PREAMBLE.match(body)  # the library drops comments before "---"
+    above, body = (preamble[0], body[preamble.end() :]) if preamble else ("", body)
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 1_000_000  # long values are not folded
-    yaml.explicit_start = text.startswith("---")
-    if indent:
-        yaml.indent(mapping=indent, sequence=indent, offset=offset or 0)
-    document = yaml.load(text)
-    inner = document
-    for name in path[:-1]:
-        if inner.get(name) is None:
-            inner[name] = {}
-        inner = inner[name]
-    inner[path[-1]] = value
+    yaml.explicit_start = body.startswith("---")
+    mapping, sequence, offset = _indents(body)
+    yaml.indent(mapping=mapping, sequence=sequence, offset=offset)
+    present = yaml.load(body)
+    document = edit(present)
     buffer = io.StringIO()
-    yaml.dump(document, buffer)
-    result = buffer.getvalue()
+    if present is None:  # nothing but comments, which the library drops
+        yaml.explicit_start = False
+        buffer.write(body if not body or body.endswith("\n") else f"{body}\n")
+    elif not document:
+        return ""
+    if document is not None:
+        yaml.dump(document, buffer)
+    result = mark + above + buffer.getvalue()
     return result.replace("\n", "\r\n") if "\r\n" in text else result
+
+
+def _restyled(present: Any, value: Any) -> Any:
+    """Return a value in the style of the one that it replaces: its quotes, or the comments of the items kept."""
+    if isinstance(present, SingleQuotedScalarString | DoubleQuotedScalarString) and isinstance(value, str):
+        return type(present)(value)
+    if not isinstance(present, CommentedSeq) or not isinstance(value, list):
+        return value
+    for at in reversed(range(len(present))):
+        if present[at] not in value:
+            del present[at]
+    present.extend(item for item in value if item not in present)
+    if present != value:
+        present[:] = value
+    return present
+
+
+def _cut_comment_below(root: Any, section: Any, name: str) -> str:
+    """Cut off the comment lines below a section's last entry, which belong below the new entry ``name``."""
+    if section is root or name in section or not section or section.fa.flow_style():
+        return ""
+    while True:
+        last = len(section) - 1 if isinstance(section, CommentedSeq) else next(reversed(section))
+        inner = section[last]
+        if not (isinstance(inner, CommentedMap | CommentedSeq) and inner) or inner.fa.flow_style():
+            break
+        section = inner
+    comments = section.ca.items.get(last) or [None] * 4
+    at = 0 if isinstance(section, CommentedSeq) else 2
+    if comments[at] is None:
+        return ""
+    found = str(comments[at].value)
+    if isinstance(inner, LiteralScalarString | FoldedScalarString):  # such a text ends its own line
+        comments[at] = None
+        return found
+    own, newline, below = found.partition("\n")
+    comments[at].value = own + newline
+    return below
+
+
+def _indents(text: str) -> tuple[int, int, int]:
+    """Return the indents of mappings and of list items that a text uses first, and that of the items' dashes."""
+    mapping = sequence = offset = None
+    for found in _NESTED.finditer(text):
+        indent = len(found[2]) - len(found[1])
+        if found[3] and sequence is None:
+            sequence, offset = indent + len(found[3]), indent
+        elif not found[3] and mapping is None and indent > 0:
+            mapping = indent
+    mapping = mapping or 2
+    return mapping, sequence or mapping, mapping - 2 if offset is None else offset
+
+
+def _comments(text: str) -> Counter[str]:
+    """Count the comments of YAML text."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    between, end = [], 0
+    for token in safe_yaml().scan(text):
+        if isinstance(token, ScalarToken) and token.end_mark.index > token.start_mark.index:
+            between.append(text[end : token.start_mark.index])
+            end = token.end_mark.index
+    between.append(text[end:])
+    return Counter(found.rstrip() for part in between for found in re.findall("#.*", part))
 
 
 def scalar_text(value: Any) -> str:
@@ -217,93 +326,3 @@ def _reads_back(value: str) -> bool:
     if value[0] in "-:@" or value.endswith(":") or ": " in value:
         return False
     return bool(safe_yaml().load(value) == value)
-
-
-def _descend(root: Node, path: list[str]) -> tuple[Node, list[str]]:
-    """The deepest node on a path that is there, and the names that are not."""
-    node, rest = root, list(path)
-    while rest and isinstance(node, MappingNode):
-        inner = next((v for k, v in node.value if k.value == rest[0]), None)
-        if inner is None:
-            break
-        node, rest = inner, rest[1:]
-    return node, rest
-
-
-def _is_empty(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and str(node.tag).endswith(":null")
-
-
-def _is_flow(node: Node) -> TypeGuard[CollectionNode]:
-    return isinstance(node, CollectionNode) and bool(node.flow_style)
-
-
-def _replaced(text: str, node: Node, value: Any) -> str | None:
-    start, end = node.start_mark.index, node.end_mark.index
-    quote = node.style if isinstance(node, ScalarNode) else None
-    if node.anchor or quote in {"|", ">"} or not (isinstance(node, ScalarNode) or _is_flow(node)):
-        return None
-    fresh = scalar_text(value)
-    if quote == "'" and isinstance(value, str) and value.isprintable():
-        fresh = "'" + value.replace("'", "''") + "'"
-    elif quote == '"' and isinstance(value, str):
-        fresh = json.dumps(value, ensure_ascii=False)
-    space = " " if start == end and text[start - 1 : start] == ":" else ""
-    return text[:start] + space + fresh + text[end:]
-
-
-def _filled(text: str, root: Node, path: list[str], value: dict[str, Any], newline: str) -> str | None:
-    """Give a section that is there but empty its first content, on the line below its name."""
-    parent, _ = _descend(root, path[:-1])
-    key, node = next((k, v) for k, v in parent.value if k.value == path[-1])
-    if node.start_mark.index != node.end_mark.index or _is_flow(parent):
-        return _replaced(text, node, value)  # "compression: null" or "{compression: }"
-    indent = key.start_mark.column + 2
-    (name, inner), *_ = value.items()
-    lines = _block([name], inner, indent, newline)
-    return _inserted_below(text, key.end_mark.index, lines, newline)
-
-
-def _added_to_flow(text: str, node: Node, rest: list[str], value: Any) -> str | None:
-    end = node.end_mark.index - 1
-    if text[end : end + 1] != "}":
-        return None
-    addition = f"{scalar_text(rest[0])}: {scalar_text(_nested(rest[1:], value))}"
-    if not node.value:
-        return text[:end] + addition + text[end:]
-    last = node.value[-1][1].end_mark.index
-    return f"{text[:last]}, {addition}{text[last:]}"
-
-
-def _added_to_block(text: str, node: Node, lines: str, newline: str) -> str | None:
-    last_key, last = node.value[-1]
-    while isinstance(last, MappingNode) and last.value and not _is_flow(last):
-        last_key, last = last.value[-1]
-    if not _is_flow(last) and not (isinstance(last, ScalarNode) and last.style not in {"|", ">"}):
-        return None  # the parser counts comments below a block to the block
-    end = max(last_key.end_mark.index, last.end_mark.index)
-    return _inserted_below(text, end, lines, newline)
-
-
-def _inserted_below(text: str, index: int, lines: str, newline: str) -> str:
-    end = text.find("\n", index)
-    if end < 0:
-        return text + newline + lines
-    return text[: end + 1] + lines + text[end + 1 :]
-
-
-def _appended(text: str, lines: str, newline: str) -> str:
-    gap = "" if not text or text.endswith("\n") else newline
-    return text + gap + lines
-
-
-def _nested(path: list[str], value: Any) -> Any:
-    for name in reversed(path):
-        value = {name: value}
-    return value
-
-
-def _block(path: list[str], value: Any, indent: int, newline: str) -> str:
-    lines = [f"{' ' * (indent + 2 * depth)}{scalar_text(name)}:" for depth, name in enumerate(path)]
-    lines[-1] += f" {scalar_text(value)}"
-    return newline.join(lines) + newline

@@ -5,7 +5,6 @@ Values are addressed by a path of names. An empty path is the whole document, fo
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -336,65 +335,15 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _set_yaml(text: str, path: Path, value: Any) -> str:
-    from everlong.config.yaml_file import spliced  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.yaml_file import set_in_text  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    if path and not isinstance(value, list):
-        fresh = spliced(text, list(path), value)
-        if fresh is not None:
-            return fresh
-    return _edited_yaml(text, lambda document: _assigned(document, path, value))
+    return set_in_text(text, path, value)
 
 
 def _remove_yaml(text: str, path: Path) -> str:
-    def removed(document: Any) -> Any:
-        inner = value_at(document, path[:-1])
-        if isinstance(inner, dict):
-            inner.pop(path[-1], None)
-        return document
+    from everlong.config.yaml_file import remove_from_text  # noqa: PLC0415 - as above
 
-    return _edited_yaml(text, removed)
-
-
-def _assigned(document: Any, path: Path, value: Any) -> Any:
-    """Return a document with a value set; items that a list keeps stay with their comments."""
-    if not path:
-        return _as_list(document, value)
-    document = {} if document is None else document
-    inner = document
-    for name in path[:-1]:
-        inner = inner.setdefault(name, {})
-    inner[path[-1]] = _as_list(inner.get(path[-1]), value) if isinstance(value, list) else value
-    return document
-
-
-def _as_list(present: Any, wanted: list[Any]) -> Any:
-    if not isinstance(present, list):
-        return wanted
-    for at in reversed(range(len(present))):
-        if present[at] not in wanted:
-            del present[at]
-    present.extend(item for item in wanted if item not in present)
-    return present
-
-
-def _edited_yaml(text: str, edit: Callable[[Any], Any]) -> str:
-    import ruamel.yaml  # noqa: PLC0415 - keeps `everlong --help` quick
-    from ruamel.yaml.util import load_yaml_guess_indent  # noqa: PLC0415 - as above
-
-    yaml = ruamel.yaml.YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1_000_000  # long values are not folded
-    yaml.explicit_start = text.startswith("---")
-    if text.strip():
-        _, indent, offset = load_yaml_guess_indent(text)
-        yaml.indent(mapping=indent or 2, sequence=indent or 2, offset=offset or 0)
-    document = edit(yaml.load(text))
-    if not document and document is not None:
-        return ""
-    buffer = io.StringIO()
-    yaml.dump(document, buffer)
-    result = buffer.getvalue()
-    return result.replace("\n", "\r\n") if "\r\n" in text else result
+    return remove_from_text(text, path)
 
 
 YAML = Format("YAML", _parse_yaml, _set_yaml, _remove_yaml)
