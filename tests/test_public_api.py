@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
 import click
+import grimp
 import pytest
 
 import everlong
 import everlong.agent
+import everlong.errors
 import everlong.memory
 import everlong.plugins
 import everlong.providers
@@ -116,6 +120,42 @@ def test_every_name_of_the_other_public_packages_exists_and_is_documented(packag
     assert [name for name in package.__all__ if not re.search(rf"`{name}\b", DOCS)] == []
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = package.Nonsense
+
+
+LAZY_PACKAGES = [
+    path for path in sorted((ROOT / "src").rglob("__init__.py")) if "export_lazily(" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("path", LAZY_PACKAGES, ids=lambda path: path.parent.name)
+def test_type_checkers_see_the_names_that_a_package_exports_lazily(path: Path) -> None:
+    package = ".".join(path.parent.relative_to(ROOT / "src").parts)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typed = {
+        f"{found.module}.{alias.name}"
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for found in block.body
+        if isinstance(found, ast.ImportFrom)
+        for alias in found.names
+    }
+    (call,) = (
+        found for found in ast.walk(tree) if isinstance(found, ast.Call) and ast.unparse(found.func) == "export_lazily"
+    )
+    homes = ast.literal_eval(call.args[1])
+    assert typed == {f"{package}.{home}.{name}" for home, names in homes.items() for name in names.split()}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    # The circles of import-linter's acyclic_siblings are those of whole packages; these are those of single modules.
+    graph = grimp.build_graph("everlong", cache_dir=None)
+    imports = {name: graph.find_modules_directly_imported_by(name) - {name} for name in graph.modules}
+    TopologicalSorter(imports).prepare()  # which raises and names the modules of a circle
+
+
+def test_the_tree_of_errors_shows_all_of_them() -> None:
+    shown = re.findall(r"^ +(?:[│ ]*[├└]── )?([A-Z]\w+)", everlong.errors.__doc__ or "", re.MULTILINE)
+    assert sorted(shown) == sorted(everlong.errors.__all__)
 
 
 def test_loading_providers_testing_and_memory_loads_no_client_and_no_server() -> None:

@@ -248,7 +248,8 @@ def dollars(value: Decimal) -> str:
 _SHORT, _HOUR = 300.0, 3_600.0
 """Seconds for which a provider holds what was written to its cache."""
 
-Rate = Literal["input", "cache_read", "cache_write", "cache_write_1h"]
+PromptKind = Literal["plain", "cache_read", "cache_write_5m", "cache_write_1h"]
+"""The fields of `Tokens` that stand for parts of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,21 +330,21 @@ def _held_for(tokens: Tokens, before: _Before | None) -> float:
     return 0.0
 
 
-def _charged_as(tokens: Tokens, before: _Before | None) -> Rate:
+def _charged_as(tokens: Tokens, before: _Before | None) -> PromptKind:
     """How the provider would have charged more of what stood in the request before this one: as it did the rest."""
     if tokens.cache_read and (before is None or 2 * tokens.cache_read >= before.tokens.prompt):
         return "cache_read"
     return _written_as(tokens)
 
 
-def _written_as(tokens: Tokens) -> Rate:
+def _written_as(tokens: Tokens) -> PromptKind:
     if tokens.cache_write_5m:
-        return "cache_write"
-    return "cache_write_1h" if tokens.cache_write_1h else "input"
+        return "cache_write_5m"
+    return "cache_write_1h" if tokens.cache_write_1h else "plain"
 
 
-def _unsent(spared: int, rate: Rate, rates: Rates | None) -> Estimate:
-    return Estimate(spared) if rates is None else Estimate(spared, (spared * _price(rates, rate)).scaleb(-6))
+def _unsent(spared: int, kind: PromptKind, rates: Rates | None) -> Estimate:
+    return Estimate(spared) if rates is None else Estimate(spared, rates.cost(Tokens(**{kind: spared}).usage))
 
 
 def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
@@ -354,21 +355,10 @@ def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
     moved = min(moved, tokens.written + tokens.plain)
     if rates is None:
         return Estimate(moved)
-    left, cost = moved, Decimal(0)
-    for amount, rate in (
-        (tokens.cache_write_1h, rates.cache_write_1h),
-        (tokens.cache_write_5m, rates.cache_write),
-        (tokens.plain, rates.input),
-    ):
-        part = min(left, amount)
-        cost += part * (rate - rates.cache_read)
-        left -= part
-    return Estimate(moved, cost.scaleb(-6))
-
-
-def _price(rates: Rates, rate: Rate) -> Decimal:
-    price: Decimal = getattr(rates, rate)
-    return price
+    hour = min(moved, tokens.cache_write_1h)
+    short = min(moved - hour, tokens.cache_write_5m)
+    paid = Tokens(plain=moved - hour - short, cache_write_5m=short, cache_write_1h=hour)
+    return Estimate(moved, rates.cost(paid.usage) - rates.cost(Tokens(cache_read=moved).usage))
 
 
 By = Literal["model", "session", "day"]

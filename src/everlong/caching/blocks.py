@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.caching.rules import takes_marker
 from everlong.model import CLEARED_RESULT, EPHEMERAL, SUMMARY_STARTS, SYSTEM_ROLES, Message, is_image, is_reasoning
+from everlong.tokens.estimate import rough_tokens
 from everlong.tokens.media import media_tokens
 
 __all__ = ["Block", "Count", "Layout", "head_blocks", "layout_of", "message_blocks", "rough_count"]
@@ -60,7 +61,7 @@ class Block(NamedTuple):
 
 def rough_count(text: str) -> int:
     """Tokens by characters, four to a token."""
-    return (len(text) + 3) // 4
+    return rough_tokens(len(text))
 
 
 def layout_of(provider: str, body: Mapping[str, Any]) -> Layout:

@@ -15,6 +15,7 @@ from everlong.caching.ledger import CacheMark
 from everlong.caching.rules import takes_marker
 from everlong.errors import ConfigError
 from everlong.model import EPHEMERAL, Message, is_image
+from everlong.tokens.estimate import rough_tokens
 
 __all__ = [
     "apply_anthropic_cache_control",
@@ -25,7 +26,6 @@ __all__ = [
 ]
 
 _RECENT = 3
-_CHARS_PER_TOKEN = 4
 _IMAGE_CHARS = 6_000
 """A picture counts as so many characters, whatever its data weighs."""
 
@@ -93,7 +93,7 @@ def _without_marker(message: Message) -> Message:
 def estimate_messages_tokens_rough(messages: Sequence[Message]) -> int:
     """A rough count of tokens by characters, four to a token; for a better one there is `MessageCounter`."""
     characters = sum(_characters(message) for message in messages)
-    return (characters + _CHARS_PER_TOKEN - 1) // _CHARS_PER_TOKEN
+    return rough_tokens(characters)
 
 
 def _characters(message: Any) -> int:

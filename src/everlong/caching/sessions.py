@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, Message
+from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 __all__ = ["PROFILES", "Editor", "MadeUpCall", "Shape", "make_session"]
 
@@ -182,9 +183,10 @@ class _Maker:
 def filler(number: int, tokens: int) -> str:
     """A text of so many tokens that begins unlike any other number's."""
     text = f"[{number}] "
-    while len(text) < 4 * tokens:
+    chars = CHARS_PER_TOKEN * tokens
+    while len(text) < chars:
         text += _FILLER
-    return text[: 4 * tokens]
+    return text[:chars]
 
 
 def tokens_of(messages: list[Message], tools: list[dict[str, Any]]) -> int:
@@ -192,7 +194,7 @@ def tokens_of(messages: list[Message], tools: list[dict[str, Any]]) -> int:
     characters = sum(len(tool["function"]["description"]) + 100 for tool in tools)
     for message in messages:
         characters += message_size(message)
-    return characters // 4
+    return characters // CHARS_PER_TOKEN
 
 
 def message_size(message: Message) -> int:
@@ -211,12 +213,12 @@ def compacted(
     size = 0
     for at in range(len(messages) - 1, 2, -1):
         size += message_size(messages[at])
-        if size > 4 * tail_tokens and start < len(messages):
+        if size > CHARS_PER_TOKEN * tail_tokens and start < len(messages):
             break
         if messages[at]["role"] == "assistant":
             start = at
     begins = f"{SUMMARY_STARTS[0]} "
-    summary = {"role": "user", "content": begins + text(max(1, summary_tokens - len(begins) // 4))}
+    summary = {"role": "user", "content": begins + text(max(1, summary_tokens - len(begins) // CHARS_PER_TOKEN))}
     return [messages[0], summary, *messages[start:]]
 
 

@@ -31,6 +31,7 @@ from everlong.model import Message
 from everlong.providers.names import parse_model_name
 from everlong.store.schema import branch as branches
 from everlong.store.tree import Branch
+from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -273,7 +274,7 @@ class _Auditor:
             return None
         old = {id(message) for message in (*system, *messages)}
         new = engine.estimate_tokens([message for message in made if id(message) not in old])
-        whole = before + sum(map(_length, tools)) // 4
+        whole = before + sum(map(_length, tools)) // CHARS_PER_TOKEN
         return made[len(system) :], int((before - after) * size.tokens / max(1, whole)), new
 
     def _preamble(self, number: int) -> tuple[list[Message], list[Any]]:
@@ -347,8 +348,9 @@ def _summary_cost(rates: Rates | None, tokens: Tokens, summary: int) -> Decimal:
     """Return what a summary costs that the model itself writes: it reads the whole prompt and writes the summary."""
     if rates is None:
         return _NOTHING
-    read = rates.cache_read if tokens.cache_read or tokens.written else rates.input
-    return (tokens.prompt * read + summary * rates.output).scaleb(-6)
+    is_cached = tokens.cache_read or tokens.written
+    kind = "cache_read" if is_cached else "plain"
+    return rates.cost(Tokens(output=summary, **{kind: tokens.prompt}).usage)
 
 
 def _length(value: Any) -> int:

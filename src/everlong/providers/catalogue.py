@@ -45,7 +45,7 @@ class Rates:
     cache_write_1h: Decimal
 
     def cost(self, usage: Usage) -> Decimal:
-        """What a request of such tokens costs."""
+        """Return the US dollars that a request costs. All other costs are computed by this formula."""
         short = usage.cache_write_tokens - usage.cache_write_1h_tokens
         total = (
             usage.input_tokens * self.input
@@ -57,8 +57,8 @@ class Rates:
         return total.scaleb(-6)
 
     def uncached_cost(self, usage: Usage) -> Decimal:
-        """What it would cost if every token of the prompt were plain."""
-        return (usage.prompt_tokens * self.input + usage.output_tokens * self.output).scaleb(-6)
+        """Return what the request would cost if every token of the prompt were plain."""
+        return self.cost(Usage(usage.prompt_tokens, usage.output_tokens))
 
 
 def listed_rates(entry: Any, prompt_tokens: int, at: float | None = None) -> Rates | None:
@@ -116,16 +116,9 @@ class ModelPrices:
     cache_write_1h: float
 
     def cost(self, usage: Usage) -> float:
-        """What a call costs."""
-        short = usage.cache_write_tokens - usage.cache_write_1h_tokens
-        total = (
-            usage.input_tokens * self.input
-            + usage.output_tokens * self.output
-            + usage.cache_read_tokens * self.cache_read
-            + short * self.cache_write
-            + usage.cache_write_1h_tokens * self.cache_write_1h
-        )
-        return total / 1_000_000
+        """Return the US dollars that a call costs."""
+        prices = (self.input, self.output, self.cache_read, self.cache_write, self.cache_write_1h)
+        return float(Rates(*map(_decimal, prices)).cost(usage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +202,9 @@ class Catalogue:
             return None
 
         def price(value: float | None, otherwise: Decimal) -> Decimal:
-            return otherwise if value is None else Decimal(str(value))  # as it is written, not as it is stored
+            return otherwise if value is None else _decimal(value)
 
-        plain = Decimal(str(own.input_price))
+        plain = _decimal(own.input_price)
         write = price(own.cache_write_price, plain)
         return Rates(
             input=plain,
@@ -264,6 +257,10 @@ def _prices(entry: Any, endpoint: Endpoint) -> tuple[ModelPrices | None, int | N
         return None, None
     lowest = listed_rates(entry, 0)
     return (None, None) if lowest is None else (_as_floats(lowest), first_step(entry))
+
+
+def _decimal(price: float) -> Decimal:
+    return Decimal(str(price))  # as it is written, not as it is stored
 
 
 def _as_floats(rates: Rates) -> ModelPrices:

@@ -16,7 +16,24 @@ from operator import mul
 
 from everlong.tokens._weights import ASCII_WEIGHTS, WIDE_WEIGHTS
 
-__all__ = ["ASCII_FEATURES", "PAIRS", "WIDE_FEATURES", "EstimatingCounter", "features"]
+__all__ = [
+    "ASCII_FEATURES",
+    "CHARS_PER_TOKEN",
+    "PAIRS",
+    "WIDE_FEATURES",
+    "EstimatingCounter",
+    "features",
+    "rough_tokens",
+]
+
+CHARS_PER_TOKEN = 4
+"""Characters of a token of English prose, for counts that may be rough."""
+
+
+def rough_tokens(chars: int) -> int:
+    """Return a rough count of the tokens of so many characters, rounded up."""
+    return -(-chars // CHARS_PER_TOKEN)
+
 
 ASCII_FEATURES = (
     "runs",  # words, line breaks and gaps of two and more spaces that begin

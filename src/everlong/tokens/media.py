@@ -15,6 +15,7 @@ from math import ceil
 from typing import Any
 
 from everlong.model.content import is_image
+from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 LOW_DETAIL_TOKENS = 85
 """What a picture costs at ``detail: low``, whatever its size."""
@@ -106,7 +107,7 @@ def _file_tokens(part: Mapping[str, Any]) -> int:
     if not data:
         return DEFAULT_FILE_TOKENS
     if body.get("type") == "text":
-        return max(1, len(data) // 4)
+        return max(1, len(data) // CHARS_PER_TOKEN)
     return payload_tokens(len(data))
 
 

@@ -42,6 +42,7 @@ from everlong.context.summary.tasks import Task
 from everlong.context.summary.wording import clauses, is_go_ahead, prose
 from everlong.context.text import clip, one_line
 from everlong.model import Message, calls_of, text_of, typed_words
+from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 Read = TypeVar("Read")
 
@@ -242,7 +243,6 @@ def _repeats(candidate: Candidate, found: Sequence[Closing], outline: Outline) -
     return False
 
 
-_CHARACTERS_PER_TOKEN = 4
 _ROOMY = 0.02
 """The share of the turns that a summary can hold, from which on nearly every line is worth a look."""
 _TIGHT = 120
@@ -303,7 +303,7 @@ class ExtractiveSummarizer:
     def _lines(self, request: SummaryRequest, fingerprints: Sequence[int]) -> Sequence[tuple[MessageLine, ...]]:
         """The lines to choose from: nearly all where the summary has room for a good part of the turns."""
         size = sum(len(text_of(turn)) for turn in request.turns)
-        roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY
+        roomy = request.budget_tokens * CHARS_PER_TOKEN >= size * _ROOMY
         return (self._many if roomy else self._few).read_all(request.turns, fingerprints)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.errors import ConfigError
 from everlong.plugins.adapters.host_state import current_host
+from everlong.tokens.estimate import CHARS_PER_TOKEN, rough_tokens
 
 __all__ = [
     "CHARS_PER_TOKEN",
@@ -19,14 +20,13 @@ __all__ = [
     "get_model_context_length",
 ]
 
-CHARS_PER_TOKEN = 4
 MINIMUM_CONTEXT_LENGTH = 64_000
 DEFAULT_FALLBACK_CONTEXT = 200_000
 
 
 def estimate_tokens_rough(text: str | None) -> int:
     """Four characters to a token, rounded up."""
-    return (len(text) + CHARS_PER_TOKEN - 1) // CHARS_PER_TOKEN if text else 0
+    return rough_tokens(len(text)) if text else 0
 
 
 def estimate_request_tokens_rough(
