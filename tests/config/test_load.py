@@ -225,7 +225,7 @@ def test_a_file_with_byte_order_mark_and_windows_line_ends_is_read(load: Load, u
         (b"a: 1\n---\nb: 2\n", "another document"),
         (b"plugins: {x: 2024-99-99}\n", "cannot represent"),
         (b"plugins: {x: &a [*a]}\n", "contains itself"),
-        (FLOOD, "at line 18 that stands for more than 100,000 values; remove aliases"),
+        (FLOOD, "at line 18 that expands to more than 100,000 values; remove aliases"),
         (b"[" * 20_000, "nested too deeply"),
         (b"plugins: {1: {}}\n", "write the name as text"),
         (b"plugins: []\n", "must be a mapping of plugin names"),

@@ -1,7 +1,7 @@
-"""Settings: typed models, where their values come from, and how a file of them is changed.
+"""Settings: their typed models, their sources, and changing a file of them.
 
-Importing this package loads plain values only; the models that check them, and the reading and writing of files, are
-loaded when first used. It knows nothing of what the settings are used for.
+Importing this package loads plain values only. The models that check them, and the code that reads and writes files,
+are loaded when first used.
 """
 
 from typing import TYPE_CHECKING

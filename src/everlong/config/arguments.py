@@ -1,6 +1,6 @@
-"""Settings that a caller passes as an argument: as a mapping, as a model or not at all.
+"""Settings passed as an argument: a mapping, a model or None.
 
-The models and their checks are imported only when a mapping needs them, so that importing Everlong stays cheap.
+Only a mapping needs the models and their checks; they are imported then, so that importing Everlong stays cheap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a mapping of values may be a configuration, and if not, every reason why, in words.
+"""Checks of configuration values, with a sentence for each problem.
 
-Each source (flags, environment, a file) is checked on its own, so that a problem can name the place it comes from
-even where another source would have won. This module reads no file and no environment.
+Each source (flags, environment, a file) is checked on its own, so that a problem names its place even if another
+source overrides the value.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["Problem", "problems_in", "raise_problems", "shown"]
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, as a whole sentence; ``key`` is the dotted setting it is about."""
+    """One thing that is wrong, as a whole sentence; ``key`` is the dotted name of the setting."""
 
     key: str
     sentence: str
 
 
 def problems_in(values: dict[str, Any], place: Callable[[str], str], remedy: str) -> list[Problem]:
-    """Every problem of one source; ``place(key)`` says where a key stands, ``remedy`` what a person can do."""
+    """Return every problem of one source; ``place(key)`` says where a key stands, ``remedy`` what the user can do."""
     try:
         Settings.model_validate(values)
     except ValidationError as error:
@@ -41,7 +41,7 @@ def problems_in(values: dict[str, Any], place: Callable[[str], str], remedy: str
 
 
 def raise_problems(problems: Iterable[Problem]) -> None:
-    """Raise one `ConfigError` that tells all problems; return if there are none."""
+    """Raise one `ConfigError` that lists all problems; return if there are none."""
     listed = list(problems)
     if len(listed) == 1:
         raise ConfigError(listed[0].sentence, listed[0].key)
@@ -51,7 +51,7 @@ def raise_problems(problems: Iterable[Problem]) -> None:
 
 
 def unknown_setting(key: str, place: str) -> Problem:
-    """The problem of a key that is no setting, with the name that was probably meant."""
+    """Return the problem of a key that is no setting, with the name that was probably meant."""
     section = named_section(key)
     if section is not None and key != section:
         leaf = nearest(key.rpartition(".")[2], named_settings(section))
@@ -63,7 +63,7 @@ def unknown_setting(key: str, place: str) -> Problem:
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """A value as it would be written in a file, shortened; long numbers and odd characters do no harm."""
+    """Return a value as JSON for a message: shortened, and with unprintable characters escaped."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, TypeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Setting one value in a ``config.yaml``, with its comments, order and quotes kept.
+"""Setting one value in a ``config.yaml`` while keeping its comments, order and quotes.
 
-The whole result is checked before anything is written, and the file is replaced in one step, so that a reader never
-sees half of it and a refused value leaves it untouched. This module does not decide which file that is.
+The whole result is checked before anything is written, and the file is replaced in one step: a reader never sees half
+of it, and a refused value leaves it untouched.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["set_value"]
 
 
 def set_value(path: Path, key: str, value: str) -> Any:
-    """Set a dotted key in a file, which is created if absent; returns the value as it was understood."""
-    steps = _steps(key)
-    understood = _understood(steps, value)
+    """Set a dotted key in a file, which is created if absent; return the value that the text stands for."""
+    steps = _split_key(key)
+    parsed = _parse_setting(steps, value)
     text = read_text(path) or ""
-    wanted = _with(parse_document(text, str(path)).values, steps, understood, path)
+    wanted = _values_with(parse_document(text, str(path)).values, steps, parsed, path)
     _check(wanted, path)
-    _write(path, _change_text(text, steps, understood, wanted, path))
-    return understood
+    _write(path, _change_text(text, steps, parsed, wanted, path))
+    return parsed
 
 
-def _steps(key: str) -> list[str]:
+def _split_key(key: str) -> list[str]:
     steps = key.split(".")
     if key in catalog() and key not in NAMED:
         return steps
@@ -51,8 +51,8 @@ def _steps(key: str) -> list[str]:
     raise ConfigError(problem.sentence, key)
 
 
-def _understood(steps: list[str], text: str) -> Any:
-    """The value that a text means for a setting: as YAML reads it, or, where that does not fit, the text itself."""
+def _parse_setting(steps: list[str], text: str) -> Any:
+    """Return the value that a text means for a setting: as YAML reads it, or the text itself if that does not fit."""
     parsed = parse_value(text)
     if steps[0] == PLUGINS and ".".join(steps) not in catalog():
         return parsed
@@ -73,15 +73,15 @@ def _nested(steps: list[str], value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _with(values: dict[str, Any], steps: list[str], value: Any, path: Path) -> dict[str, Any]:
-    # Only the mappings on the way are copied: what a YAML alias shares must not change in two places.
+def _values_with(values: dict[str, Any], steps: list[str], value: Any, path: Path) -> dict[str, Any]:
+    # Copy only the mappings on the way: a mapping that a YAML alias shares must not change in two places.
     result = inner = dict(values)
     for depth, name in enumerate(steps[:-1], start=1):
         below = inner.get(name)
         if not isinstance(below, dict | None):
             above = ".".join(steps[:depth])
             raise ConfigError(
-                f"{'.'.join(steps)} cannot be set, because {above} in {path} is {shown(below)} and no section; "
+                f"{'.'.join(steps)} cannot be set, because {above} in {path} is {shown(below)}, not a section; "
                 f"remove {above} from the file first",
                 ".".join(steps),
             )
@@ -97,7 +97,7 @@ def _check(values: dict[str, Any], path: Path) -> None:
 
 
 def _change_text(text: str, steps: list[str], value: Any, wanted: dict[str, Any], path: Path) -> str:
-    """Return the new text, proven to say what is wanted and nothing else."""
+    """Return the new text; raise `ConfigError` unless exactly the wanted value has changed."""
     try:
         fresh = set_in_text(text, steps, value)
         is_right, why = parse_document(fresh, str(path)).values == wanted, "other values would change"

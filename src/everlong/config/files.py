@@ -1,4 +1,4 @@
-"""Writing a file as a whole or not at all: whoever reads it sees the old text or the new one."""
+"""Atomic writes and file locks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ __all__ = ["try_lock", "write_whole"]
 
 
 def write_whole(path: Path, text: str, new_mode: int = 0o600, check: Callable[[], None] | None = None) -> None:
-    """Replace a file's text; an existing file keeps its mode, and a symbolic link stays one.
+    """Replace a file's text in one step: readers see the old text or the new one, never half of it.
 
-    What ``check`` raises keeps the old file: it is called when nothing but the replacing itself is left to do.
+    An existing file keeps its mode, and a symbolic link stays a link.
+
+    Args:
+        path: the file.
+        text: the new text.
+        new_mode: the mode of a file that did not exist.
+        check: called last before the replacement; an exception from it keeps the old file.
     """
     target = path.resolve()
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
@@ -29,7 +35,7 @@ def write_whole(path: Path, text: str, new_mode: int = 0o600, check: Callable[[]
         if check is not None:
             check()
         temporary.replace(target)
-    except BaseException:  # also an interrupt must not leave the half-written file behind; it goes on its way
+    except BaseException:  # an interrupt, too, must not leave the temporary file behind
         temporary.unlink(missing_ok=True)
         raise
 
@@ -38,7 +44,7 @@ if sys.platform == "win32":
     import msvcrt
 
     _FAR = 1 << 30
-    """Windows keeps others from reading the bytes that are locked, so none is locked that a file has."""
+    """An offset beyond the end of any file: on Windows nobody else can read locked bytes."""
 
     def _take(handle: int) -> None:
         before = os.lseek(handle, 0, os.SEEK_CUR)
@@ -56,7 +62,7 @@ else:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file until it is closed; False where somebody else holds it, be it in this process."""
+    """Lock an open file until it is closed; return False if somebody else, even in this process, holds the lock."""
     try:
         _take(handle)
     except (BlockingIOError, PermissionError):  # the latter is how Windows says it

@@ -1,7 +1,6 @@
-"""The list of all settings: dotted key, default, what is allowed, what it means; and the nearest name to a typo.
+"""The list of all settings (dotted key, default, allowed values, meaning), and the nearest name to a typo.
 
-It is read off the models of `everlong.config.settings`, so nothing is named twice. It knows no file and no
-environment.
+It is derived from the models of `everlong.config.settings`, so no setting is named twice.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from everlong.config.settings import KeySettings, ModelSettings, ProviderSetting
 __all__ = ["NAMED", "SettingInfo", "catalog", "named_section", "named_setting", "named_settings", "nearest", "sections"]
 
 PLUGINS = "plugins"
-"""The section that has, beside its settings, one part per plugin that is not ours to check."""
+"""The section that holds, besides its own settings, one part per plugin, which only the plugin can check."""
 
 NAMED: dict[str, type[BaseModel]] = {
     "models": ModelSettings,
@@ -27,7 +26,7 @@ NAMED: dict[str, type[BaseModel]] = {
     "gateway.routes": RouteSettings,
     "gateway.keys": KeySettings,
 }
-"""Sections with one part per name that a user chooses; names may have dots in them."""
+"""Sections with one part per name that a user chooses; names may contain dots."""
 
 
 @dataclass(frozen=True)
@@ -42,30 +41,30 @@ class SettingInfo:
 
 @cache
 def catalog() -> dict[str, SettingInfo]:
-    """Every setting by its dotted key, in the order of the documentation."""
+    """Return every setting by its dotted key, in the order of the documentation."""
     return {info.key: info for info in _walk(Settings, "")}
 
 
 @cache
 def sections() -> frozenset[str]:
-    """The dotted names that hold settings and are none themselves."""
+    """Return the dotted names that hold settings and are not settings themselves."""
     above = {key.rsplit(".", depth)[0] for key in catalog() for depth in range(1, key.count(".") + 1)}
     return frozenset(above | {PLUGINS} | NAMED.keys())
 
 
 @cache
 def named_settings(section: str) -> dict[str, SettingInfo]:
-    """The settings that each part of a named section can have."""
+    """Return the settings that each part of a named section can have."""
     return {info.key: info for info in _walk(NAMED[section], "")}
 
 
 def named_section(key: str) -> str | None:
-    """The named section that a key lies in, or is; None for any other key."""
+    """Return the named section that a key names or lies in; None for any other key."""
     return next((section for section in NAMED if key == section or key.startswith(f"{section}.")), None)
 
 
 def named_setting(key: str) -> tuple[list[str], SettingInfo] | None:
-    """The steps of a key in a named section (section, name, setting), and what it is; None for any other key."""
+    """Return a key's steps in a named section (section, name, setting) and its setting; None for any other key."""
     section = named_section(key)
     if section is None:
         return None
@@ -75,7 +74,7 @@ def named_setting(key: str) -> tuple[list[str], SettingInfo] | None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that a typo most likely meant, or None if nothing is close."""
+    """Return the name that a typo most likely meant; None if nothing is close."""
     known = list(names)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:

@@ -1,8 +1,8 @@
 """The effective settings: flag over environment over project file over user file over default.
 
-Everything is checked, also what another source overrides, and all problems are told at once. For each key it is
-known where its value came from. A project's file counts only where its folder is trusted, and only for what a folder
-may set; what is left out is told in a notice. This module does not know what any setting means.
+Every source is checked, overridden values included, and all problems are reported at once. Each key knows the origin
+of its value. A project's file counts only in a trusted folder, and only for settings that a folder may set; a notice
+lists the rest.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["LoadedSettings", "Origin", "load_settings"]
 
 PREFIX = "EVERLONG_"
 RESERVED = frozenset({"EVERLONG_HOME", "EVERLONG_SESSION_SOURCE", "EVERLONG_DEBUG", "EVERLONG_COMMAND"})
-"""Variables of this prefix that steer the program and are no settings."""
+"""Variables with this prefix that are not settings."""
 
 DEPTH = 3
-"""Keys are at most this deep (auxiliary.compression.model, plugins.name.key); what is below has no own origin."""
+"""The depth to which keys have their own origins (auxiliary.compression.model, plugins.name.key)."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value came from; as text: ``flag``, ``env NAME``, ``path:line`` or ``default``."""
+    """The source of a value; as text: ``flag``, ``env NAME``, ``path:line`` or ``default``."""
 
     kind: Literal["flag", "env", "project", "user", "default"]
     name: str = ""
@@ -49,17 +49,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """The effective settings, and for each dotted key where its value came from."""
+    """The effective settings, and the origin of each dotted key's value."""
 
     settings: Settings
     origins: dict[str, Origin]
     notices: tuple[str, ...] = ()
-    """What of the project's file was left out, and why; one sentence each."""
+    """Parts of the project's file that were left out, and why; one sentence each."""
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """One source: nested values, the origin of each dotted key, and what was wrong with it."""
+    """One source: its nested values, the origin of each dotted key, and its problems."""
 
     values: dict[str, Any]
     origins: dict[str, Origin]
@@ -73,7 +73,16 @@ def load_settings(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
-    """Read all sources; ``overrides`` are the flags, by dotted key or nested. Raises one `ConfigError` for all."""
+    """Read all sources and return the effective settings.
+
+    Args:
+        overrides: the flags, by dotted key or nested.
+        cwd: the working directory; the process's own if not given.
+        env: environment variables; the process's own if not given.
+
+    Raises:
+        ConfigError: a source has problems; the message lists those of all sources.
+    """
     env = os.environ if env is None else env
     user = user_config_path(env)
     project = project_config_path(cwd)
@@ -90,7 +99,7 @@ def load_settings(
         values = _merged(values, layer.values)
         origins.update(layer.origins)
     settings = Settings.model_validate(values)
-    # A mapping may have replaced a value of the same name or the other way round: only what is left has an origin.
+    # A mapping may have replaced a value of the same name, or a value a mapping: only remaining keys have an origin.
     left = _keys(settings.model_dump())
     notices = tuple(notice for layer in layers for notice in layer.notices)
     return LoadedSettings(settings, {key: origins.get(key, Origin("default")) for key in left}, notices)
@@ -102,7 +111,7 @@ def _file_layer(path: Path, kind: Literal["project", "user"]) -> _Layer:
 
 
 def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
-    """What a project's file may say: nothing where the folder is not trusted as it is, else what folders may set."""
+    """Return what counts of a project's file: settings that folders may set, if the folder is trusted as it is now."""
     folder = path.parent.parent
     try:
         text = read_folder_settings(path)
@@ -117,7 +126,7 @@ def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
         return _Layer({}, {}, [], (f"{notice}everlong trust add {folder}",))
     try:
         layer = _document_layer(path, "project", parse_document(text, str(path)))
-    except ConfigError as error:  # trusted or not: somebody else may have written it
+    except ConfigError as error:  # even in a trusted folder somebody else may have written the file
         return _Layer({}, {}, [], (f"the settings of this folder are left out: {error}",))
     values: dict[str, Any] = {}
     refused = []
@@ -189,7 +198,7 @@ def _flag_layer(overrides: Mapping[str, Any]) -> _Layer:
 
 
 def without_empty_sections(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The same values, without sections that have no content, as when all their lines are commented out."""
+    """Return the values without empty sections, whose lines may all be commented out."""
     kept = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -206,7 +215,7 @@ def _put(values: dict[str, Any], key: str, value: Any, place: str) -> list[Probl
     for name in above:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
-            return [Problem(key, f"{key} ({place}) cannot be set, because {name} is {shown(inner)} and no section")]
+            return [Problem(key, f"{key} ({place}) cannot be set, because {name} is {shown(inner)}, not a section")]
     inner[last] = value
     return []
 

@@ -1,6 +1,6 @@
-"""Where files are: the user's own configuration and data, and the configuration of the project around a folder.
+"""Paths of the user's configuration and data, and of the configuration of the project around a folder.
 
-This module finds paths; it does not read files and knows no setting.
+Reads no file and knows no setting.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = [
 FILE_NAME = "config.yaml"
 PROJECT_FOLDER = ".everlong"
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
-"""Files of a working directory that go into the system prompt, as far as they are there and the folder is trusted."""
+"""Files of a trusted working directory that go into the system prompt."""
 
 
 def config_home(env: Mapping[str, str] | None = None) -> Path:
-    """The folder of the user's configuration: ``EVERLONG_HOME``, else the system's usual place for it."""
+    """Return the folder of the user's configuration: ``EVERLONG_HOME``, else the system's usual place for it."""
     chosen = (os.environ if env is None else env).get("EVERLONG_HOME", "").strip()
     if chosen:
         path = Path(chosen)
@@ -37,7 +37,7 @@ def config_home(env: Mapping[str, str] | None = None) -> Path:
 
 
 def data_home(env: Mapping[str, str] | None = None) -> Path:
-    """The folder of what is kept for the user: ``EVERLONG_HOME``, else the system's usual place for data."""
+    """Return the folder of the user's data: ``EVERLONG_HOME``, else the system's usual place for it."""
     if (os.environ if env is None else env).get("EVERLONG_HOME", "").strip():
         return config_home(env)
     import platformdirs  # noqa: PLC0415 - as above
@@ -46,12 +46,12 @@ def data_home(env: Mapping[str, str] | None = None) -> Path:
 
 
 def user_config_path(env: Mapping[str, str] | None = None) -> Path:
-    """The user's ``config.yaml``, whether or not it exists."""
+    """Return the path of the user's ``config.yaml``, whether or not it exists."""
     return config_home(env) / FILE_NAME
 
 
 def project_config_path(cwd: Path | None = None) -> Path | None:
-    """The nearest ``.everlong/config.yaml`` at or above a folder, below the home directory; None if there is none."""
+    """Return the nearest ``.everlong/config.yaml`` at or above a folder, below the home directory; None without one."""
     for folder in _upwards(cwd):
         candidate = folder / PROJECT_FOLDER / FILE_NAME
         # os.path, because Path.is_file raises for a folder that may not be looked into.
@@ -61,7 +61,7 @@ def project_config_path(cwd: Path | None = None) -> Path | None:
 
 
 def project_folder(cwd: Path | None = None) -> Path | None:
-    """The nearest folder at or above a folder that has configuration or plugins of its own; None if there is none."""
+    """Return the nearest folder, at or above a folder, with its own configuration or plugins; None without one."""
     own = config_home().absolute()
     for folder in _upwards(cwd):
         mine = folder / PROJECT_FOLDER
@@ -73,7 +73,7 @@ def project_folder(cwd: Path | None = None) -> Path | None:
 
 
 def workspace_folder(cwd: Path | None = None) -> Path:
-    """The folder that a person trusts or does not, seen from a folder in it: the repository or project, else itself."""
+    """Return the folder whose trust counts for work in a folder: its repository or project, else the folder itself."""
     start = (Path.cwd() if cwd is None else cwd).resolve()
     own = config_home().resolve()
     for folder in _upwards(start):
@@ -83,12 +83,12 @@ def workspace_folder(cwd: Path | None = None) -> Path:
 
 
 def new_project_config_path(cwd: Path | None = None) -> Path:
-    """Where a project's first ``config.yaml`` goes: directly in the given folder."""
+    """Return the path of a project's first ``config.yaml``, directly in the given folder."""
     return (Path.cwd() if cwd is None else cwd).absolute() / PROJECT_FOLDER / FILE_NAME
 
 
 def _upwards(cwd: Path | None) -> Iterator[Path]:
-    """A folder and those above it, up to the home directory, which is no project: what is there is for all of them."""
+    """Yield a folder and those above it, up to the home directory, which belongs to no project."""
     start = (Path.cwd() if cwd is None else cwd).absolute()
     home = _home()
     for folder in (start, *start.parents):

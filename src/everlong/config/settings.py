@@ -1,8 +1,7 @@
-"""Every setting of ``config.yaml`` as typed, checked, frozen values, each with its default and its limits.
+"""The settings of ``config.yaml`` as frozen models that check types and limits.
 
-The models here can be made directly (``CompressionSettings(threshold=0.7)``); whether a value was given or is
-the default stays visible in ``model_fields_set``. This module does not know where values come from: files,
-environment and flags are the business of `everlong.config.load`.
+The models can be made directly (``CompressionSettings(threshold=0.7)``); ``model_fields_set`` tells given values from
+defaults. `everlong.config.load` reads values from files, environment and flags.
 """
 
 from __future__ import annotations
@@ -93,18 +92,18 @@ Threshold: TypeAlias = Annotated[
 
 
 def setting(default: Any, allowed: str, description: str, **limits: Any) -> Any:
-    """A field that can say in words what it allows, for error messages and for ``config show``."""
+    """Return a field that says in words what it allows, for error messages and for ``config show``."""
     return Field(default, description=description, json_schema_extra={"allowed": allowed}, **limits)
 
 
 class Section(BaseModel):
-    """A section of ``config.yaml``: frozen, and closed to keys that it does not know."""
+    """A section of ``config.yaml``: frozen, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class AgentToolsSettings(Section):
-    """What the agent's tools are given."""
+    """Limits and environment of the agent's tools."""
 
     pass_env: Names = setting(
         [],
@@ -179,7 +178,7 @@ _COUNT = "a whole number from 1 to 1,000,000,000"
 
 
 class RouteSettings(Section):
-    """Where requests for some models go."""
+    """The upstream of some models."""
 
     base_url: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "The upstream; null for the one that holds for all."
@@ -307,7 +306,7 @@ class GatewaySettings(Section):
 
 
 class PluginsSettings(BaseModel):
-    """Where plugins are, which are loaded, and a section for each that only the plugin itself understands."""
+    """The folders of plugins, the plugins to load, and a section per plugin that only the plugin understands."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -322,17 +321,17 @@ class PluginsSettings(BaseModel):
 
     @property
     def sections(self) -> dict[str, Any]:
-        """What stands below each other name, as it was written."""
+        """The unchecked sections of plugins, by name."""
         return dict(self.__pydantic_extra__ or {})
 
     def section(self, name: str) -> dict[str, Any]:
-        """A plugin's own settings; empty where there are none, or no mapping."""
+        """Return a plugin's own settings; empty if there is no section or it is no mapping."""
         found = self.sections.get(name)
         return dict(found) if isinstance(found, dict) else {}
 
 
 class CompressionSettings(Section):
-    """The built-in compressor: when it compacts, what it protects, how long its summary may be."""
+    """The built-in compressor: its trigger, the messages it protects, and the length of its summaries."""
 
     enabled: Flag = setting(DEFAULTS.enabled, "true or false", "Whether conversations are compacted at all.")
     threshold: Threshold = setting(
@@ -398,7 +397,7 @@ class CompressionSettings(Section):
     )
 
     def values(self) -> CompressionValues:
-        """The same settings as the plain values that the engine works with."""
+        """Return the plain values that the engine works with."""
         return CompressionValues(**self.model_dump(), threshold_is_explicit="threshold" in self.model_fields_set)
 
 
@@ -431,12 +430,12 @@ class AuxiliaryCompressionSettings(Section):
 
     @property
     def names(self) -> list[str]:
-        """The models that are named, in the order in which they are asked, each once."""
+        """The named models in the order in which they are asked, each once."""
         return list(dict.fromkeys([*([self.model] if self.model else []), *self.models]))
 
     @property
     def names_model(self) -> bool:
-        """Whether these settings say which model writes summaries."""
+        """True if these settings choose the model that writes summaries."""
         return bool(self.names) or self.base_url is not None or self.provider not in {"auto", "main"}
 
 
@@ -447,7 +446,7 @@ class AuxiliarySettings(Section):
 
 
 class PromptCachingSettings(Section):
-    """Where cache breakpoints go and how long a provider keeps what they mark."""
+    """The placement of cache breakpoints, and how long providers keep cached prompts."""
 
     cache_ttl: Literal["5m", "1h"] = setting(
         CACHING_DEFAULTS.cache_ttl, "5m or 1h", "How long the provider keeps a cached prompt."
@@ -473,12 +472,12 @@ class PromptCachingSettings(Section):
     )
 
     def values(self) -> CachingValues:
-        """The same settings as the plain values that the strategies work with."""
+        """Return the plain values that the strategies work with."""
         return CachingValues(**self.model_dump())
 
 
 class ContextSettings(Section):
-    """Which context engine is active."""
+    """The active context engine."""
 
     engine: Name = setting(
         "compressor",
@@ -494,7 +493,7 @@ class ContextSettings(Section):
 
 
 class MemorySettings(Section):
-    """What is remembered beyond one session, and by whom."""
+    """Memory beyond one session, and its provider."""
 
     enabled: Flag = setting(
         default=True,
@@ -535,7 +534,7 @@ class MemorySettings(Section):
 
 
 class StoreSettings(Section):
-    """Where conversations are kept, and for how long."""
+    """The database of conversations, and how long it keeps them."""
 
     url: DatabaseUrl | None = setting(
         None,
@@ -568,7 +567,7 @@ class StoreSettings(Section):
 
 
 class ModelSettings(Section):
-    """What is known of one model, where the catalogue is wrong or knows nothing."""
+    """Window and prices of one model, for models that the catalogue does not know or has wrong."""
 
     context_length: Whole | None = setting(
         None, "a whole number from 1 to 1,000,000,000, or null", "The model's window in tokens.", ge=1

@@ -1,8 +1,8 @@
-"""Which folders the user has trusted, and what a folder wants that is not.
+"""Trust in folders: the user's decisions, and what a folder brings along.
 
 A clone or a download brings settings, instructions and plugins along. None of them counts before the user has trusted
-the folder, and even then it may set only what `may_set` allows: where data, credentials and money go is for the user's
-own file to say. A changed settings file asks again. This module reads and remembers; it neither asks nor prints.
+the folder, and even then a folder sets only what `may_set` allows: only the user's own file says where data,
+credentials and money go. A changed settings file must be trusted again. This module neither asks nor prints.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ALLOWED = frozenset(
         "memory.budget_tokens",
     }
 )
-"""Settings of a trusted folder that count, besides the numbers of the ``compression`` section."""
+"""Settings that a trusted folder may set, besides those of the ``compression`` section."""
 
 _MOST_BYTES = 1_000_000
 _SHOWN_CHARS = 60
@@ -63,16 +63,16 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class FolderRecord:
-    """What the user said about a folder, and about which settings of it."""
+    """The user's decision about a folder and the settings file that it had then."""
 
     is_trusted: bool
     settings: str
-    """A hash of the settings file that was there; empty where there was none."""
+    """A hash of the settings file; empty if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderWishes:
-    """What a folder brings along that counts only once it is trusted."""
+    """Settings, instructions and plugins of a folder, which count only once it is trusted."""
 
     folder: Path
     settings: tuple[tuple[str, str], ...] = ()
@@ -84,24 +84,24 @@ class FolderWishes:
     plugins: tuple[str, ...] = ()
     """Plugins, each of which is trusted on its own."""
     problem: str = ""
-    """Why the settings cannot be read."""
+    """The reason why the settings cannot be read."""
     digest: str = ""
-    """A hash of the settings file; empty where there is none."""
+    """A hash of the settings file; empty if there is none."""
 
     def __bool__(self) -> bool:
         return bool(self.settings or self.ignored or self.instructions or self.plugins or self.problem)
 
 
 def may_set(key: str) -> bool:
-    """Whether a trusted folder may set a key: nothing that says where data, credentials or money go."""
+    """Return whether a trusted folder may set a key: none that says where data, credentials or money go."""
     return key in ALLOWED or (key.startswith("compression.") and key.count(".") == 1)
 
 
-# -- what a folder has ------------------------------------------------------------------------------------------------
+# -- what a folder brings along ---------------------------------------------------------------------------------------
 
 
 def folders_at(cwd: Path | None = None, env: Mapping[str, str] | None = None) -> list[Path]:
-    """The folders that matter for work in a folder: its workspace, and the one whose settings file is the nearest."""
+    """Return the folders that matter for work in a folder: its workspace, and that of the nearest settings file."""
     found = [workspace_folder(cwd)]
     config = project_config_path(cwd)
     if config is not None and not _is_users_own(config, env):
@@ -110,10 +110,10 @@ def folders_at(cwd: Path | None = None, env: Mapping[str, str] | None = None) ->
 
 
 def read_folder_settings(path: Path) -> str | None:
-    """The text of a folder's settings file; None if there is none.
+    """Return the text of a folder's settings file; None if there is none.
 
     Raises:
-        ConfigError: it cannot be read, is larger than settings are, or is a link that leads out of the folder.
+        ConfigError: the file cannot be read, is too large, or is a link that leads out of the folder.
     """
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(path.parent.parent)):
@@ -121,9 +121,9 @@ def read_folder_settings(path: Path) -> str | None:
     try:
         found = real.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would keep its reader waiting for ever
-            raise ConfigError(f"{path} is no file; put one there, or move it away")
+            raise ConfigError(f"{path} is not a regular file; put one there, or move it away")
         if found.st_size > _MOST_BYTES:
-            raise ConfigError(f"{path} has more than {_MOST_BYTES:,} bytes, which are no settings; make it smaller")
+            raise ConfigError(f"{path} has more than {_MOST_BYTES:,} bytes, too many for settings; make it smaller")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -132,13 +132,13 @@ def read_folder_settings(path: Path) -> str | None:
 
 
 def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderWishes:
-    """What a folder brings along; nothing of it is used for that, and nothing in it can make this fail."""
+    """Return what a folder brings along, without using any of it; nothing in the folder makes this fail."""
     instructions = tuple(name for name in INSTRUCTION_FILES if os.path.isfile(folder / name))  # noqa: PTH113 - it never fails
     plugins = tuple(sorted(_printable(name) for name in _plugins(folder / PROJECT_FOLDER / "plugins")))
     path = folder / PROJECT_FOLDER / FILE_NAME
     settings: list[tuple[str, str]] = []
     ignored: list[str] = []
-    problem, digest = "", "unreadable"  # which is never equal to what was trusted
+    problem, digest = "", "unreadable"  # never equal to a trusted hash
     try:
         text = None if _is_users_own(path, env) else read_folder_settings(path)
         digest = "" if text is None else _digest(text)
@@ -153,7 +153,7 @@ def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderW
 
 
 def _is_users_own(path: Path, env: Mapping[str, str] | None) -> bool:
-    return os.path.realpath(path) == os.path.realpath(user_config_path(env))  # which links in a circle cannot stop
+    return os.path.realpath(path) == os.path.realpath(user_config_path(env))  # unlike resolve, survives circular links
 
 
 def _plugins(folder: Path) -> Iterator[str]:
@@ -183,19 +183,19 @@ def _printable(text: str, most: int = _SHOWN_CHARS) -> str:
     return shown if len(text) <= most else f"{shown}…"
 
 
-# -- what the user said -----------------------------------------------------------------------------------------------
+# -- the user's decisions ---------------------------------------------------------------------------------------------
 
 
 def trust_file(env: Mapping[str, str] | None = None) -> Path:
-    """The file in which it is remembered."""
+    """Return the file that keeps the decisions."""
     return data_home(env) / "trusted-folders.json"
 
 
 def folder_records(env: Mapping[str, str] | None = None) -> dict[Path, FolderRecord]:
-    """Every folder that the user said something about."""
+    """Return the user's decisions by folder."""
     try:
         values = json.loads(trust_file(env).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # nothing was said yet, or nobody can tell what: then nothing is trusted
+    except (OSError, ValueError):  # no file yet, or an unreadable one: then nothing is trusted
         return {}
     if not isinstance(values, dict):
         return {}
@@ -207,31 +207,31 @@ def folder_records(env: Mapping[str, str] | None = None) -> dict[Path, FolderRec
 
 
 def is_folder_trusted(cwd: Path | None = None, env: Mapping[str, str] | None = None) -> bool:
-    """Whether the instructions of a working directory count."""
+    """Return whether the instructions of a working directory count."""
     record = folder_records(env).get(workspace_folder(cwd))
     return record is not None and record.is_trusted
 
 
 def is_settings_text_trusted(folder: Path, text: str, env: Mapping[str, str] | None = None) -> bool:
-    """Whether a folder was trusted when its settings file said exactly this."""
+    """Return whether a folder was trusted with exactly this settings file."""
     record = folder_records(env).get(folder.resolve())
     return record is not None and record.is_trusted and record.settings == _digest(text)
 
 
 def is_decided(wishes: FolderWishes, env: Mapping[str, str] | None = None) -> bool:
-    """Whether the user has said yes or no to a folder with the settings that it has now."""
+    """Return whether the user has decided about a folder with its present settings."""
     record = folder_records(env).get(wishes.folder.resolve())
     return record is not None and record.settings == wishes.digest
 
 
 def remember_folder(wishes: FolderWishes, *, is_trusted: bool, env: Mapping[str, str] | None = None) -> None:
-    """Remember what the user says about a folder that wants this."""
+    """Store the user's decision about a folder."""
     record = FolderRecord(is_trusted, wishes.digest)
     _write({**folder_records(env), wishes.folder.resolve(): record}, env)
 
 
 def forget_folder(folder: Path, env: Mapping[str, str] | None = None) -> bool:
-    """Forget what the user said about a folder; False where they said nothing."""
+    """Remove the user's decision about a folder; return False if there was none."""
     records = folder_records(env)
     found = records.pop(folder.resolve(), None) or records.pop(folder, None)
     if found is not None:

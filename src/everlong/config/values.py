@@ -1,7 +1,7 @@
 """The settings of the compressor and of prompt caching as plain values, with their defaults.
 
-The planning layers work with these values. The module needs the standard library only, so that importing Everlong as a
-library costs little; `everlong.config.settings` wraps the same values in models that check what users write.
+Needs the standard library only, so that importing Everlong as a library costs little. `everlong.config.settings` wraps
+the same values in models that check what users write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class CompressionValues:
-    """Settings of the ``compression`` section; what each means is said in `CompressionSettings`."""
+    """Settings of the ``compression`` section, described in `CompressionSettings`."""
 
     enabled: bool = True
     threshold: float | Literal["auto"] = 0.50
@@ -26,12 +26,12 @@ class CompressionValues:
     minimum_context_length: int = 64_000
     failure_cooldown_seconds: int = 600
     threshold_is_explicit: bool = False
-    """Whether a user chose the threshold; a chosen one is obeyed without the floor for small windows."""
+    """True if a user chose the threshold; then the floor for small windows does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachingValues:
-    """Settings of the ``prompt_caching`` section; what each means is said in `PromptCachingSettings`."""
+    """Settings of the ``prompt_caching`` section, described in `PromptCachingSettings`."""
 
     cache_ttl: Literal["5m", "1h"] = "5m"
     strategy: Literal["auto", "ledger", "system_and_3", "off"] = "auto"

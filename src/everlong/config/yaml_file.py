@@ -1,7 +1,7 @@
-"""A YAML file as plain values, with the line of every key.
+"""YAML files: reading them with the line of every key, and changing single values.
 
-Reading is safe (no tags that make objects), and whatever is wrong with a file becomes one `ConfigError` that says
-where. This module knows YAML and files; it knows no setting.
+Reading is safe: tags make no objects. Every fault of a file becomes one `ConfigError` that names the line. Changes go
+through ruamel's round trip, which keeps comments, order and quotes. Knows no setting.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _NESTED = re.compile(r"^( *)[^\s#-][^#\n]*:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*
 """A key without a value on its line, and the first key or list item below it."""
 
 MOST_VALUES = 100_000
-"""A file that stands for more, by aliases of aliases, is meant to harm."""
+"""A file that expands to more, by aliases of aliases, is meant to harm."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says: its values, and for each dotted key the line it stands on (counted from 1)."""
+    """The values of a file, and the line of each dotted key, counted from 1."""
 
     values: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a configuration file, line endings and byte order mark as they are; None if it does not exist."""
+    """Return a file's text with its line endings and byte order mark; None if it does not exist."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -77,13 +77,13 @@ def read_text(path: Path) -> str | None:
 
 
 def read_document(path: Path) -> Document | None:
-    """A configuration file's values and lines; None if it does not exist."""
+    """Return a file's values and lines; None if it does not exist."""
     text = read_text(path)
     return None if text is None else parse_document(text, str(path))
 
 
 def parse_document(text: str, name: str) -> Document:
-    """Values and lines of YAML text; ``name`` says in errors whose text it is."""
+    """Return the values and lines of YAML text; errors call it ``name``."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         values = safe_yaml().load(text)
@@ -95,7 +95,7 @@ def parse_document(text: str, name: str) -> Document:
         raise ConfigError(_syntax_problem(name, error)) from error
     except YAMLError as error:
         raise ConfigError(f"{name} is not valid YAML: {str(error).splitlines()[0]}; correct the file") from error
-    except ValueError as error:  # a number or date whose form is right and whose value is impossible
+    except ValueError as error:  # a well-formed number or date with an impossible value
         raise ConfigError(f"{name} has a value that YAML cannot represent: {error}; correct the file") from error
     except RecursionError:
         raise ConfigError(f"{name} is nested too deeply to be read; flatten it") from None
@@ -110,7 +110,7 @@ def parse_document(text: str, name: str) -> Document:
 
 
 def parse_value(text: str) -> Any:
-    """One value as YAML reads it (0.6, true, null, 1h, [1, 2]); text that is no YAML stays text."""
+    """Return one value as YAML reads it (0.6, true, null, 1h, [1, 2]); text that is not YAML stays text."""
     try:
         return safe_yaml().load(text)
     except (YAMLError, ValueError, RecursionError):
@@ -118,12 +118,12 @@ def parse_value(text: str) -> Any:
 
 
 def safe_yaml() -> YAML:
-    """A YAML 1.2 reader that makes plain values only."""
+    """Return a YAML 1.2 reader that makes plain values only."""
     return YAML(typ="safe", pure=True)
 
 
 def _lines(node: Node, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
-    # Settings are at most three levels deep; what plugins nest below that has no lines of its own.
+    # Settings are at most three levels deep; deeper keys of plugins have no lines of their own.
     if not isinstance(node, MappingNode) or depth > 3:
         return
     for key, value in node.value:
@@ -133,7 +133,7 @@ def _lines(node: Node, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
 
 
 def _refuse_floods(node: Node, name: str, above: list[Node], sizes: dict[int, int]) -> int:
-    """How many values a node stands for, each alias counted with all that it leads to; too many are refused."""
+    """Return how many values a node expands to, with its aliases; raise `ConfigError` for too many."""
     if not isinstance(node.value, list):
         return 1
     if id(node) in sizes:
@@ -147,7 +147,7 @@ def _refuse_floods(node: Node, name: str, above: list[Node], sizes: dict[int, in
             size += _refuse_floods(inner, name, [*above, node], sizes)
     if size > MOST_VALUES:
         raise ConfigError(
-            f"{name} has a value at line {line} that stands for more than {MOST_VALUES:,} values; remove aliases (*)"
+            f"{name} has a value at line {line} that expands to more than {MOST_VALUES:,} values; remove aliases (*)"
         )
     sizes[id(node)] = size
     return size
@@ -313,14 +313,14 @@ def _comments(text: str) -> Counter[str]:
 
 
 def scalar_text(value: Any) -> str:
-    """A value on one line of YAML: bare where that reads back the same, else as JSON, which is YAML too."""
+    """Return a value on one line of YAML: bare if that reads back the same, else as JSON, which is YAML too."""
     if isinstance(value, str) and value and _reads_back(value):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _reads_back(value: str) -> bool:
-    # Beyond letters, digits and a few signs, a bare word's meaning depends on where it stands.
+    # With other signs, the meaning of a bare word depends on its place.
     if not all(char.isalnum() or char in "_-./:@+ " for char in value) or value != value.strip():
         return False
     if value[0] in "-:@" or value.endswith(":") or ": " in value:

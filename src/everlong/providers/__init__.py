@@ -1,7 +1,6 @@
 """Models behind APIs: Anthropic and OpenAI through their official clients, and all who speak their formats.
 
-Nothing is imported until it is used. This package knows neither stores nor agents; errors are those of
-`everlong.errors`.
+Clients are imported when first used. Knows neither stores nor agents.
 """
 
 from typing import TYPE_CHECKING

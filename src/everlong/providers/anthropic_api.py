@@ -1,7 +1,6 @@
 """Claude through Anthropic's official client, whole and as a stream.
 
-The client is imported when the first provider is made, and its own retries are off. What a request looks like is the
-business of `anthropic_request`; how a call goes is the same for all and stands in `client`.
+The client is imported by the first call, and its own retries are off. `client` has the course of a call.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["AnthropicProvider", "anthropic_body", "anthropic_reply", "anthropic_usage"]
 
 _EMPTY = "(empty)"
-"""Stands where a message would have no words at all, which the API refuses."""
+"""Stands in for a message without words, which the API refuses."""
 _FOREIGN = frozenset({"image_url", "input_audio", "audio", "file", "input_image", "input_file", "video_url"})
-"""Parts of other APIs that did not turn into a block of this one."""
+"""Parts of other APIs that have no counterpart in this one."""
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _STOPS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -48,6 +47,73 @@ _STOPS: dict[str, StopReason] = {
     "refusal": "refusal",
     "pause_turn": "pause",
 }
+DEFAULT_MAX_TOKENS = 8_192
+"""The limit of an answer if the caller gives none; the API needs a number."""
+
+
+class AnthropicProvider(ClientProvider):
+    """One model of the Anthropic Messages API, or of any endpoint that speaks it."""
+
+    takes_markers = True
+    _required = ("model", "max_tokens", "messages")
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str,
+        base_url: str | None = None,
+        name: str = "anthropic",
+        timeout: float = 600.0,
+    ) -> None:
+        need("anthropic", "Claude")
+
+        def client() -> Anthropic:
+            import anthropic  # noqa: PLC0415 - an optional package, and slow to load
+
+            return anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+
+        super().__init__(model, name, client)
+
+    def served_context_length(self) -> int | None:
+        """Return the model's window as the API, or another server that speaks its format, lists it."""
+        try:
+            with self._failures():
+                found: int | None = self._client.models.retrieve(self.model).max_input_tokens
+        except RequestRefused as error:
+            if error.status != 404:
+                raise
+            found = None
+        if found is not None:
+            return found
+        with self._failures():
+            listed = [model.to_dict(mode="json") for model in self._client.models.list().data]
+        return listed_window(listed, self.model)
+
+    def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
+        most = call.get("max_tokens")
+        return anthropic_body(
+            messages,
+            self.model,
+            tools=call.get("tools", ()),
+            max_tokens=DEFAULT_MAX_TOKENS if most is None else most,
+            options=call.get("options"),
+        )
+
+    @property
+    def _create(self) -> Any:
+        return self._client.messages.create
+
+    def _reply(self, whole: Any) -> Reply:
+        if not isinstance(whole, dict) or not isinstance(whole.get("content"), list):
+            raise self._malformed("no content")
+        return anthropic_reply(whole, self.name)
+
+    def _gathering(self) -> Gathering:
+        return AnthropicGathering()
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
 
 
 def anthropic_body(
@@ -58,15 +124,15 @@ def anthropic_body(
     max_tokens: int,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The request body; ``options`` stand above what is made here."""
-    system, turns = to_anthropic([_told_by_parts(message) for message in messages])
+    """Return the request body; ``options`` override its fields."""
+    system, turns = to_anthropic([_mark_parts(message) for message in messages])
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
     prompt = sendable(system) if isinstance(system, list) else system
     if isinstance(prompt, list):
-        prompt = [block for block in prompt if _has_words(block)]
+        prompt = [block for block in prompt if _is_sendable(block)]
     if prompt:
         body["system"] = prompt
-    body["messages"] = _with_unique_ids(_alternating([_mended(turn) for turn in sendable(turns)]))
+    body["messages"] = _with_unique_ids(_merge_neighbours([_sendable_turn(turn) for turn in sendable(turns)]))
     if not body["messages"] or body["messages"][0]["role"] != "user":
         body["messages"].insert(0, {"role": "user", "content": _EMPTY})
     if tools:
@@ -74,28 +140,28 @@ def anthropic_body(
     return {**body, **(options or {})}
 
 
-def _told_by_parts(message: Any) -> Any:
-    """A message for this one request says so on its parts, because it may be united with others."""
+def _mark_parts(message: Any) -> Any:
+    """Return an ephemeral message with the mark on each of its parts, because it may be merged with others."""
     if not (isinstance(message, dict) and message.get(EPHEMERAL)) or message.get("role") == "tool":
         return message
     return {**message, "content": [{**part, EPHEMERAL: True} for part in parts_of(message)]}
 
 
-def _mended(turn: dict[str, Any]) -> dict[str, Any]:
+def _sendable_turn(turn: dict[str, Any]) -> dict[str, Any]:
     role = turn["role"] if turn["role"] in {"user", "assistant", "system"} else "user"
     content = turn.get("content")
     if not isinstance(content, list):
         return {"role": role, "content": content if isinstance(content, str) and content.strip() else _EMPTY}
-    blocks = [part for part in map(_known, content) if _has_words(part)]
+    blocks = [part for part in map(_sendable_block, content) if _is_sendable(part)]
     if not any(block.get("type") not in {"thinking", "redacted_thinking"} for block in blocks):
         blocks.append({"type": "text", "text": _EMPTY})
     return {"role": role, "content": blocks}
 
 
-def _alternating(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The turns with neighbours of one role united, as the API itself does it and some of its hosts do not.
+def _merge_neighbours(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the turns with neighbours of one role merged, as the API itself does and some of its hosts do not.
 
-    Thinking must stay first in its message, so a turn that begins with it is left apart.
+    Thinking must stay first in its message, so a turn that begins with it is not merged.
     """
     result: list[dict[str, Any]] = []
     for turn in turns:
@@ -113,28 +179,28 @@ def _blocks_of(turn: dict[str, Any]) -> list[dict[str, Any]]:
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
-def _known(part: Any) -> dict[str, Any]:
-    """A block that the API takes; one of another API becomes a word that says so, since it would refuse it."""
+def _sendable_block(part: Any) -> dict[str, Any]:
+    """Return a block that the API takes; a part of another API becomes a text that says so."""
     if not isinstance(part, dict):
         return {"type": "text", "text": str(part)}
     if part.get("type") == "tool_result" and isinstance(part.get("content"), list):
-        return _result(part)
+        return _sendable_result(part)
     if part.get("type") in _FOREIGN:
         return {"type": "text", "text": f"[{part['type']} left out: this model does not take it]"}
     return part
 
 
-def _result(block: dict[str, Any]) -> dict[str, Any]:
-    """A result whose parts the API takes; a marker inside of it, which the API does not take, moves to the result."""
-    parts = [part for part in map(_known, block["content"]) if _has_words(part)]
+def _sendable_result(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool result whose parts the API takes; a cache marker moves from the parts to the result."""
+    parts = [part for part in map(_sendable_block, block["content"]) if _is_sendable(part)]
     markers = [part["cache_control"] for part in parts if "cache_control" in part]
     inside = [{name: value for name, value in part.items() if name != "cache_control"} for part in parts]
     marker = {"cache_control": markers[-1]} if markers and "cache_control" not in block else {}
     return {**block, "content": inside, **marker}
 
 
-def _has_words(block: Any) -> bool:
-    """Whether a block may be sent: no empty text, and no thinking without the seal of this API."""
+def _is_sendable(block: Any) -> bool:
+    """Return whether a block may be sent: no empty text, and no thinking without this API's signature."""
     kind = block.get("type")
     if kind == "text":
         return isinstance(block.get("text"), str) and bool(block["text"].strip())
@@ -144,9 +210,10 @@ def _has_words(block: Any) -> bool:
 
 
 def _with_unique_ids(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The turns with ids that the API takes: its characters only, and none twice, as some models number their calls.
+    """Return the turns with tool-call ids that the API takes: its characters only, and none twice.
 
-    A new id depends on what stands before it alone, so that a conversation that grows keeps the bytes it had.
+    Some models number their calls anew in each turn. A new id depends only on the turns before it, so that a growing
+    conversation keeps its bytes.
     """
     seen: dict[str, int] = {}
     given: dict[str, list[str]] = {}
@@ -184,7 +251,7 @@ def _with_id(block: dict[str, Any], seen: dict[str, int], given: dict[str, list[
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     function = tool.get("function")
     if not isinstance(function, Mapping):
-        return dict(tool)  # already of this API, or one of the server's own
+        return dict(tool)  # already in this API's format, or a tool of the server
     made = {"name": function["name"], "description": function.get("description") or ""}
     made["input_schema"] = function.get("parameters") or {"type": "object", "properties": {}}
     if "cache_control" in tool:
@@ -192,8 +259,11 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
 def anthropic_reply(answer: Mapping[str, Any], provider: str) -> Reply:
-    """The reply that an answer of the API stands for."""
+    """Return the reply that an answer of the API stands for."""
     (message,) = to_openai([{"role": "assistant", "content": list(answer.get("content") or [])}])
     content = message.get("content")
     if isinstance(content, list) and all(_is_plain(part) for part in content):
@@ -214,7 +284,7 @@ def _is_plain(part: Mapping[str, Any]) -> bool:
 
 
 def anthropic_usage(usage: Any) -> Usage:
-    """Usage in one vocabulary; where the server worked in several steps, those of all."""
+    """Return the usage of an answer, summed over the server's steps."""
     steps = usage.get("iterations") if isinstance(usage, Mapping) else None
     if isinstance(steps, list) and steps:
         told = (step for step in steps if isinstance(step, Mapping))
@@ -229,74 +299,11 @@ def anthropic_usage(usage: Any) -> Usage:
     )
 
 
-DEFAULT_MAX_TOKENS = 8_192
-"""The most that an answer may have where the caller does not say; the API wants a number."""
-
-
-class AnthropicProvider(ClientProvider):
-    """One model of the Anthropic Messages API, or of any endpoint that speaks it."""
-
-    takes_markers = True
-    _required = ("model", "max_tokens", "messages")
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str,
-        base_url: str | None = None,
-        name: str = "anthropic",
-        timeout: float = 600.0,
-    ) -> None:
-        need("anthropic", "Claude")
-
-        def client() -> Anthropic:
-            import anthropic  # noqa: PLC0415 - an optional package, and slow to load
-
-            return anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
-
-        super().__init__(model, name, client)
-
-    def served_context_length(self) -> int | None:
-        """The model's window as the API lists it, or as a server of another maker that speaks this format does."""
-        try:
-            with self._failures():
-                found: int | None = self._client.models.retrieve(self.model).max_input_tokens
-        except RequestRefused as error:
-            if error.status != 404:
-                raise
-            found = None
-        if found is not None:
-            return found
-        with self._failures():
-            listed = [model.to_dict(mode="json") for model in self._client.models.list().data]
-        return listed_window(listed, self.model)
-
-    def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
-        most = call.get("max_tokens")
-        return anthropic_body(
-            messages,
-            self.model,
-            tools=call.get("tools", ()),
-            max_tokens=DEFAULT_MAX_TOKENS if most is None else most,
-            options=call.get("options"),
-        )
-
-    @property
-    def _create(self) -> Any:
-        return self._client.messages.create
-
-    def _reply(self, whole: Any) -> Reply:
-        if not isinstance(whole, dict) or not isinstance(whole.get("content"), list):
-            raise self._malformed("no content")
-        return anthropic_reply(whole, self.name)
-
-    def _gathering(self) -> Gathering:
-        return AnthropicGathering()
+# -- streams --------------------------------------------------------------------------------------------------------
 
 
 class AnthropicGathering(Gathering):
-    """Adds up the events of a stream to the message they make, and tells what is new in each."""
+    """Assembles a message from the events of a stream."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
@@ -315,7 +322,7 @@ class AnthropicGathering(Gathering):
             yield from self._finish(int(event["index"]))
         elif kind == "message_delta":
             self._message.update({name: value for name, value in event["delta"].items() if value is not None})
-            # Figures are totals so far; those that are not repeated stay as they were.
+            # Figures are totals so far; those that are not repeated stay.
             known = {name: value for name, value in (event.get("usage") or {}).items() if value is not None}
             self._message["usage"] = {**(self._message.get("usage") or {}), **known}
         elif kind == "message_stop":
@@ -325,7 +332,7 @@ class AnthropicGathering(Gathering):
         return self._message if self._is_complete else None
 
     def so_far(self) -> dict[str, Any] | None:
-        for index in list(self._arguments):  # of a call that was under way, the arguments as far as they came
+        for index in list(self._arguments):  # an unfinished call keeps the arguments that have come
             for _ in self._finish(index):
                 pass
         return self._message if self._message.get("content") else None
@@ -352,7 +359,7 @@ class AnthropicGathering(Gathering):
         if text:
             try:
                 block["input"] = json.loads(text)
-            except ValueError:  # the model was cut off, or wrote no JSON; whoever runs the tool tells it so
+            except ValueError:  # the model was cut off, or wrote no JSON; the caller of the tool tells it
                 block["input"] = {INVALID: text}
         if block.get("type") == "tool_use":
             arguments = text or json.dumps(block.get("input") or {}, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Who writes summaries: the model that ``auxiliary.compression`` names or that is picked, then the main one.
+"""Models that write summaries: those that ``auxiliary.compression`` names or that are picked, then the main one.
 
-What is left when all of them fail, the extractive summary, is the compressor's own business. The summarizers themselves
-are those of `everlong.context`; this module only puts providers behind them.
+Puts providers behind the summarizers of `everlong.context`. If all of them fail, the compressor itself falls back to
+the extractive summary.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ CHEAPER: dict[str, str] = {
 """The model that ``auto`` picks of each provider, in the order in which providers are tried. As of November 2026."""
 
 USUAL: dict[str, str] = {**CHEAPER, "nous": "Hermes-4-70B"}
-"""The model of a provider that the settings name without one. ``auto`` never picks a provider that is only here."""
+"""The model of a provider that the settings name without one. ``auto`` picks only from `CHEAPER`."""
 
 
 AskModel: TypeAlias = Callable[[Provider, Sequence[Message], CallOptions], Reply]
-"""How a provider is asked; whoever wants to count, watch or stop calls hands in one of their own."""
+"""A function that asks a provider; callers that count, watch or stop calls pass their own."""
 
 
-def _plainly(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+def _ask_plainly(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
     return provider.complete(messages, **call)
 
 
-def completer(provider: Provider, ask: AskModel = _plainly, **call: Unpack[CallOptions]) -> Complete:
-    """A function that completes a chat with a provider, as summarizers want it.
+def completer(provider: Provider, ask: AskModel = _ask_plainly, **call: Unpack[CallOptions]) -> Complete:
+    """Return a function that completes a chat with a provider, in the form that summarizers take.
 
-    For `WarmPrefixSummarizer` give what the conversation's own calls are given (``tools``, ``options``, ``prepare``),
-    or its cache is cold.
+    For `WarmPrefixSummarizer` pass the arguments of the conversation's own calls (``tools``, ``options``,
+    ``prepare``), or its cache is cold.
     """
 
     def complete(messages: Sequence[Message], max_tokens: int) -> str:
@@ -69,13 +69,13 @@ def completer(provider: Provider, ask: AskModel = _plainly, **call: Unpack[CallO
 
 
 class ProviderSummarizer:
-    """A model of a provider that writes summaries from a transcript; learns its real window from overflow errors."""
+    """A summarizer that sends a transcript to a model; it learns the model's real window from overflow errors."""
 
     def __init__(
         self,
         connection: Connection,
         progress: Callable[[SummaryProgress], None] | None = None,
-        ask: AskModel = _plainly,
+        ask: AskModel = _ask_plainly,
     ) -> None:
         self._connection = connection
         self._progress = progress
@@ -85,18 +85,18 @@ class ProviderSummarizer:
 
     @property
     def name(self) -> str:
-        """How reports call this summarizer."""
+        """The summarizer's name in reports."""
         return str(self._connection.model_name)
 
     def summarize(self, request: SummaryRequest) -> str:
-        """The model's summary."""
-        return self._tried(lambda summarizer: summarizer.summarize(request))
+        """Return the model's summary."""
+        return self._retry_smaller(lambda summarizer: summarizer.summarize(request))
 
     def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
-        """A second draft of a weak summary."""
-        return self._tried(lambda summarizer: summarizer.mend(request, draft, weakness))
+        """Return a second draft of a weak summary."""
+        return self._retry_smaller(lambda summarizer: summarizer.mend(request, draft, weakness))
 
-    def _tried(self, ask: Callable[[CompletionSummarizer], str]) -> str:
+    def _retry_smaller(self, ask: Callable[[CompletionSummarizer], str]) -> str:
         try:
             return ask(self._summarizer())
         except ContextOverflow as error:
@@ -104,7 +104,7 @@ class ProviderSummarizer:
             return ask(self._summarizer())
 
     def _learn(self, error: ContextOverflow) -> None:
-        """Read in smaller parts: the window is smaller than was thought, or the server counts more than we do."""
+        """Read in smaller parts: the window is smaller than known, or the server counts more tokens than we do."""
         self._connection.catalogue.learn(self._connection.model_name, error)
         if error.limit and error.prompt_tokens and error.prompt_tokens > error.limit:
             self._share *= 0.95 * error.limit / error.prompt_tokens
@@ -130,14 +130,13 @@ def summarizer_for(
     catalogue: Catalogue | None = None,
     env: Mapping[str, str] | None = None,
     progress: Callable[[SummaryProgress], None] | None = None,
-    ask: AskModel = _plainly,
+    ask: AskModel = _ask_plainly,
 ) -> Summarizer | None:
-    """Who writes summaries by these settings: the auxiliary models, then the main one; None where there is neither.
+    """Return the summarizer that the settings ask for: the auxiliary models, then the main one; None without either.
 
-    A main model of fewer than a billion parameters is not asked.
-
-    ``main_complete`` sends what the conversation itself sends (same tools and settings), so that the main model reads
-    from its cache; see `completer`. ``ask`` is how the models are asked.
+    A main model of fewer than a billion parameters is not asked. ``main_complete`` sends what the conversation itself
+    sends (same tools and settings), so that the main model reads from its cache; see `completer`. All models are asked
+    through ``ask``.
 
     Raises:
         ConfigError: the settings name a provider or a model that cannot be found.
@@ -147,14 +146,14 @@ def summarizer_for(
     chosen, cooldown = settings.auxiliary.compression, settings.compression.failure_cooldown_seconds
     members: list[Summarizer] = []
     if chosen.models:
-        named = [_named(name, settings, main, catalogue, env) for name in chosen.names]
+        named = [_connect_named(name, settings, main, catalogue, env) for name in chosen.names]
         asked = [ProviderSummarizer(connection, progress, ask) for connection in named]
-        # The best of the named ones is looked for among themselves: the main model is asked only where all fail.
+        # Only the named models compete for the best summary; the main model is asked if all of them fail.
         members = [SummarizerChain(asked, "best", cooldown_seconds=cooldown)] if chosen.choose == "best" else [*asked]
     else:
         picked = auxiliary_connection(settings, main, catalogue=catalogue, env=env)
         members = [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
-    if main is not None and not main.is_small:  # the built-in summary is better than one that such a model writes
+    if main is not None and not main.is_small:  # a small model's summary is worse than the built-in one
         warm = WarmPrefixSummarizer(
             main_complete or completer(main, ask), window=main.info.context_length, name=f"{main.model_name} (warm)"
         )
@@ -169,7 +168,7 @@ def auxiliary_connection(
     catalogue: Catalogue | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Connection | None:
-    """The model that ``auxiliary.compression`` names or that is picked; None where the main one is meant.
+    """Return the model that ``auxiliary.compression`` names or that is picked; None for the main one.
 
     Raises:
         ConfigError: the settings name a provider or a model that cannot be found.
@@ -178,11 +177,11 @@ def auxiliary_connection(
     chosen = settings.auxiliary.compression
     catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
     if chosen.models:
-        return _named(chosen.names[0], settings, main, catalogue, env)
+        return _connect_named(chosen.names[0], settings, main, catalogue, env)
     if chosen.base_url is not None:
-        return _at_address(settings, chosen.base_url, catalogue, env)
+        return _connect_at(settings, chosen.base_url, catalogue, env)
     if chosen.provider == "auto":
-        return _picked(settings, main, catalogue, env)
+        return _connect_cheaper(settings, main, catalogue, env)
     if chosen.provider == "main":
         return None
     model = chosen.model or USUAL.get(chosen.provider)
@@ -195,10 +194,10 @@ def auxiliary_connection(
     return connect(str(ModelName(chosen.provider, model)), settings, catalogue=catalogue, env=env)
 
 
-def _named(
+def _connect_named(
     name: str, settings: Settings, main: Connection | None, catalogue: Catalogue, env: Mapping[str, str] | None
 ) -> Connection:
-    """Return one of several models: at the address or of the provider that the settings name, else as its name says."""
+    """Connect to a model: at the address or provider that the settings name, else by the model's own name."""
     chosen = settings.auxiliary.compression
     if chosen.provider not in {"auto", "main"}:
         name = str(ModelName(chosen.provider, name))
@@ -207,7 +206,7 @@ def _named(
     return connect(name, settings, base_url=chosen.base_url, catalogue=catalogue, env=env)
 
 
-def _at_address(settings: Settings, base_url: str, catalogue: Catalogue, env: Mapping[str, str] | None) -> Connection:
+def _connect_at(settings: Settings, base_url: str, catalogue: Catalogue, env: Mapping[str, str] | None) -> Connection:
     chosen = settings.auxiliary.compression
     model = chosen.model
     if model is None:
@@ -238,10 +237,10 @@ def _only_model(base_url: str) -> str:
     return names[0]
 
 
-def _picked(
+def _connect_cheaper(
     settings: Settings, main: Connection | None, catalogue: Catalogue, env: Mapping[str, str] | None
 ) -> Connection | None:
-    """A cheaper model of a provider whose key exists, the main one's own first; None where there is no such model."""
+    """Connect to a cheaper model of a provider whose key exists, the main provider first; None without one."""
     chosen = settings.auxiliary.compression
     if chosen.model is not None:
         return connect(_full_name(chosen.model, main), settings, catalogue=catalogue, env=env)
@@ -255,14 +254,14 @@ def _picked(
         name = ModelName(provider, CHEAPER[provider])
         if main is not None and not _is_cheaper(catalogue.info(name, endpoint).prices, main.info.prices):
             continue
-        if key_source(endpoint, env) is None:  # asked last, because a keyring takes its time
+        if key_source(endpoint, env) is None:  # checked last, because a keyring is slow
             continue
         return connect(str(name), settings, catalogue=catalogue, env=env)
     return None
 
 
 def _full_name(model: str, main: Connection | None) -> str:
-    """A model named without its provider is the main one's, where it says nothing else."""
+    """Return a model's name with its provider; a bare name that shows none belongs to the main provider."""
     if main is None:
         return model
     try:
@@ -272,7 +271,7 @@ def _full_name(model: str, main: Connection | None) -> str:
 
 
 def _is_cheaper(one: ModelPrices | None, other: ModelPrices | None) -> bool:
-    """Whether a model's prices are lower; one without known prices, a local one, is taken to be free."""
+    """Return whether a model is known to be cheaper than another."""
     if one is None or other is None:
         return False
     return one.input + one.output / 5 < other.input + other.output / 5

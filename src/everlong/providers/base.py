@@ -1,7 +1,7 @@
-"""What every provider is and gives: one protocol, replies in the OpenAI format, usage in one vocabulary, events.
+"""The provider protocol, and the values that every provider returns: replies, usage and stream events.
 
-Nothing here talks to anybody. Conversations go in and come out as messages of the OpenAI format; what only one API has
-(thinking with its signatures) travels in them as parts, byte for byte.
+Conversations go in and come out as messages in the OpenAI format. Parts that only one API has (thinking with its
+signatures) travel in them byte for byte.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 StopReason = Literal["end", "tool_calls", "length", "window", "refusal", "pause"]
-"""Why a model stopped: it was done, wants tools, hit the limit of the answer or of the window, declined, or paused."""
+"""The reason why a model stopped: done, wants tools, limit of the answer or of the window, declined, or paused."""
 
 
 _MOST_TOKENS = 10**12
-"""No call uses more; a count beyond it is a mistake of the server's."""
+"""No call uses more tokens; a larger count is a mistake of the server."""
 
 
 def tokens_in(usage: Any, *names: str) -> int:
-    """A count of tokens in what a server reports, by the names that lead to it; 0 for what is no count."""
+    """Return the token count at a path of names in a server's usage report; 0 if there is no valid count."""
     for name in names:
         usage = usage.get(name) if isinstance(usage, Mapping) else None
     is_count = isinstance(usage, int | float) and not isinstance(usage, bool) and 0 <= usage <= _MOST_TOKENS
@@ -45,7 +45,7 @@ def tokens_in(usage: Any, *names: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens of one call; the prompt is what was plain, read from the cache and written to it together."""
+    """The tokens of one call; the prompt is the sum of plain, cache-read and cache-written tokens."""
 
     input_tokens: int = 0
     """Plain prompt tokens: neither read from the cache nor written to it."""
@@ -53,7 +53,7 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    """The part of what was written that stays for an hour."""
+    """The part of the written tokens that stays for an hour."""
     reasoning_tokens: int = 0
     """The part of the output that was thinking."""
 
@@ -64,11 +64,11 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Prompt and answer."""
+        """Tokens of prompt and answer."""
         return self.prompt_tokens + self.output_tokens
 
     def to_dict(self) -> dict[str, int]:
-        """The form that `ContextEngine.update_from_response` takes."""
+        """Return the usage in the form that `ContextEngine.update_from_response` takes."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.output_tokens,
@@ -134,7 +134,7 @@ class ToolCallMade:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """What the call has cost in tokens."""
+    """The tokens that the call has used."""
 
     usage: Usage
 
@@ -150,20 +150,20 @@ Event: TypeAlias = TextDelta | ThinkingDelta | ToolCallMade | UsageReported | Do
 
 
 class CallOptions(TypedDict, total=False):
-    """What a call may say besides its messages; each may be left out."""
+    """Optional arguments of a call, besides its messages."""
 
     tools: Sequence[Mapping[str, Any]]
     """Tools on offer, in the OpenAI format."""
     max_tokens: int | None
     """The most tokens that the answer may have."""
     options: Mapping[str, Any] | None
-    """Further fields of the API's own request body; they stand above what is made here."""
+    """Further fields of the API's own request body; they override those made here."""
     prepare: Callable[[dict[str, Any]], Mapping[str, Any]] | None
-    """Is given the whole body just before it is sent, and returns the one to send; `PromptCache.apply` fits here.
+    """A function that gets the whole body just before it is sent and returns the one to send, as `PromptCache.apply`.
 
-    Each attempt of a call asks it anew. What it raises is raised as it is."""
+    It is called for each attempt. Its exceptions pass unchanged."""
     headers: Mapping[str, str] | None
-    """HTTP headers to send along; `PromptCache.headers` fits here."""
+    """HTTP headers to send along, as those of `PromptCache.headers`."""
 
 
 class Provider(Protocol):
@@ -181,21 +181,21 @@ class Provider(Protocol):
 
     @property
     def takes_markers(self) -> bool:
-        """Whether ``cache_control`` markers in the messages reach the model's cache."""
+        """True if ``cache_control`` markers in the messages reach the model's cache."""
         ...
 
     def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
-        """The model's answer."""
+        """Return the model's answer."""
         ...
 
     def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
-        """The model's answer as it comes; closing the iterator ends the call."""
+        """Yield the model's answer as it comes; closing the iterator ends the call."""
         ...
 
     def served_context_length(self) -> int | None:
-        """The model's window as the server tells it; None where it does not."""
+        """Return the model's window by the server's own account; None if it gives none."""
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...

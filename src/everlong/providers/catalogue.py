@@ -1,8 +1,8 @@
-"""What is known of models: their windows and prices.
+"""Windows and prices of models, and the cost of a request.
 
 A window comes from the user's settings, else the offline catalogue of the package ``genai-prices``, else the server
-itself, else a stated default; a limit that an overflow error named is believed above a larger one. For an endpoint of
-the user's own the server is asked before the catalogue, because anything may be served there under any name.
+itself, else a default; a smaller limit in an overflow error overrides them. For an endpoint of the user's own the
+server is asked before the catalogue, because anything may be served there under any name.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ __all__ = [
     "ModelInfo",
     "ModelPrices",
     "Rates",
-    "first_step",
-    "listed_rates",
     "relative_prices",
 ]
+
+DEFAULT_CONTEXT_LENGTH = 128_000
+"""The window of an unknown model."""
+
+Source = Literal["settings", "learned", "catalogue", "server", "default"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,50 +64,6 @@ class Rates:
         return self.cost(Usage(usage.prompt_tokens, usage.output_tokens))
 
 
-def listed_rates(entry: Any, prompt_tokens: int, at: float | None = None) -> Rates | None:
-    """The rates that an entry of the package ``genai-prices`` has for a request; None where it has none.
-
-    Args:
-        entry: what the catalogue has for a model.
-        prompt_tokens: all tokens of the request's prompt.
-        at: when it was sent, in seconds since 1970; now, if not given.
-    """
-    moment = datetime.now(tz=UTC) if at is None else datetime.fromtimestamp(at, tz=UTC)
-    listed = entry.get_prices(moment)
-
-    def price(name: str) -> Decimal | None:
-        return _at_step(getattr(listed, name, None), prompt_tokens)
-
-    plain, output = price("input_mtok"), price("output_mtok")
-    if plain is None or output is None:
-        return None
-    read, write, hour = price("cache_read_mtok"), price("cache_write_mtok"), price("cache_write_1h_mtok")
-    write = plain if write is None else write
-    return Rates(plain, output, plain if read is None else read, write, write if hour is None else hour)
-
-
-def first_step(entry: Any) -> int | None:
-    """The prompt tokens from which on an entry's model costs more; None where its price is flat."""
-    price = getattr(entry.get_prices(datetime.now(tz=UTC)), "input_mtok", None)
-    return min((tier.start for tier in getattr(price, "tiers", None) or ()), default=None)
-
-
-def _at_step(price: Any, prompt_tokens: int) -> Decimal | None:
-    if price is None:
-        return None
-    tiers = getattr(price, "tiers", None)
-    if tiers is None:
-        return Decimal(price)
-    reached = [tier for tier in tiers if prompt_tokens > tier.start]
-    return Decimal(max(reached, key=lambda tier: tier.start).price if reached else price.base)
-
-
-DEFAULT_CONTEXT_LENGTH = 128_000
-"""The window of a model of which nothing is known."""
-
-Source = Literal["settings", "learned", "catalogue", "server", "default"]
-
-
 @dataclass(frozen=True, slots=True)
 class ModelPrices:
     """US dollars for a million tokens."""
@@ -123,19 +82,19 @@ class ModelPrices:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of one model, and who says so."""
+    """The window of a model, its source, and its prices."""
 
     name: ModelName
     context_length: int
     context_source: Source
     prices: ModelPrices | None = None
-    """At the lowest step; None where they are not known."""
+    """Prices at the lowest step; None if unknown."""
     price_step: int | None = None
-    """Prompt tokens from which on everything costs more; None where the price is flat or not known."""
+    """Prompt tokens above which everything costs more; None if the price is flat or unknown."""
 
 
 class Catalogue:
-    """Looks up models, and learns from what goes wrong. ``models`` are the settings of that name."""
+    """Looks up models, and learns their limits from overflow errors. ``models`` are the settings of that name."""
 
     def __init__(self, models: Mapping[str, ModelSettings] | None = None) -> None:
         self._settings = dict(models or {})
@@ -144,9 +103,9 @@ class Catalogue:
         self._lock = threading.Lock()
 
     def info(self, name: ModelName, endpoint: Endpoint, ask: Callable[[], int | None] | None = None) -> ModelInfo:
-        """What is known of a model; ``ask`` asks its server for the window, once, if nothing else tells it."""
+        """Return window and prices of a model; ``ask`` asks its server, once, if no other source knows the window."""
         own = self._setting(name)
-        # Of a server of one's own the catalogue can tell the window only; it is slow to load.
+        # For an endpoint of the user's own, the catalogue knows only the window; and it is slow to load.
         is_needed = endpoint.catalogue is not None or own is None or own.context_length is None
         entry = _entry(name.model, endpoint.catalogue) if is_needed else None
         length, source = self._window(name, endpoint, entry, ask)
@@ -165,24 +124,24 @@ class Catalogue:
         listed = getattr(entry, "context_window", None)
         if listed and endpoint.catalogue is not None:
             return int(listed), "catalogue"
-        served = self._asked(name, ask)
+        served = self._ask_once(name, ask)
         if served is not None:
             return served, "server"
         return (int(listed), "catalogue") if listed else (DEFAULT_CONTEXT_LENGTH, "default")
 
-    def _asked(self, name: ModelName, ask: Callable[[], int | None] | None) -> int | None:
+    def _ask_once(self, name: ModelName, ask: Callable[[], int | None] | None) -> int | None:
         if ask is None or name in self._served:
             return self._served.get(name)
         try:
             served = ask()
-        except ProviderError:  # a server that does not tell is not a reason to stop; the next source is asked
+        except ProviderError:  # then the next source is asked
             served = None
         with self._lock:
             self._served[name] = served
         return served
 
     def learn(self, name: ModelName, error: ContextOverflow) -> int | None:
-        """Believe the limit that an overflow error names; returns it, or None where it names none."""
+        """Remember the limit that an overflow error names; return it, or None if it names none."""
         if error.limit is None or error.limit < 1:
             return None
         with self._lock:
@@ -217,7 +176,7 @@ class Catalogue:
     def rates(
         self, name: ModelName, endpoint: Endpoint, prompt_tokens: int = 0, at: float | None = None
     ) -> Rates | None:
-        """What each kind of token of a request costs, with the steps of the price; None where that is not known.
+        """Return the price of each kind of token of a request, by the steps of the price; None if unknown.
 
         Args:
             name: the model.
@@ -226,22 +185,37 @@ class Catalogue:
             at: when it was sent, in seconds since 1970; now, if not given.
         """
         own = self._own_rates(name)
-        if own is not None or endpoint.catalogue is None:  # what a server of one's own costs, no catalogue knows
+        if own is not None or endpoint.catalogue is None:  # no catalogue knows the prices of the user's own endpoints
             return own
         entry = _entry(name.model, endpoint.catalogue)
-        return None if entry is None else listed_rates(entry, prompt_tokens, at)
+        return None if entry is None else _listed_rates(entry, prompt_tokens, at)
 
     def cost(self, name: ModelName, endpoint: Endpoint, usage: Usage) -> float | None:
-        """What a call costs in US dollars, with the steps of the price; None where prices are not known."""
+        """Return the US dollars that a call costs, by the steps of the price; None if prices are not known."""
         rates = self.rates(name, endpoint, usage.prompt_tokens)
         return None if rates is None else float(rates.cost(usage))
+
+
+def relative_prices(info: ModelInfo) -> Prices:
+    """Return the prices of a model in units of a fresh input token, for the arithmetic of compactions."""
+    known = info.prices
+    if known is None or known.input <= 0:
+        return Prices(dearer_above=info.price_step)
+    fresh = known.input
+    return Prices(
+        known.cache_read / fresh,
+        known.cache_write / fresh,
+        known.output / fresh,
+        dearer_above=info.price_step,
+        are_known=True,
+    )
 
 
 # -- the offline catalogue --------------------------------------------------------------------------------------------
 
 
 def _entry(model: str, provider: str | None) -> Any:
-    """The catalogue's entry for a model; None where it has none, or is not installed."""
+    """Return the catalogue's entry for a model; None without one, or if the package is not installed."""
     try:
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - optional, and slow to load
     except ImportError:
@@ -252,11 +226,49 @@ def _entry(model: str, provider: str | None) -> Any:
         return None
 
 
+def _listed_rates(entry: Any, prompt_tokens: int, at: float | None = None) -> Rates | None:
+    """Return the rates of an entry of the package ``genai-prices`` for a request; None if it has none.
+
+    Args:
+        entry: the catalogue's entry for a model.
+        prompt_tokens: all tokens of the request's prompt.
+        at: when it was sent, in seconds since 1970; now, if not given.
+    """
+    moment = datetime.now(tz=UTC) if at is None else datetime.fromtimestamp(at, tz=UTC)
+    listed = entry.get_prices(moment)
+
+    def price(name: str) -> Decimal | None:
+        return _at_step(getattr(listed, name, None), prompt_tokens)
+
+    plain, output = price("input_mtok"), price("output_mtok")
+    if plain is None or output is None:
+        return None
+    read, write, hour = price("cache_read_mtok"), price("cache_write_mtok"), price("cache_write_1h_mtok")
+    write = plain if write is None else write
+    return Rates(plain, output, plain if read is None else read, write, write if hour is None else hour)
+
+
+def _first_step(entry: Any) -> int | None:
+    """Return the prompt tokens above which an entry's model costs more; None if its price is flat."""
+    price = getattr(entry.get_prices(datetime.now(tz=UTC)), "input_mtok", None)
+    return min((tier.start for tier in getattr(price, "tiers", None) or ()), default=None)
+
+
+def _at_step(price: Any, prompt_tokens: int) -> Decimal | None:
+    if price is None:
+        return None
+    tiers = getattr(price, "tiers", None)
+    if tiers is None:
+        return Decimal(price)
+    reached = [tier for tier in tiers if prompt_tokens > tier.start]
+    return Decimal(max(reached, key=lambda tier: tier.start).price if reached else price.base)
+
+
 def _prices(entry: Any, endpoint: Endpoint) -> tuple[ModelPrices | None, int | None]:
-    if entry is None or endpoint.catalogue is None:  # what a server of one's own costs, no catalogue knows
+    if entry is None or endpoint.catalogue is None:
         return None, None
-    lowest = listed_rates(entry, 0)
-    return (None, None) if lowest is None else (_as_floats(lowest), first_step(entry))
+    lowest = _listed_rates(entry, 0)
+    return (None, None) if lowest is None else (_as_floats(lowest), _first_step(entry))
 
 
 def _decimal(price: float) -> Decimal:
@@ -270,19 +282,4 @@ def _as_floats(rates: Rates) -> ModelPrices:
         float(rates.cache_read),
         float(rates.cache_write),
         float(rates.cache_write_1h),
-    )
-
-
-def relative_prices(info: ModelInfo) -> Prices:
-    """Return what tokens of a model cost in units of a fresh one, for the arithmetic of compactions."""
-    known = info.prices
-    if known is None or known.input <= 0:
-        return Prices(dearer_above=info.price_step)
-    fresh = known.input
-    return Prices(
-        known.cache_read / fresh,
-        known.cache_write / fresh,
-        known.output / fresh,
-        dearer_above=info.price_step,
-        are_known=True,
     )

@@ -1,7 +1,6 @@
-"""What the providers of both APIs share: body, call, stream and failures in their order, around an official client.
+"""The base class of both APIs' providers: body, call, stream and failures around an official client.
 
-What a body, an answer and the pieces of a stream look like is said by each API's own class; nothing here knows a wire
-format. Retries are the business of `retry`.
+The subclasses know the wire formats. `retry` tries again.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ _SPOKEN = ("system", "messages")
 
 
 class Gathering(ABC):
-    """Adds up the pieces of a stream to the answer that they make."""
+    """Assembles an answer from the pieces of a stream."""
 
     @abstractmethod
     def take(self, piece: Mapping[str, Any]) -> Iterator[Event]:
-        """Add a piece; gives what is new in it."""
+        """Add a piece; yield its new events."""
 
     def end(self) -> Iterator[Event]:
-        """What can only be told when all pieces have come."""
+        """Yield the events that need all pieces."""
         return iter(())
 
     @abstractmethod
     def whole(self) -> dict[str, Any] | None:
-        """The answer; None where the stream ended before it did."""
+        """Return the answer; None if the stream ended too early."""
 
     def so_far(self) -> dict[str, Any] | None:
-        """Return what has come of an answer that is not complete; None where nothing has that could be read."""
+        """Return the part of an incomplete answer that has come; None if nothing readable has."""
         return None
 
 
@@ -47,9 +46,9 @@ class ClientProvider(ABC):
     """One model behind an official client."""
 
     _required: ClassVar[tuple[str, ...]]
-    """The fields that the client wants as arguments of their own."""
+    """The fields that the client takes as separate arguments."""
     _streaming: ClassVar[dict[str, Any]] = {}
-    """What a body has besides when its answer is streamed."""
+    """Extra fields of the body of a streamed request."""
 
     def __init__(self, model: str, name: str, make_client: Callable[[], Any]) -> None:
         self.name = name
@@ -66,25 +65,25 @@ class ClientProvider(ABC):
             return self._made
 
     def load(self) -> None:
-        """Load the client's package, which takes a while, so that the first call need not wait for it."""
+        """Load the client's package, which takes a while, so that the first call does not wait for it."""
         _ = self._client
 
     @property
     def address(self) -> str:
-        """Where requests go."""
+        """The address that requests go to."""
         return str(self._client.base_url)
 
     def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
-        """The model's answer."""
-        body = self._prepared(messages, call)
+        """Return the model's answer."""
+        body = self._prepare_body(messages, call)
         with self._failures():
             answer = self._send(body, call, stream=False)
             whole = answer.to_dict(mode="json") if hasattr(answer, "to_dict") else None
         return self._reply(whole)
 
     def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
-        """The model's answer as it comes."""
-        body = self._prepared(messages, call)
+        """Yield the model's answer as it comes."""
+        body = self._prepare_body(messages, call)
         answer = self._gathering()
         with self._failures(), self._send({**self._streaming, **body}, call, stream=True) as pieces:
             for piece in pieces:
@@ -98,13 +97,13 @@ class ClientProvider(ABC):
         yield Done(reply)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         with self._making:
             if self._made is not None:
                 self._made.close()
 
-    def _prepared(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
-        """The body to send; what a ``prepare`` raises is no failure of the API, so it is asked outside of the call."""
+    def _prepare_body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
+        """Return the body to send. Runs ``prepare`` outside of the call: its exceptions are no failures of the API."""
         body = self._body(messages, call)
         prepare = call.get("prepare")
         if prepare is None:
@@ -126,7 +125,7 @@ class ClientProvider(ABC):
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Whatever goes wrong with the API is raised as an error of this package."""
+        """Raise every failure of the API as an error of this package."""
         try:
             yield
         except Exception as error:
@@ -137,11 +136,11 @@ class ClientProvider(ABC):
             f"{self.name}:{self.model} sent an answer that cannot be read: {what}", provider=self.name, model=self.model
         )
 
-    # -- what each API says for itself -------------------------------------------------------------------------------
+    # -- for each API's own class ------------------------------------------------------------------------------------
 
     @abstractmethod
     def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
-        """The body of a request."""
+        """Return the body of a request."""
 
     @property
     @abstractmethod
@@ -150,15 +149,15 @@ class ClientProvider(ABC):
 
     @abstractmethod
     def _reply(self, whole: Any) -> Reply:
-        """The reply that an answer stands for."""
+        """Return the reply that an answer stands for."""
 
     @abstractmethod
     def _gathering(self) -> Gathering:
-        """A new one for each stream."""
+        """Return a new one, for one stream."""
 
 
 def _public(value: Any) -> Any:
-    """A message or part without the private key that only a ``prepare`` reads, and that an API would refuse."""
+    """Return a message or part without the private key that only ``prepare`` reads and an API would refuse."""
     if not isinstance(value, dict):
         return value
     content = value.get("content")
@@ -168,7 +167,7 @@ def _public(value: Any) -> Any:
 
 
 def need(package: str, who: str) -> None:
-    """See that a client's package is there, without loading it; say how to get it where it is missing."""
+    """Raise `ConfigError` if a client's package is missing; do not load it."""
     if find_spec(package) is None:
         raise ConfigError(
             f"{who} needs the package {package}; install it with: pip install 'everlong[{package}]'", key="provider"
@@ -176,11 +175,11 @@ def need(package: str, who: str) -> None:
 
 
 _WINDOW_NAMES = ("context_length", "max_model_len", "context_window", "max_context_length", "max_input_tokens", "n_ctx")
-"""Where servers of different makers list a model's window."""
+"""The field with a model's window, by different servers."""
 
 
 def listed_window(models: Sequence[Mapping[str, Any]], model: str) -> int | None:
-    """The window of a model by such a list, under whichever name; None where it does not say."""
+    """Return a model's window by a server's list of models; None if the list does not name it."""
     named = [entry for entry in models if entry.get("id") == model]
     # A server of one model often lists it by its file, and takes any name.
     for entry in named or (models if len(models) == 1 else []):

@@ -1,4 +1,4 @@
-"""From a name to a provider that can be called: endpoint, key, client, retries, and what is known of the model."""
+"""Connections to models: from a name to a provider with its endpoint, key, client, retries, window and prices."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ class Connection(Retrying):
         self.endpoint = endpoint
         self.catalogue = catalogue
         self.parameters = parameters_in(model_name.model)
-        """How large the model is, where its name says so; whoever has its file sets what that says."""
+        """The number of parameters in the model's name, if any; `LocalServer`'s callers set the number of the file."""
 
     @property
     def info(self) -> ModelInfo:
-        """What is known of the model now; its server may be asked, once."""
+        """Window and prices of the model; may ask its server, once."""
         return self.catalogue.info(self.model_name, self.endpoint, self.served_context_length)
 
     @property
     def is_small(self) -> bool:
-        """Whether the model is known to be too small to write summaries."""
+        """True if the model is known to be too small to write summaries."""
         return self.parameters is not None and self.parameters < SMALL
 
     def cost(self, usage: Usage) -> float | None:
-        """What a call costs in US dollars; None where prices are not known."""
+        """Return the US dollars that a call costs; None if prices are not known."""
         return self.catalogue.cost(self.model_name, self.endpoint, usage)
 
 
@@ -76,18 +76,18 @@ def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise
     env: Mapping[str, str] | None = None,
     on_retry: Callable[[ProviderError, int, float], None] | None = None,
 ) -> Connection:
-    """The model of that name (``provider:model``), ready to be called.
+    """Return the model of a name (``provider:model``), ready to be called.
 
     Args:
-        name: ``anthropic:claude-…``, ``openai:gpt-…``, ``openrouter:vendor/model``, or of an endpoint of your own.
+        name: ``anthropic:claude-…``, ``openai:gpt-…``, ``openrouter:vendor/model``, or with an endpoint of your own.
         settings: the configuration, for ``providers`` and ``models``.
         base_url: another address for the provider; with a bare model name, an OpenAI-compatible endpoint.
-        api_key: the key, where it does not come from the environment or the keyring.
-        catalogue: what is known of models, where it is to be shared.
+        api_key: the key, if it does not come from the environment or the keyring.
+        catalogue: windows and prices of models, to share them between connections.
         policy: how often and how patiently calls are tried again.
         timeout: seconds of silence after which a call has failed.
         env: environment variables, instead of the process's own.
-        on_retry: told the error, the number of the attempt and the wait before each retry.
+        on_retry: called before each retry with the error, the number of the attempt and the wait.
 
     Raises:
         ConfigError: the name cannot be understood, or the client's package is not installed.
@@ -110,7 +110,7 @@ def _resolved(name: str, base_url: str | None, own: Mapping[str, ProviderSetting
         parsed, known = ModelName("custom", name), Endpoint("custom")
     if base_url is None:
         return known, parsed
-    # A key goes only to the address that it is for: whoever names another has to say which key to send there.
+    # A key goes only to its own address: who names another one must name its key, too.
     return replace(known, base_url=base_url, catalogue=None, key_variables=(), needs_key=False, keyring=False), parsed
 
 

@@ -1,7 +1,7 @@
-"""Every way in which a model's API fails, told apart once and for all providers.
+"""Failures of model APIs, classified in one place for all providers.
 
-Reads exceptions of the official clients by what they carry (status, body, headers), so that no client has to be
-imported. What an error means for retrying, falling back and compacting is said by its class in `everlong.errors`.
+Reads exceptions of the official clients by status, body and headers, so no client has to be imported. The class of an
+error in `everlong.errors` says whether to retry, to fall back or to compact.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ANY_NUMBER = re.compile(r"\d[\d,_]{2,}")
 
 
 def overflow_numbers(message: str, body: Mapping[str, Any], kinds: Set[str]) -> tuple[int | None, int | None] | None:
-    """The tokens of the prompt and the limit, each where known; None where this is no overflow at all."""
+    """Return the tokens of the prompt and the limit, each None if unknown; None if this is no overflow."""
     told = body.get("n_prompt_tokens"), body.get("n_ctx")
     if all(isinstance(number, int) for number in told):
         return told
@@ -68,7 +68,7 @@ def overflow_numbers(message: str, body: Mapping[str, Any], kinds: Set[str]) -> 
         found = pattern.search(message)
         if found:
             return _numbers(found.groupdict())
-    if _OUTPUT_LIMIT.search(message):  # "max_tokens: 100000 > 64000": the answer was asked too long, not the prompt
+    if _OUTPUT_LIMIT.search(message):  # "max_tokens: 100000 > 64000": the requested answer is too long, not the prompt
         return None
     if not (kinds & _KINDS or _WORDS.search(message)):
         return None
@@ -96,7 +96,7 @@ _OVERLOADED_TYPES = frozenset({"overloaded_error", "api_error", "server_error", 
 
 
 def classify(error: BaseException, provider: str = "", model: str = "") -> ProviderError:
-    """The error of this package that an exception of a client stands for."""
+    """Return the error of this package that a client's exception stands for."""
     if isinstance(error, ProviderError):
         return error
     status = getattr(error, "status_code", None)
@@ -107,13 +107,13 @@ def classify(error: BaseException, provider: str = "", model: str = "") -> Provi
 
 
 def classify_answer(status: int, data: bytes, provider: str = "", model: str = "") -> ProviderError:
-    """The error that an HTTP answer stands for, where no client has read it."""
+    """Return the error that an HTTP answer stands for, without a client."""
     error = _Answer(status, data.decode("utf-8", "replace"))
     body = _body_of(error)
     return _from_answer(_message_of(body, error), _kinds_of(body), body, status, error, provider, model)
 
 
-class _Answer(Exception):  # noqa: N818 - an answer as clients hand it on
+class _Answer(Exception):  # noqa: N818 - has the attributes of a client's exception
     def __init__(self, status: int, body: str) -> None:
         super().__init__(body[:600])
         self.status_code = status
@@ -182,7 +182,7 @@ def _name(provider: str, model: str) -> str:
 
 
 def _body_of(error: BaseException) -> dict[str, Any]:
-    """The ``error`` object of the answer: clients hand on the whole body, or only this part of it."""
+    """Return the ``error`` object of the answer; clients pass on the whole body or only this part."""
     body = getattr(error, "body", None)
     if isinstance(body, str):
         try:
@@ -206,7 +206,7 @@ def _kinds_of(body: Mapping[str, Any]) -> frozenset[str]:
 
 
 def retry_after_of(error: BaseException, now: float | None = None) -> float | None:
-    """The seconds that an API asks to wait; None where it does not say, or says something that is no time."""
+    """Return the seconds that an API asks to wait; None without a valid time."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     if headers is None:
         return None

@@ -1,7 +1,6 @@
 """Keys of providers: from the usual environment variables, else from the system's keyring.
 
-Never from the command line, a configuration file or any other file. This module does not know what a key is used for,
-and never puts one into an error or a log.
+Never from the command line or a file. No error and no log contains a key.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ __all__ = ["find_key", "key_source", "remove_key", "store_key"]
 
 _SERVICE = "everlong"
 NO_KEY = "no-key"
-"""What is sent to a server that wants none, since the clients insist on something."""
+"""Sent to servers that need no key, because the clients insist on one."""
 
 
 def find_key(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str:
-    """The key for an endpoint; raises where one is needed and there is none."""
+    """Return the key for an endpoint; raise `AuthenticationFailed` if one is needed and there is none."""
     key = _from_environment(endpoint, env) or (_from_keyring(endpoint.name) if endpoint.keyring else None)
     if key:
         return key
@@ -37,7 +36,7 @@ def find_key(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str:
 
 
 def key_source(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str | None:
-    """Where the key for an endpoint would come from: ``env NAME`` or ``keyring``; None where there is none."""
+    """Return the source of an endpoint's key: ``env NAME`` or ``keyring``; None without one."""
     values = os.environ if env is None else env
     for variable in endpoint.key_variables:
         if values.get(variable, "").strip():
@@ -65,7 +64,7 @@ def store_key(provider: str, key: str) -> None:
 
 
 def remove_key(provider: str) -> bool:
-    """Take a key out of the system's keyring; says whether there was one."""
+    """Remove a key from the system's keyring; return whether there was one."""
     if _from_keyring(provider) is None:
         return False
     _keyring().delete_password(_SERVICE, provider)

