@@ -8,17 +8,17 @@
     ├── SummarizerError     a summarizer that failed; the compressor falls back and reports it
     ├── NotesError          a note that cannot be added, changed, found or read
     ├── PluginError         a plugin that cannot be found, trusted, read, loaded or used
-    ├── StoreError          the store of conversations cannot do what was asked
+    ├── StoreError          a failure of the store of conversations
     │   ├── StoreUnavailable    it cannot be opened, reached, read or written: no folder, no server, no permission
     │   ├── StoreFull           there is no room left on the disk
-    │   ├── StoreBusy           others kept it locked for longer than we wait
-    │   ├── StoreDamaged        the file is no database, or what it holds contradicts itself
-    │   ├── SchemaMismatch      its tables are somebody else's, or of a newer version
+    │   ├── StoreBusy           other processes kept it locked for too long
+    │   ├── StoreDamaged        the file is no database, or its contents contradict each other
+    │   ├── SchemaMismatch      its tables belong to another program or a newer version
     │   ├── NotStored           a session, branch, node or view that is not there
     │   ├── AmbiguousName       several conversations have that name
     │   └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
-    ├── ToolError           a tool cannot do what the model asked; the model is told, and the turn goes on
-    │   └── ToolInterrupted     it was stopped by the user before it was done
+    ├── ToolError           a tool that failed; the model reads the message, and the turn goes on
+    │   └── ToolInterrupted     the user stopped it
     └── ProviderError       a model's API that gave no usable answer
         ├── ContextOverflow        the prompt is longer than the window
         ├── RequestTooLarge        the request is larger than the API takes, whatever the window
@@ -26,12 +26,12 @@
         ├── Overloaded             the API cannot serve anybody for now
         ├── NetworkFailure         no connection, a time-out, a stream cut off
         ├── MalformedReply         an answer that cannot be read
-        ├── AuthenticationFailed   no key, or one that is not taken
+        ├── AuthenticationFailed   no key, or one that is not accepted
         ├── QuotaExhausted         the account has no credit left
         └── RequestRefused         the API will not take this request, or the model will not answer it
 
-Each message names the thing, the value, what is allowed and what to do next. This module knows nothing else of
-the package.
+Parts of the package derive a few errors of their own. Each message names the thing, the value, what is allowed and
+what to do next.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class EverlongError(Exception):
 
 
 class MessageError(EverlongError):
-    """A value was given as a message list that is none; ``index`` says which entry, if one."""
+    """A value is not a list of messages; ``index`` is that of the wrong entry, if it is a single one."""
 
     def __init__(self, problem: str, index: int | None = None) -> None:
         self.index = index
@@ -117,7 +117,7 @@ class NotesError(EverlongError):
 
 
 class PluginError(EverlongError):
-    """A plugin cannot be found, trusted, read, loaded or used; ``traceback`` is the plugin's own, where it raised."""
+    """A plugin cannot be found, trusted, read, loaded or used; ``traceback`` is the plugin's own, if it raised."""
 
     def __init__(self, message: str, traceback: str = "") -> None:
         self.traceback = traceback
@@ -125,7 +125,7 @@ class PluginError(EverlongError):
 
 
 class StoreError(EverlongError):
-    """The store of conversations cannot do what was asked; nothing that it holds was changed."""
+    """The store of conversations cannot do what was asked; its contents are unchanged."""
 
 
 class StoreUnavailable(StoreError):  # noqa: N818 - reads as the fact that it states
@@ -133,7 +133,7 @@ class StoreUnavailable(StoreError):  # noqa: N818 - reads as the fact that it st
 
 
 class StoreFull(StoreError):  # noqa: N818 - as above
-    """There is no room left where the store is."""
+    """There is no room left on the store's disk."""
 
 
 class StoreBusy(StoreError):  # noqa: N818 - as above
@@ -141,7 +141,7 @@ class StoreBusy(StoreError):  # noqa: N818 - as above
 
 
 class StoreDamaged(StoreError):  # noqa: N818 - as above
-    """The file is no database, or what it holds contradicts itself."""
+    """The file is no database, or its contents contradict each other."""
 
 
 class SchemaMismatch(StoreError):  # noqa: N818 - as above
@@ -157,26 +157,26 @@ class AmbiguousName(StoreError):  # noqa: N818 - as above
 
 
 class QueryError(StoreError):
-    """A search cannot be run: its pattern is none, or its mode, order, filter or cursor is not one that is known."""
+    """A search cannot be run: its pattern is invalid, or its mode, order, filter or cursor is unknown."""
 
 
 class ToolError(EverlongError):
-    """A tool cannot do what a model asked of it; the message is for the model, and says what it can do instead."""
+    """A tool cannot do what a model asked; the message tells the model what to do instead."""
 
 
 class ToolInterrupted(ToolError):  # noqa: N818 - reads as the fact that it states
-    """A tool was stopped by the user; the message is what it has to show so far."""
+    """The user stopped a tool; the message is its output so far."""
 
 
 class ProviderError(EverlongError):
     """A model's API gave no usable answer; the class says why, and what it makes sense to do next."""
 
     may_retry: ClassVar[bool] = False
-    """Whether the same request may succeed a little later."""
+    """True if the same request may succeed a little later."""
     may_fall_back: ClassVar[bool] = True
-    """Whether another model or provider may do what this one did not."""
+    """True if another model or provider may answer instead."""
     should_compact: ClassVar[bool] = False
-    """Whether a shorter prompt would help."""
+    """True if a shorter prompt would help."""
 
     def __init__(
         self,
@@ -191,12 +191,12 @@ class ProviderError(EverlongError):
         self.model = model
         self.status = status
         self.retry_after = retry_after
-        """Seconds that the API asks to wait, where it said so."""
+        """Seconds that the API asks to wait; None if it does not say."""
         super().__init__(message)
 
 
 class ContextOverflow(ProviderError):  # noqa: N818 - these read as the fact that they state
-    """The prompt, or prompt and answer, do not fit the window; the numbers are those of the API, where it gave them."""
+    """Prompt, or prompt and answer, do not fit the window; the numbers are the API's, None if it gave none."""
 
     should_compact = True
 
@@ -240,13 +240,13 @@ class NetworkFailure(ProviderError):  # noqa: N818
 
 
 class MalformedReply(ProviderError):  # noqa: N818
-    """The API answered with something that is no answer."""
+    """The API's answer cannot be read."""
 
     may_retry = True
 
 
 class AuthenticationFailed(ProviderError):  # noqa: N818
-    """There is no key, it is not taken, or it may not use this model."""
+    """There is no key, it is not accepted, or it may not use this model."""
 
 
 class QuotaExhausted(ProviderError):  # noqa: N818

@@ -1,4 +1,4 @@
-"""Lazy exports: a package names what it offers, and a module is imported when one of its names is first used."""
+"""Lazy exports: a package imports a module when one of its names is first used."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -12,7 +12,7 @@ def export_lazily(package: str, homes: Mapping[str, str]) -> tuple[list[str], Ca
 
     Args:
         package: The ``__name__`` of the package.
-        homes: The names that each module of the package offers, separated by spaces.
+        homes: The names of each module of the package, separated by spaces.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 

@@ -1,7 +1,7 @@
-"""Adapters that keep the agents of other frameworks inside their window; each is loaded only by those who import it.
+"""Adapters that keep the agents of other frameworks inside their window.
 
-`EverlongMiddleware` for LangChain and `EverlongFilter` for the OpenAI Agents SDK, over what they share in
-`everlong.integrations.history`.
+`EverlongMiddleware` is for LangChain, `EverlongFilter` for the OpenAI Agents SDK; both use
+`everlong.integrations.history`. Each is loaded only if it is used.
 """
 
 from __future__ import annotations

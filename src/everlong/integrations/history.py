@@ -1,10 +1,9 @@
-"""What adapters to other frameworks share: a whole history goes in at every call, what fits the window comes out.
+"""The common base of the adapters: a whole history goes in at every call, messages that fit the window come out.
 
-A framework hands over the whole conversation each time, so a compaction must be known again: `HistoryKeeper` remembers
-views by the hash of the history that they stand for, sends the same view with the new messages behind it until the next
-compaction is due, and so leaves the beginning of every request as it was, which prompt caches need. Histories that
-were edited, rewound or forked are found by what they still share. Knows no framework; messages are in the OpenAI
-format.
+`HistoryKeeper` remembers each compacted view by the hash of the history that it stands for, and sends it again with
+the new messages behind it until the next compaction is due. So the beginning of the requests stays the same, as prompt
+caches need it. Histories that were edited, rewound or forked are recognized by their common beginning. Messages are in
+the OpenAI format.
 """
 
 from __future__ import annotations
@@ -27,30 +26,30 @@ if TYPE_CHECKING:
 __all__ = ["Fitted", "HistoryKeeper", "MakeEngine", "Originals", "refused_window"]
 
 MakeEngine = Callable[[], ContextEngine]
-"""Makes the engine of a conversation; every conversation has one of its own."""
+"""A function that makes an engine; every conversation has its own."""
 
 _log = logging.getLogger(__name__)
 
 _REMEMBERED = 2_000
-"""So many places of conversations are known again; of the others, a compaction is made anew when it is due."""
+"""The number of remembered places in conversations; older ones are compacted again when due."""
 _GROWTH = 1.05
-"""Where a compaction left a list over the threshold, it must have grown by this before the next."""
+"""The factor by which a list that a compaction left over the threshold must grow before the next compaction."""
 
-_LESS = 0.9
-"""Where a refused request was too long for a window that nobody named, it is taken to be this share of it."""
+_ASSUMED_SHARE = 0.9
+"""The assumed window after a refusal that names none, as a share of the refused request."""
 
 _Original = TypeVar("_Original")
 
 
 class Fitted(NamedTuple):
-    """What to send now, and the engine to be told of the response."""
+    """The messages to send, and the engine that must hear of the response."""
 
     messages: list[Message]
     engine: ContextEngine
 
 
 class _Turns:
-    """An engine, and the place up to which it has been led: whoever goes on from another place gets a new one."""
+    """An engine and the last place that it has seen; a history that continues from another place gets a new engine."""
 
     def __init__(self, engine: ContextEngine) -> None:
         self.engine = engine
@@ -59,14 +58,14 @@ class _Turns:
 
 
 class _HistoryLine(NamedTuple):
-    """A conversation up to a place: its engine, and the view that stands for its first messages."""
+    """A conversation up to a place: its engine, and the view that replaces its first messages."""
 
     turns: _Turns
     covered: int = 0
     view: tuple[Message, ...] = ()
     note: str = ""
     floor: float = 0.0
-    """Up to this size compacting is known to be in vain."""
+    """The size up to which compacting is known not to help."""
 
 
 class HistoryKeeper:
@@ -74,8 +73,8 @@ class HistoryKeeper:
 
     Args:
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(128_000)``.
-        store: where every message and every compaction is kept, if anywhere; views then outlive the process.
-        platform: what engines are told of where they are used.
+        store: keeps every message and compaction, if given; views then outlive the process.
+        platform: the name of the framework, for the engines.
     """
 
     def __init__(self, make_engine: MakeEngine, *, store: Store | None = None, platform: str = "library") -> None:
@@ -96,15 +95,14 @@ class HistoryKeeper:
         overhead: int = 0,
         refused_window: int | None = None,
     ) -> Fitted:
-        """What to send in place of a whole conversation.
+        """Return the messages to send in place of a whole conversation.
 
         Args:
-            messages: all of it, with its system prompt first.
-            conversation: its name, where the framework has one: it is never taken for another one, whatever it
-                says. Without a name it is known by its words.
-            model: the name of the model, where it is known.
-            overhead: tokens that the request carries besides, such as the schemas of tools.
-            refused_window: the provider said that the request is too long: its window, 0 if it did not tell.
+            messages: the whole conversation, with its system prompt first.
+            conversation: its name, if the framework has one; a conversation without a name is recognized by its words.
+            model: the name of the model, if known.
+            overhead: further tokens of the request, such as the schemas of tools.
+            refused_window: set if the provider refused the request as too long: its window, 0 if it named none.
         """
         history = repair_messages(list(messages))
         start = leading_system_count(history)
@@ -112,19 +110,19 @@ class HistoryKeeper:
         places = [(conversation, at, node.id) for at, node in enumerate(nodes, 1)]
         line = self._line(places, conversation)
         engine = line.turns.engine
-        with line.turns.lock:  # engines are not made for two turns at once; other conversations go on
+        with line.turns.lock:  # engines take one turn at a time; other conversations go on
             if hasattr(engine, "overhead_tokens"):
                 engine.overhead_tokens = overhead
-            current = self._shown(line, history, start, conversation)
+            current = self._current(line, history, start, conversation)
             size = self._size(engine, current, overhead)
             if refused_window is not None:
-                window = refused_window or int(size * _LESS)
+                window = refused_window or int(size * _ASSUMED_SHARE)
                 if window < engine.context_length:
-                    engine.update_model(model, window)  # it was said to be larger than it is
+                    engine.update_model(model, window)  # the window is smaller than known
             if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):
                 reason = "preflight" if refused_window is None else "overflow"
-                line = self._compacted(line, history, start, current, reason, conversation)
-                current = self._shown(line, history, start, conversation)
+                line = self._compact(line, history, start, current, reason, conversation)
+                current = self._current(line, history, start, conversation)
                 after = self._size(engine, current, overhead)
                 floor = after * _GROWTH if after >= size or engine.should_compress(after) else 0.0
                 line = line._replace(floor=floor)
@@ -132,13 +130,13 @@ class HistoryKeeper:
             self._remember(places[-1], line)
         return Fitted(current, engine)
 
-    def _shown(self, line: _HistoryLine, history: list[Message], start: int, conversation: str) -> list[Message]:
-        """What stands for a history now: the view, and all that came after it."""
+    def _current(self, line: _HistoryLine, history: list[Message], start: int, conversation: str) -> list[Message]:
+        """Return the present form of a history: the view, and all messages after it."""
         if self._store is not None:
             return self._store.context(self._store.record(history, conversation=conversation))
-        return [*_noted(history[:start], line.note), *line.view, *history[start + line.covered :]]
+        return [*_with_note(history[:start], line.note), *line.view, *history[start + line.covered :]]
 
-    def _compacted(
+    def _compact(
         self,
         line: _HistoryLine,
         history: list[Message],
@@ -157,18 +155,18 @@ class HistoryKeeper:
         if self._counter.total(shorter) >= self._counter.total(current):
             return line
         end = leading_system_count(shorter)
-        note = line.note + _added(_noted(history[:start], line.note), shorter[:end])
+        note = line.note + _note_between(_with_note(history[:start], line.note), shorter[:end])
         return line._replace(covered=len(history) - start, view=tuple(shorter[end:]), note=note)
 
     def _size(self, engine: ContextEngine, messages: list[Message], overhead: int) -> int:
-        """By the engine's own count, where it has one: that is calibrated by what the provider reported."""
+        """Return the size by the engine's own count, if it has one, because reports of the provider calibrate it."""
         estimate = getattr(engine, "estimate_tokens", self._counter.total)
         return int(estimate(messages)) + (0 if hasattr(engine, "overhead_tokens") else overhead)
 
-    # -- knowing conversations again ---------------------------------------------------------------------------------
+    # -- recognizing conversations -----------------------------------------------------------------------------------
 
     def _line(self, places: list[tuple[str, int, bytes]], conversation: str) -> _HistoryLine:
-        """The line that a history goes on from; one of its own from where it parted from another conversation."""
+        """Return the line that a history continues; a new one if the history has parted from another conversation."""
         with self._lock:
             place = next((place for place in reversed(places) if place in self._lines), None)
             line = self._lines[place] if place is not None else None
@@ -186,14 +184,14 @@ class HistoryKeeper:
                 self._lines.popitem(last=False)
 
     def _engine(self, conversation: str) -> ContextEngine:
-        engine = _contained(self._make_engine())
+        engine = _guard(self._make_engine())
         known = {"platform": self._platform, "conversation_id": conversation, "context_length": engine.context_length}
         engine.on_session_start(conversation or self._platform, **known)
         return engine
 
 
 class Originals(Generic[_Original]):
-    """From messages back to what the framework had in their place, so that all that is kept is sent as it was."""
+    """The framework's own objects by message, so that kept messages are sent unchanged."""
 
     def __init__(self, pairs: Iterable[tuple[Message, _Original]]) -> None:
         self._found: dict[str, _Original] = {}
@@ -204,23 +202,23 @@ class Originals(Generic[_Original]):
                 self._results[str(message.get("tool_call_id"))] = original
 
     def of(self, message: Message) -> _Original | None:
-        """What a message was made from; None for one that a compaction wrote or changed."""
+        """Return the original of a message; None for one that a compaction wrote or changed."""
         return self._found.get(_key(message))
 
     def result_of(self, message: Message) -> _Original | None:
-        """What the result of a tool was before it was cleared or shortened."""
+        """Return the original of a tool result that was cleared or shortened."""
         return self._results.get(str(message.get("tool_call_id"))) if message["role"] == "tool" else None
 
 
 def refused_window(error: Exception) -> int | None:
-    """The window that an API named when it refused a request as too long, 0 if it named none; None for other errors."""
+    """Return the window that an API's refusal of a too long request names, 0 if none; None for other errors."""
     body, code = getattr(error, "body", None), getattr(error, "code", None)
     numbers = overflow_numbers(str(error), body if isinstance(body, Mapping) else {}, {str(code)})
     return None if numbers is None else numbers[1] or 0
 
 
-def _contained(engine: ContextEngine) -> ContextEngine:
-    """An engine that cannot break a turn; one that is not built in runs behind a guard."""
+def _guard(engine: ContextEngine) -> ContextEngine:
+    """Return an engine that cannot break a turn: one that is not built in runs behind a guard."""
     if isinstance(engine, ContextCompressor):
         return engine
     from everlong.plugins.engines import adopt  # noqa: PLC0415 - only those with another engine load it
@@ -238,13 +236,13 @@ def _is_due(engine: ContextEngine, messages: list[Message], size: int) -> bool:
     return engine.should_compress_preflight(messages) or engine.should_compress(size)
 
 
-def _noted(system: list[Message], note: str) -> list[Message]:
+def _with_note(system: list[Message], note: str) -> list[Message]:
     if not note or not system:
         return system
     return [*system[:-1], with_part_appended(system[-1], note)]
 
 
-def _added(before: list[Message], after: list[Message]) -> str:
-    """What a compaction wrote behind the system prompt."""
+def _note_between(before: list[Message], after: list[Message]) -> str:
+    """Return the note that a compaction appended to the system prompt."""
     old, new = ("\n".join(map(text_of, messages)) for messages in (before, after))
     return new[len(old) :].strip() if new.startswith(old) else ""

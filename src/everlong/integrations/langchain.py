@@ -1,7 +1,7 @@
-"""LangChain: a middleware that keeps what an agent sends to its model inside the window.
+"""LangChain: a middleware that keeps an agent's requests inside the window.
 
-The agent's own state keeps every message; only what one request carries is shortened. Messages that are kept go out as
-the very objects that they were. Needs ``everlong[langchain]``.
+The agent's own state keeps every message; only the request is shortened. Kept messages are sent as the same objects.
+Needs ``everlong[langchain]``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"
 
 
 class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Give this to ``create_agent(middleware=[…])``; with a checkpointer each thread is a conversation of its own.
+    """A middleware for ``create_agent(middleware=[…])``; with a checkpointer, each thread is its own conversation.
 
     Args:
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(128_000)``.
@@ -43,7 +43,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Send what fits; where the provider says that it does not after all, compact and send it again."""
+        """Send a request that fits; if the provider refuses it as too long, compact and send it again."""
         shorter, fitted = self._fit(request)
         try:
             response = handler(shorter)
@@ -52,13 +52,13 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
                 raise
             shorter, fitted = self._fit(request, window)
             response = handler(shorter)
-        _tell(fitted, response)
+        _report_usage(fitted, response)
         return response
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """The same for agents that run asynchronously; compacting, which may ask a model, is done in a thread."""
+        """Do the same for asynchronous agents; compacting, which may ask a model, runs in a thread."""
         shorter, fitted = await asyncio.to_thread(self._fit, request)
         try:
             response = await handler(shorter)
@@ -67,7 +67,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
                 raise
             shorter, fitted = await asyncio.to_thread(self._fit, request, window)
             response = await handler(shorter)
-        _tell(fitted, response)
+        _report_usage(fitted, response)
         return response
 
     def _fit(self, request: ModelRequest[Any], window: int | None = None) -> tuple[ModelRequest[Any], Fitted]:
@@ -84,13 +84,13 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
         originals = Originals(pairs)
         sent = [_original(message, originals) for message in fitted.messages]
         system = request.system_message
-        if own and isinstance(sent[0], SystemMessage):  # with a note behind it, once something was compacted
+        if own and isinstance(sent[0], SystemMessage):  # with a note appended once something was compacted
             system, sent = sent[0], sent[1:]
         return request.override(messages=sent, system_message=system), fitted
 
 
 def _message(original: BaseMessage) -> Message:
-    """A message of LangChain in the OpenAI format, for planning."""
+    """Return a message of LangChain in the OpenAI format, for planning."""
     message: Message = {"role": _ROLES.get(original.type, "user"), "content": _content(original.content)}
     if isinstance(original, ToolMessage):
         message["tool_call_id"] = original.tool_call_id
@@ -103,7 +103,7 @@ def _message(original: BaseMessage) -> Message:
 
 
 def _content(content: Any) -> Any:
-    """Content without the calls that some providers put there a second time."""
+    """Return content without the calls that some providers repeat there."""
     if not isinstance(content, list):
         return content
     parts = ({"type": "text", "text": part} if isinstance(part, str) else part for part in content)
@@ -115,7 +115,7 @@ def _call(ident: str | None, name: str, arguments: str) -> dict[str, Any]:
 
 
 def _original(message: Message, originals: Originals[Any]) -> AnyMessage:
-    """The message that this was made from, or a new one for what the compaction wrote."""
+    """Return the original of a message, or a new one for a message that the compaction wrote."""
     content = message.get("content") or ""
     if (original := originals.of(message)) is not None:
         return original  # type: ignore[no-any-return]
@@ -124,16 +124,16 @@ def _original(message: Message, originals: Originals[Any]) -> AnyMessage:
     if message["role"] == "tool":
         return ToolMessage(content=content, tool_call_id=message["tool_call_id"])
     if message["role"] == "assistant":
-        return AIMessage(content=content, tool_calls=[_parsed(*call) for call in calls_of(message)])
+        return AIMessage(content=content, tool_calls=[_tool_call(*call) for call in calls_of(message)])
     return SystemMessage(content=content) if message["role"] == "system" else HumanMessage(content=content)
 
 
-def _parsed(ident: str, name: str, arguments: str) -> Any:
+def _tool_call(ident: str, name: str, arguments: str) -> Any:
     return {"id": ident, "name": name, "args": json.loads(arguments or "{}"), "type": "tool_call"}
 
 
-def _tell(fitted: Fitted, response: ModelResponse[Any]) -> None:
-    """Hand the provider's count to the engine, which decides and calibrates by it."""
+def _report_usage(fitted: Fitted, response: ModelResponse[Any]) -> None:
+    """Report the provider's count to the engine, which decides and calibrates by it."""
     answers: Sequence[BaseMessage] = response.result
     usage = next((m.usage_metadata for m in answers if isinstance(m, AIMessage) and m.usage_metadata), None)
     if usage is not None:

@@ -1,8 +1,7 @@
-"""The OpenAI Agents SDK: a filter that keeps what an agent sends to its model inside the window.
+"""The OpenAI Agents SDK: a filter that keeps an agent's requests inside the window.
 
-A run's items are those of the Responses API. Items that a model wrote in one go (thinking, texts, calls) are one
-message here and stay together; what is kept goes out as the very items that it was. Needs
-``everlong[openai-agents]``.
+A run's items are those of the Responses API. Items of one turn of the model (thinking, texts, calls) become one
+message and stay together; kept messages are sent as the same items. Needs ``everlong[openai-agents]``.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ Item = dict[str, Any]
 
 
 class EverlongFilter:
-    """Give this to ``RunConfig(call_model_input_filter=…)``, and the same one to every run of a conversation.
+    """A filter for ``RunConfig(call_model_input_filter=…)``; use the same one for every run of a conversation.
 
     Args:
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(128_000)``.
         store: keeps every message and compaction, if given; without one nothing is written anywhere.
-        conversation: names the conversation of a call; without it, one is known again by its words alone.
+        conversation: names the conversation of a call; without it, conversations are recognized by their words.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class EverlongFilter:
         self._counter = MessageCounter()
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
-        """What to send in place of the run's items; compacting, which may ask a model, is done in a thread."""
+        """Return the items to send in place of the run's items; compacting, which may ask a model, runs in a thread."""
         return await asyncio.to_thread(self._fit, data)
 
     def _fit(self, data: CallModelData[Any]) -> ModelInputData:
@@ -68,7 +67,7 @@ class EverlongFilter:
 
 
 def messages_of(items: Iterable[Item]) -> list[tuple[Message, list[Item]]]:
-    """Items as messages in the OpenAI format, each with the items that it stands for."""
+    """Return items as messages in the OpenAI format, each with the items that it stands for."""
     items = list(items)
     answered = {item.get("call_id") for item in items if _is_output(item)}
     pairs: list[tuple[Message, list[Item]]] = []
@@ -78,24 +77,24 @@ def messages_of(items: Iterable[Item]) -> list[tuple[Message, list[Item]]]:
             pairs.append((result, [item]))
         elif item.get("role", "assistant") != "assistant":
             pairs.append(({"role": item["role"], "content": _content(item.get("content"))}, [item]))
-        elif pairs and pairs[-1][0]["role"] == "assistant" and not _ends(pairs[-1][1][-1], item):
+        elif pairs and pairs[-1][0]["role"] == "assistant" and not _ends_turn(pairs[-1][1][-1], item):
             pairs[-1][1].append(item)
         else:
             pairs.append(({"role": "assistant"}, [item]))
-    return [(_spoken(own, answered) if m["role"] == "assistant" else m, own) for m, own in pairs]
+    return [(_assistant_message(own, answered) if m["role"] == "assistant" else m, own) for m, own in pairs]
 
 
 def _is_output(item: Item) -> bool:
     return str(item.get("type", "")).endswith("_output") and "call_id" in item
 
 
-def _ends(before: Item, item: Item) -> bool:
-    """Whether a model's turn was over: thinking, or another text after a text, begins the next."""
+def _ends_turn(before: Item, item: Item) -> bool:
+    """Return whether a model's turn is over: thinking, or another text after a text, begins the next."""
     spoke = before.get("role") == "assistant"
     return spoke and (item.get("role") == "assistant" or item.get("type") == "reasoning")
 
 
-def _spoken(items: list[Item], answered: set[Any]) -> Message:
+def _assistant_message(items: list[Item], answered: set[Any]) -> Message:
     texts = [_content(item.get("content")) for item in items if item.get("role") == "assistant"]
     joined = [{"type": "text", "text": text_of({"content": text})} for text in texts]
     message: Message = {"role": "assistant", "content": texts[0] if len(texts) == 1 else joined or None}
@@ -103,7 +102,7 @@ def _spoken(items: list[Item], answered: set[Any]) -> Message:
     if calls:
         message["tool_calls"] = [_call(item) for item in calls]
     rest = [item for item in items if item.get("role") is None and item not in calls]
-    if rest:  # thinking, and tools that ran at the provider: counted, and kept with what they led to
+    if rest:  # thinking, and tools that ran at the provider: counted, and kept with the message
         message["reasoning_content"] = json.dumps(rest, ensure_ascii=False, default=str)
     return message
 
@@ -116,7 +115,7 @@ def _call(item: Item) -> Item:
 
 
 def _content(content: Any) -> Any:
-    """Parts of the Responses API as those of the other one, as far as they are counted and summarized."""
+    """Return parts of the Responses API in the chat format, as far as they are counted and summarized."""
     if not isinstance(content, list):
         return content
     texts = {"input_text", "output_text", "refusal"}
@@ -130,7 +129,7 @@ def _output(item: Item) -> Any:
 
 
 def _items(message: Message, originals: Originals[list[Item]]) -> list[Item]:
-    """The items that a message was made from, or new ones for what the compaction wrote."""
+    """Return the items of a message, or new ones for a message that the compaction wrote."""
     if (kept := originals.of(message)) is not None:
         return kept
     if message["role"] == "tool":

@@ -18,7 +18,7 @@ _REASONING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
 
 
 def parts_of(message: Message) -> list[Part]:
-    """The content as a list of parts; a string is one text part, empty content is none."""
+    """Return the content as a list of parts: one text part for a string, no part for empty content."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -28,7 +28,7 @@ def parts_of(message: Message) -> list[Part]:
 
 
 def part_text(part: Part) -> str:
-    """The words of one part; empty for images, audio and reasoning."""
+    """Return the words of one part; empty for images, audio and reasoning."""
     if _kind(part, "text") not in _TEXT_TYPES:
         return ""
     text = part.get("text", part.get("refusal"))
@@ -36,7 +36,7 @@ def part_text(part: Part) -> str:
 
 
 def text_of(message: Message) -> str:
-    """All words of a message's content, parts joined by line breaks."""
+    """Return all words of a message's content, parts joined by line breaks."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -46,12 +46,12 @@ def text_of(message: Message) -> str:
 
 
 def is_image(part: Part) -> bool:
-    """Whether a part is a picture."""
+    """Return whether a part is a picture."""
     return _kind(part) in _IMAGE_TYPES
 
 
 def is_reasoning(part: Part) -> bool:
-    """Whether a part holds the model's own thinking."""
+    """Return whether a part holds the model's own thinking."""
     return _kind(part) in _REASONING_TYPES
 
 
@@ -61,10 +61,10 @@ def _kind(part: Part, otherwise: str = "") -> str:
 
 
 def with_content(message: Message, content: str | list[Part] | None) -> Message:
-    """A copy of a message with other content."""
+    """Return a copy of a message with other content."""
     return {**message, "content": content}
 
 
 def with_part_appended(message: Message, text: str) -> Message:
-    """A copy of a message with one more text part, the existing content kept as a part of its own."""
+    """Return a copy of a message with one more text part; its present content stays a part of its own."""
     return with_content(message, [*parts_of(message), {"type": "text", "text": text}])

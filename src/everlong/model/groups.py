@@ -2,8 +2,8 @@
 
 Real logs reuse call ids, leave calls unanswered, give results in any order, interleave the results of parallel calls
 and put a person's interruption between a call and its result. So a result is matched by position *and* id: it belongs
-to the nearest earlier call with its id that has no result yet. This module finds groups; what to do about calls or
-results that stand alone is decided by the invariants.
+to the nearest earlier call with its id that has no result yet. `everlong.context.invariants` decides what to do about
+calls or results that stand alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from everlong.model.message import Message, ToolCall, calls_of
 
 
 class ToolAnswer(NamedTuple):
-    """A result: at which index its message stands and the id of the call that it answers."""
+    """A result: the index of its message, and the id of the call that it answers."""
 
     at: int
     call_id: str
@@ -24,7 +24,7 @@ class ToolAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """One assistant message with calls: its index, the results in the order they came, the calls left without one."""
+    """One assistant message with calls: its index, its results in order, and its calls without a result."""
 
     start: int
     answers: list[ToolAnswer] = field(default_factory=list)
@@ -59,7 +59,7 @@ def find_groups(messages: Sequence[Message]) -> Grouping:
 
 
 def _answer(index: int, message: Message, groups: list[Group], open_by_id: dict[str, list[Group]]) -> bool:
-    """Give a result to the call that waits for it; False for an orphan."""
+    """Assign a result to the call that waits for it; return False for an orphan."""
     call_id = message.get("tool_call_id")
     if call_id:
         call_id = str(call_id)  # some servers number their calls

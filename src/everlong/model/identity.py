@@ -4,11 +4,10 @@
     id_k = H(id_(k-1) ‖ side ‖ H(block_k))          side: a = assistant, u = user or tool result
 
 Clients re-send their history with small changes: cache markers move, a string becomes a one-block list, reminders
-and thinking vanish, keys change order, messages split or merge. So identity is taken over *blocks* in a canonical form
-that leaves such things out, and sampled at message ends. System prompts are attributes of a turn, not part of the
-chain. A conversation that is known by a name has a root of its own, so that equal words of two conversations never
-join; without a name the root is that of all lists that are recognised by their words. This module knows no storage; it
-only derives ids.
+and thinking vanish, keys change order, messages split or merge. So ids are computed over *blocks* in a canonical form
+without such things, and read at the ends of messages. System prompts are attributes of a turn, not part of the chain.
+A named conversation has its own root, so that equal words of two conversations never join; all conversations without
+a name share one root and are recognised by their words.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class HashedBlock(NamedTuple):
 
 
 class Node(NamedTuple):
-    """The chain at the end of a message: its id and how many blocks led to it."""
+    """The end of a message in the chain: its id, and the number of blocks up to it."""
 
     id: bytes
     depth: int
@@ -52,24 +51,24 @@ class Trace(NamedTuple):
     ids: list[bytes]
     """The id after each block."""
     blocks: list[bytes]
-    """The hash of each block by itself, whatever came before it."""
+    """The hash of each block by itself."""
     ends: list[int]
-    """How many blocks of the list lead to the end of each message."""
+    """The number of blocks up to the end of each message."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashChain:
-    """Derives node ids for one tenant; equal texts of two tenants have unrelated ids."""
+    """The derivation of node ids for one tenant; equal texts of two tenants have unrelated ids."""
 
     tenant: str = "local"
 
     def root(self, conversation: str = "") -> Node:
-        """Return the node before any message: of a named conversation, or of lists that are known by their words."""
+        """Return the node before any message, of a named conversation or of all without a name."""
         name = b"\0" + conversation.encode("utf-8", "surrogatepass") if conversation else b""
         return Node(self._hash(b"everlong/1" + name), 0)
 
     def extend(self, node: Node, message: Message) -> Node:
-        """The node after one more message; the same node for a message that has no identity."""
+        """Return the node after one more message; the same node for a message without identity."""
         chain, depth = node
         for side, identity in blocks_of(message):
             chain = self._hash(chain + side.encode() + self._hash(identity))
@@ -77,7 +76,7 @@ class HashChain:
         return Node(chain, depth)
 
     def nodes(self, messages: Iterable[Message], start: Node | None = None) -> list[Node]:
-        """The node at the end of each message."""
+        """Return the node at the end of each message."""
         node = start or self.root()
         nodes: list[Node] = []
         for message in messages:
@@ -86,7 +85,7 @@ class HashChain:
         return nodes
 
     def trace(self, messages: Iterable[Message], start: Node | None = None) -> Trace:
-        """The same chain as `nodes`, with the ids inside messages too: clients split and merge messages."""
+        """Return the same chain as `nodes`, also with the ids inside messages, because clients split and merge them."""
         chain = (start or self.root()).id
         found = Trace([], [], [])
         for message in messages:
@@ -99,7 +98,7 @@ class HashChain:
         return found
 
     def rechain(self, messages: Iterable[Message], trace: Trace, start: bytes) -> list[bytes]:
-        """Return the ids over the blocks of a traced list, as they follow from another node."""
+        """Return the ids of a traced list's blocks if it followed another node."""
         ids: list[bytes] = []
         begin = 0
         for message, end in zip(messages, trace.ends, strict=True):
@@ -111,7 +110,7 @@ class HashChain:
         return ids
 
     def step(self, chain: bytes, side: Side, block: bytes) -> bytes:
-        """The id after one more block, of which only the hash is known."""
+        """Return the id after one more block, given by its hash."""
         return self._hash(chain + side.encode() + block)
 
     def _hash(self, data: bytes) -> bytes:
@@ -124,7 +123,7 @@ def _tenant_key(tenant: str) -> bytes:
 
 
 def blocks_of(message: Message) -> list[HashedBlock]:
-    """The identifying blocks of a message in order; none for system messages, reminders, thinking and empty text."""
+    """Return the identifying blocks of a message; none for system messages, reminders, thinking and empty text."""
     role = message.get("role")
     if role in SYSTEM_ROLES:
         return []
@@ -132,7 +131,7 @@ def blocks_of(message: Message) -> list[HashedBlock]:
     text = message.get("content")
     if type(text) is str and role != "tool" and "tool_calls" not in message:  # most messages by far
         said = text.rstrip()
-        return [HashedBlock(side, b"text:" + said.encode("utf-8", "surrogatepass"))] if _counts(said) else []
+        return [HashedBlock(side, b"text:" + said.encode("utf-8", "surrogatepass"))] if _has_identity(said) else []
     content = parts_of(message)
     if role == "tool":
         is_error = bool(message.get("is_error"))
@@ -146,8 +145,8 @@ def blocks_of(message: Message) -> list[HashedBlock]:
     return [HashedBlock(side, identity) for identity in [*parts, *calls]]
 
 
-def _counts(text: str) -> bool:
-    """Whether a text is part of what a message is; a reminder that a client adds is not."""
+def _has_identity(text: str) -> bool:
+    """Return whether a text is part of a message's identity; empty texts and clients' reminders are not."""
     return bool(text) and not (text.endswith(_REMINDER_ENDS) and _REMINDER.fullmatch(text))
 
 
@@ -157,7 +156,7 @@ def _identities(parts: Sequence[dict[str, Any]]) -> Iterable[bytes]:
         if is_reasoning(part):
             continue
         if text := part_text(part).rstrip():
-            if _counts(text):
+            if _has_identity(text):
                 yield b"text:" + text.encode("utf-8", "surrogatepass")
         elif kind == "tool_use":
             yield _call_identity(part.get("id"), part.get("name"), part.get("input"))
@@ -172,11 +171,11 @@ def _identities(parts: Sequence[dict[str, Any]]) -> Iterable[bytes]:
 
 def _call_identity(call_id: object, name: object, arguments: object) -> bytes:
     if isinstance(arguments, dict) and arguments.keys() == {"INVALID_JSON"}:
-        arguments = arguments["INVALID_JSON"]  # how a text that is no JSON travels where only objects may
+        arguments = arguments["INVALID_JSON"]  # arguments that are not JSON, for APIs that take only objects
     if arguments == "":
         arguments = {}
     if isinstance(arguments, str):
-        with contextlib.suppress(ValueError, RecursionError):  # what is no JSON is identified by its text
+        with contextlib.suppress(ValueError, RecursionError):  # other arguments are identified by their text
             arguments = json.loads(arguments)
     return b"call:" + _canonical([call_id or "", name or "", arguments])
 
@@ -187,7 +186,7 @@ def _result_identity(call_id: object, blocks: Iterable[bytes], *, is_error: bool
 
 
 def _media_digest(part: dict[str, Any]) -> bytes:
-    """A digest of the picture itself, whichever of the wire formats carries it."""
+    """Return a digest of the picture itself, in whichever wire format it comes."""
     source = part.get("source") or part.get("image_url") or part
     if isinstance(source, dict):
         reference = source.get("data") or source.get("url") or source.get("file_id") or _canonical(source)
@@ -200,19 +199,19 @@ def _media_digest(part: dict[str, Any]) -> bytes:
 
 
 def _canonical(value: object) -> bytes:
-    """JSON with sorted keys and no spaces, without nulls, markers and private keys."""
+    """Return JSON with sorted keys and no spaces, without nulls, markers and private keys."""
     try:
-        text = json.dumps(_cleaned(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+        text = json.dumps(_clean(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     except RecursionError:  # nested deeper than the interpreter's stack
-        text = _flattened(value)
+        text = _flatten(value)
     return text.encode("utf-8", "surrogatepass")
 
 
-def _cleaned(value: object) -> object:
+def _clean(value: object) -> object:
     if isinstance(value, dict):
-        return {str(key): _cleaned(item) for key, item in value.items() if not _is_noise(str(key), item)}
+        return {str(key): _clean(item) for key, item in value.items() if not _is_noise(str(key), item)}
     if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
+        return [_clean(item) for item in value]
     return value
 
 
@@ -220,8 +219,8 @@ def _is_noise(key: str, item: object) -> bool:
     return item is None or key in _LEFT_OUT or key.startswith("_") or (key == "is_error" and item is False)
 
 
-def _flattened(value: object) -> str:
-    """Every leaf of a structure with its depth and key, made without recursion."""
+def _flatten(value: object) -> str:
+    """Return every leaf of a structure with its depth and key, without recursion."""
     leaves: list[str] = []
     stack: list[tuple[int, str, object]] = [(0, "", value)]
     while stack:

@@ -1,7 +1,7 @@
-"""JSON with long texts in it, read and written in steps.
+"""JSON with long texts, read and written in steps.
 
-One call that reads or writes tens of megabytes keeps every other thread waiting until it is done. So long texts are
-taken out, the rest is read or written as usual, and each long text by itself, piece by piece. Knows no message.
+One call that reads or writes tens of megabytes blocks every other thread until it is done. So long texts are taken
+out, the rest is read or written as usual, and then each long text piece by piece.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 LONG = 1_000_000
-"""Bytes or characters from which on a text is long."""
+"""Bytes or characters above which a text is long."""
 
 _STEP = 1 << 18
 _FIRST_STEP = 1 << 10
@@ -29,11 +29,11 @@ _ESCAPE = 6
 """Bytes of the longest escape."""
 _BACKSLASH, _U = 0x5C, 0x75
 _FIRST_HALVES = frozenset({b"d8", b"d9", b"da", b"db"})
-"""How the first of two escapes begins that make one character together."""
+"""The first hexadecimal digits of an escape that makes one character together with the next."""
 
 
 def text_end(data: bytes, start: int, stop: int) -> int:
-    """Return where a text has ended, after its closing quote; ``start`` is the place of its opening one.
+    """Return the index after a text's closing quote; ``start`` is that of its opening quote.
 
     Raises:
         ValueError: it does not end before ``stop``.
@@ -52,7 +52,7 @@ def text_end(data: bytes, start: int, stop: int) -> int:
 
 
 def cut_before_escape(data: bytes, start: int, end: int, stop: int) -> int:
-    """Return where to cut a text so that no backslash loses what it belongs to: at the end, or one byte before."""
+    """Return where to cut a text without splitting an escape: at ``end``, or one byte before."""
     if end >= stop or data[end - 1] != _BACKSLASH:
         return end
     piece = data[start:end]
@@ -63,7 +63,7 @@ def cut_before_escape(data: bytes, start: int, end: int, stop: int) -> int:
 def find_long_texts(
     data: bytes, most: int = LONG, start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Find the texts of JSON that have more than so many bytes, with their quotes.
+    """Yield start and end of the texts of JSON with more than ``most`` bytes, quotes included.
 
     Raises:
         ValueError: a text has no end.
@@ -79,7 +79,7 @@ def find_long_texts(
 
 
 def read_in_steps(data: bytes, loads: Callable[[bytes], Any]) -> Any:
-    """Return what JSON means, as ``loads`` reads it.
+    """Return the value of JSON, as ``loads`` reads it.
 
     Raises:
         ValueError: it is no JSON.
@@ -89,15 +89,15 @@ def read_in_steps(data: bytes, loads: Callable[[bytes], Any]) -> Any:
         return loads(data)
     token = secrets.token_hex()
     named = {f"{token}{number}": place for number, place in enumerate(places)}
-    value = loads(_spliced(data, ((*place, b'"%s"' % name.encode()) for name, place in named.items())))
+    value = loads(_replace_spans(data, ((*place, b'"%s"' % name.encode()) for name, place in named.items())))
     texts = {name: _read_text(data, start + 1, end - 1, loads) for name, (start, end) in named.items()}
     try:
-        return _filled(value, texts)
+        return _put_back(value, texts)
     except RecursionError as error:
         raise ValueError("lists and objects are nested too deeply") from error
 
 
-def _spliced(data: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
+def _replace_spans(data: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
     parts: list[bytes] = []
     place = 0
     for start, end, instead in changes:
@@ -107,19 +107,19 @@ def _spliced(data: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def _filled(value: Any, texts: dict[str, str]) -> Any:
-    """Return a value with texts in the places of their names."""
+def _put_back(value: Any, texts: dict[str, str]) -> Any:
+    """Return a value with its texts put back in place of their names."""
     if isinstance(value, str):
         return texts.get(value, value)
     if isinstance(value, list):
-        return [_filled(item, texts) for item in value]
+        return [_put_back(item, texts) for item in value]
     if isinstance(value, dict):
-        return {texts.get(name, name): _filled(item, texts) for name, item in value.items()}
+        return {texts.get(name, name): _put_back(item, texts) for name, item in value.items()}
     return value
 
 
 def _read_text(data: bytes, start: int, stop: int, loads: Callable[[bytes], Any]) -> str:
-    """Return what the text between two quotes means."""
+    """Return the text between two quotes."""
     parts: list[str] = []
     while start < stop:
         end = _cut_between_characters(data, start, min(start + _STEP, stop), stop)
@@ -129,7 +129,7 @@ def _read_text(data: bytes, start: int, stop: int, loads: Callable[[bytes], Any]
 
 
 def _cut_between_characters(data: bytes, start: int, end: int, stop: int) -> int:
-    """Return a place at or before ``end`` where no character is cut, whether it is written in bytes or as escapes."""
+    """Return an index at or before ``end`` that splits no character, neither in bytes nor as escapes."""
     if end >= stop:
         return stop
     while end > start + 1 and data[end] & 0xC0 == 0x80:
@@ -152,7 +152,7 @@ def _cut_between_characters(data: bytes, start: int, end: int, stop: int) -> int
 
 
 def has_long_text(value: Any) -> bool:
-    """Return whether a long text is in a value."""
+    """Return whether a value contains a long text."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -171,7 +171,7 @@ def write_in_steps(value: Any, dumps: Callable[[Any], bytes]) -> bytes:
     if not has_long_text(value):
         return dumps(value)
     token, texts = secrets.token_hex(), list[str]()
-    data = dumps(_emptied(value, token, texts))
+    data = dumps(_take_out(value, token, texts))
     parts: list[bytes] = []
     place = 0
     for number, text in enumerate(texts):
@@ -184,13 +184,13 @@ def write_in_steps(value: Any, dumps: Callable[[Any], bytes]) -> bytes:
     return b"".join((*parts, data[place:]))
 
 
-def _emptied(value: Any, token: str, texts: list[str]) -> Any:
-    """Return a value with names in the places of its long texts, which are put into a list in their order."""
+def _take_out(value: Any, token: str, texts: list[str]) -> Any:
+    """Return a value with names in place of its long texts; append the texts to a list, in order."""
     if isinstance(value, str) and len(value) > LONG:
         texts.append(value)
         return f"{token}{len(texts) - 1}"
     if isinstance(value, dict):
-        return {name: _emptied(item, token, texts) for name, item in value.items()}
+        return {name: _take_out(item, token, texts) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_emptied(item, token, texts) for item in value]
+        return [_take_out(item, token, texts) for item in value]
     return value

@@ -22,7 +22,7 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 """Roles that instruct the model rather than take part in the conversation."""
 
 EPHEMERAL = "_ephemeral"
-"""A private key that a host sets on a message or part which belongs to this one request; it is not sent."""
+"""A private key that a host sets on a message or part for one request only; it is not sent."""
 
 
 class ToolCall(NamedTuple):
@@ -34,7 +34,7 @@ class ToolCall(NamedTuple):
 
 
 def calls_of(message: Message) -> list[ToolCall]:
-    """The tool calls of a message, in order; malformed entries are read as far as they go."""
+    """Return the tool calls of a message, in order; malformed entries are read as far as possible."""
     raw = message.get("tool_calls")
     if not isinstance(raw, list):
         return []
@@ -53,13 +53,13 @@ def _call(entry: dict[str, Any]) -> ToolCall:
 
 
 def is_system(message: Message) -> bool:
-    """Whether a message instructs the model (``system`` or ``developer``)."""
+    """Return whether a message instructs the model (``system`` or ``developer``)."""
     role = message.get("role")
     return isinstance(role, str) and role in SYSTEM_ROLES
 
 
 def leading_system_count(messages: Sequence[Message]) -> int:
-    """How many system messages stand at the start of a list."""
+    """Return the number of system messages at the start of a list."""
     count = 0
     while count < len(messages) and is_system(messages[count]):
         count += 1
@@ -67,7 +67,7 @@ def leading_system_count(messages: Sequence[Message]) -> int:
 
 
 def checked_messages(value: Iterable[Any]) -> list[Message]:
-    """The same messages as a new list, or a `MessageError` that names the first entry that is none."""
+    """Return the messages as a new list; raise `MessageError` for the first entry that is not a message."""
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
         raise MessageError(f"expected a list of messages, got {type(value).__name__}")
     messages = list(value)
@@ -86,7 +86,7 @@ def checked_messages(value: Iterable[Any]) -> list[Message]:
 
 
 SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")
-"""How a compaction's summary begins, of this version and of older ones."""
+"""The beginnings of a compaction's summary, of this version and of older ones."""
 
 CLEARED_RESULT = "[Old tool output cleared to save context space]"
-"""What an old tool result becomes."""
+"""The text that replaces an old tool result."""

@@ -1,17 +1,17 @@
-"""What a message says without what a client wrapped around it: a person's words, a project's rules, given material.
+"""The parts of a message by author: a person's typed words, a project's rules, material, and the client's additions.
 
-Programs wrap what people type and add to it: reminders, the state of an editor, attached files, the text of a slash
+Clients wrap people's words and add to them: reminders, the state of an editor, attached files, the text of a slash
 command. Their tags are recognised by name, so HTML or code that a person pastes stays as it is:
 
-    added       the client wrote it; left out, except for the project's rules in it
+    added       text of the client; left out, except for the project's rules in it
     rules       the project's or the person's standing instructions
     material    a file, a page, the result of a tool, or a summary that the client sends as text
-    held        a person's words with a tag around them; taken out of it
+    held        a person's words inside a tag
     command     a slash command and its arguments, as they were typed
 
 Titles, goals, newest requests, summaries and search snippets all read messages here.
 
-Tags without an end are text. Every text is read once, from left to right, whatever stands in it.
+Tags without an end are text. Every text is read once, from left to right.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ __all__ = [
 
 _TITLE_LENGTH = 60
 _SHORTEST_CUT = 20
-"""A title is cut inside of a word rather than to fewer characters than this."""
+"""The least length of a title that is cut between words; a shorter one is cut inside a word."""
 _MARGIN = 40
-"""A tag that begins a line is indented by fewer characters than this."""
+"""The largest indentation of a tag that begins a line."""
 
 
 class _Kind(Enum):
-    """What a piece of a message is."""
+    """The kind of a piece of a message."""
 
     SAID = auto()
     """Text outside of all known tags."""
     ADDED = auto()
-    """Written by the client, wherever it stands."""
+    """Written by the client; in any place."""
     RULES = auto()
-    """Standing instructions of the project or the person, wherever they stand."""
+    """Standing instructions of the project or the person; in any place."""
     MATERIAL = auto()
-    """A file, a page or an output that the client sends along, wherever it stands."""
+    """A file, a page or an output that the client sends along; in any place."""
     ATTACHED = auto()
-    """A file or picture; only where a line begins with a tag that names it."""
+    """A file or picture; only if a line begins with its tag, which names it."""
     HELD = auto()
-    """A person's words; whatever stands beside them is the client's."""
+    """A person's words; the text beside them is the client's."""
     MAYBE_HELD = auto()
-    """As above if nothing stands beside it; people write tags with these names, too."""
+    """A person's words if there is no text beside them; people write tags with these names, too."""
     COMMAND = auto()
     """The name of a slash command; the text after it is the command's prompt."""
     ARGUMENTS = auto()
@@ -66,7 +66,7 @@ class _Kind(Enum):
     LOCAL_INPUT = auto()
     """A line typed for the client's own shell."""
     LOCAL_OUTPUT = auto()
-    """About a command that the client ran itself: the text after it is a person's."""
+    """Output of a command that the client ran itself; the text after it is a person's."""
 
 
 _NAMES: dict[_Kind, str] = {
@@ -99,7 +99,7 @@ _NAMES: dict[_Kind, str] = {
 }
 _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 _ANYWHERE = frozenset({_Kind.ADDED, _Kind.RULES, _Kind.MATERIAL, _Kind.LOCAL_OUTPUT})
-"""Kinds with names that nobody types by chance; a tag of another kind counts where it begins a line."""
+"""Kinds with names that nobody types by chance; a tag of another kind counts only at the beginning of a line."""
 _CLOSED_AT_GAPS = _ANYWHERE | {_Kind.HELD}
 _LEFT_OUT = _ANYWHERE | {_Kind.ATTACHED}
 _WRAPPING = _LEFT_OUT | {_Kind.COMMAND, _Kind.ARGUMENTS, _Kind.LOCAL_INPUT}
@@ -121,7 +121,7 @@ _NOTICES = (
     "I switched to a new code base. Please don't",
     "Don't try and edit any existing code without asking me to",
 )
-"""How texts begin that clients write in a user's name: file listings, orders, complaints about an answer."""
+"""The beginnings of texts that clients write in a user's name: file listings, orders, complaints about an answer."""
 _GIVEN = (
     *SUMMARY_STARTS,
     "This session is being continued from a previous",
@@ -131,17 +131,17 @@ _GIVEN = (
     "Here are some READ ONLY files, provided",
     "I have *added these files to the chat*",
 )
-"""How texts begin in which clients hand on what was said or read before: summaries and files."""
+"""The beginnings of texts in which clients repeat earlier material: summaries and files."""
 _NOTICE = re.compile(r"This is the [\w ]{1,40}\. We are setting up the context")
 _GIVEN_NAMED = re.compile(
     r"Called the \w{1,40} tool with the following input"
     r"|<path>[^<\n]{0,400}</path>\s{0,4}<type>|<file>\s{0,4}\d{5}\|"
 )
-"""The same where a name or a path stands in between."""
+"""The same with a name or a path in between."""
 _RESULT = re.compile(r"\[[^\]\n]{1,200}\] Result:|\[TASK RESUMPTION\]")
-"""How a client begins the result of a tool or a report that it sends as text; a person's words in it have a tag."""
+"""The beginning of a tool result or report that a client sends as text; a person's words in it have a tag."""
 _REPORT = re.compile(r"The user (?:has )?(?:provided|denied)|You seem to be having trouble")
-"""How a client introduces a person's words in a tag; people begin sentences like this, too."""
+"""A client's introduction of a person's words in a tag; people begin sentences like this, too."""
 _INSTRUCTIONS = re.compile(r"# AGENTS\.md instructions")
 _INTERRUPTED = re.compile(r"\[Request interrupted by user")
 _EDITOR_CONTEXT = re.compile(r"# (?:Context from my IDE|Files mentioned by the user|Selected text)")
@@ -150,41 +150,41 @@ _MARKER = re.compile(r"^[ \t]*+\[(?:Request interrupted by user|Image: |Image #)
 _RULES_FILE = re.compile(
     r"^(?:Contents of (?P<path>[^\n]{1,400}\.md)\b[^\n]{0,200}:|Instructions from: ?[^\n]{1,400})[ \t]*$", re.MULTILINE
 )
-"""The line in a reminder after which a file with the project's rules stands."""
+"""The line in a reminder above a file with the project's rules."""
 _RULES_END = re.compile(
     r"^(?:# (?:currentDate|gitStatus|directoryStructure|codeStyle|userEmail|claudeMd)[ \t]*$"
     r"|[ \t]*IMPORTANT: this context may or may not)",
     re.MULTILINE,
 )
-"""Where those rules end: the reminder's next key, or its last sentence."""
+"""The end of those rules: the reminder's next key, or its last sentence."""
 
 
 class Reading(NamedTuple):
-    """What a message says, without what the client wrapped around it."""
+    """The text of a message by author."""
 
     typed: str = ""
     """The words that a person typed; a slash command counts, with its arguments."""
     rules: str = ""
     """The project's or the person's standing instructions, such as those of a CLAUDE.md or AGENTS.md."""
     material: str = ""
-    """Files, results of tools and summaries; for a message of another role than the user's, all that it says."""
+    """Files, results of tools and summaries; the whole text of a message that is not the user's."""
     added: str = ""
-    """What the client added and nobody needs: reminders, listings, the state of an editor."""
+    """The client's additions that nobody needs: reminders, listings, the state of an editor."""
     is_command: bool = False
-    """True where nothing was typed but a command."""
+    """True if nothing but a command was typed."""
     is_local: bool = False
-    """True where the message tells of a command that the client ran itself."""
+    """True if the message reports a command that the client ran itself."""
 
     @property
     def text(self) -> str:
-        """All that is worth reading, what a person typed first."""
+        """All text that is worth reading, typed words first."""
         return "\n".join(filter(None, (self.typed, self.rules, self.material)))
 
 
 def read_message(message: Message) -> Reading:
-    """Return what a message says, told apart by who wrote it.
+    """Return the text of a message by author.
 
-    Only in messages of the user and in results of tools do clients add anything; what others say is material as it is.
+    Clients add text only to messages of the user and to tool results; all other messages are material as they are.
     """
     role = message.get("role")
     if role == "tool":
@@ -201,23 +201,23 @@ def read_message(message: Message) -> Reading:
 
 
 def readable_text(message: Message) -> str:
-    """Return all that is worth reading in a message: its text without what a client added."""
+    """Return the text of a message without a client's additions."""
     return read_message(message).text
 
 
 def typed_words(message: Message) -> str:
-    """Return the words that a person typed in a user message, without what a client wrapped around or added.
+    """Return the words that a person typed in a user message, without a client's tags and additions.
 
     A slash command counts as typed, with its arguments; the prompt that the client puts in its place does not. Empty
-    for messages of other roles, and where nothing of a person's is left.
+    for messages of other roles and without typed words.
     """
     return read_message(message).typed if message.get("role") == "user" else ""
 
 
 def newest_request(messages: Sequence[Message], skipped: Collection[int] = ()) -> int | None:
-    """Return where the newest message stands in which a person asked for something; None without one.
+    """Return the index of the newest message in which a person asked for something; None without one.
 
-    A command that the client ran itself asks the model for nothing. Messages at the places ``skipped`` are not read.
+    A command that the client ran itself asks the model for nothing. Messages at the indices ``skipped`` are not read.
     """
     was_local = False
     for index in range(len(messages) - 1, -1, -1):
@@ -232,7 +232,7 @@ def newest_request(messages: Sequence[Message], skipped: Collection[int] = ()) -
 
 
 def begins_with_wrapper(text: str) -> bool:
-    """Return whether a text begins with a client's words: a tag or a notice of its own, whole or cut short."""
+    """Return whether a text begins with a client's own tag or notice, whole or cut short."""
     said = text.lstrip()
     tag = _TAG.match(said)
     if tag is not None and _KINDS.get(tag["name"]) in _WRAPPING:
@@ -264,41 +264,41 @@ _LONGEST_TYPED = 1_000_000
 
 
 class _Piece(NamedTuple):
-    """A stretch of a text: either outside of all known tags, or one tag's."""
+    """A stretch of a text: either outside of all known tags, or one tag with its text."""
 
     kind: _Kind
     words: str
-    """The text, or the text inside of the tag."""
+    """The text, without the tag."""
     whole: str
-    """The same with the tag."""
+    """The text with the tag."""
 
 
 class _MessageReader:
-    """Adds up the pieces of one message."""
+    """Collects the pieces of one message."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
         self._written: list[_Piece] = []
-        """What was said, and the tags that may hold a person's words, in order."""
+        """Text outside of tags, and the tags that may hold a person's words, in order."""
         self._rules: list[str] = []
         self._material: list[str] = []
         self._added: list[str] = []
         self._command: list[str] = []
         """The newest command: its name, and its arguments."""
         self._is_prompt = False
-        """The text that follows is the prompt of a slash command."""
+        """True if the following text is the prompt of a slash command."""
         self._is_result = False
-        """The text that follows is the result of a tool."""
+        """True if the following text is the result of a tool."""
         self._is_local = False
 
     def take_part(self, part: str) -> None:
         if len(part) > _LONGEST_TYPED:  # nobody types so much, and looking for tags in it takes long
             self._material.append(part[_LONGEST_TYPED:])
             part = part[:_LONGEST_TYPED]
-        text = _closed_at_gaps(part)
+        text = _close_at_gaps(part)
         rest = len(text)
         for piece in _pieces(text):
-            if piece.kind is _Kind.SAID and _is_given(piece.words):  # and so is the rest of this part, tags and all
+            if piece.kind is _Kind.SAID and _is_given(piece.words):  # and so is the rest of this part, with its tags
                 self._material.append(_without_added(text[-rest:]))
                 return
             if piece.kind is _Kind.SAID and _is_notice(piece.words):
@@ -309,26 +309,28 @@ class _MessageReader:
 
     def reading(self) -> Reading:
         typed, is_command = self._typed()
-        # Beside a task that is marked as such stand the rules for doing it.
+        # The text beside a marked task holds the rules for doing it.
         beside = [piece.whole for piece in self._written] if self._held else []
         return Reading(
             typed,
-            _joined(self._rules),
-            _joined([*self._material, *beside]),
-            _joined(self._added),
+            _join(self._rules),
+            _join([*self._material, *beside]),
+            _join(self._added),
             is_command=is_command,
             is_local=self._is_local,
         )
 
     def _typed(self) -> tuple[str, bool]:
-        """Return what was typed, and whether it is nothing but a command."""
+        """Return the typed words, and whether they are only a command."""
         if self._held:
-            return _joined(self._held), False
+            return _join(self._held), False
         said = next((piece.words for piece in self._written if piece.kind is _Kind.SAID), None)
         tags = [piece for piece in self._written if piece.kind is not _Kind.SAID]
         if said is not None and not (tags and _REPORT.match(said)):
-            return _joined([piece.whole for piece in self._written]), False  # who writes around a tag wrote the tag
-        if words := _joined([_clean(piece.words) for piece in tags]):
+            return _join(
+                [piece.whole for piece in self._written]
+            ), False  # the author of the text wrote the tag, too
+        if words := _join([_clean(piece.words) for piece in tags]):
             return words, False
         return " ".join(filter(None, self._command)), bool(self._command)
 
@@ -392,19 +394,19 @@ def _is_given(text: str) -> bool:
 
 
 def _read_result(text: str) -> Reading:
-    """Read the result of a tool: all of it but what a client added behind it or among it."""
-    closed = _closed_at_gaps(text)
+    """Return the text of a tool result by author; a client's additions may stand behind or inside it."""
+    closed = _close_at_gaps(text)
     if _ADDED_END.search(closed) is None:
         return Reading(material=text)
     pieces = list(_pieces(closed))
     split = [_split_reminder(piece.words) for piece in pieces if piece.kind is _Kind.ADDED]
     kept = "".join(piece.whole for piece in pieces if piece.kind is not _Kind.ADDED)
     rules = [rule for _, found in split for rule in found]
-    return Reading(rules=_joined(rules), material=kept.strip(), added=_joined([added for added, _ in split]))
+    return Reading(rules=_join(rules), material=kept.strip(), added=_join([added for added, _ in split]))
 
 
 def _without_added(text: str) -> str:
-    """Return a text without the blocks that a client added to it."""
+    """Return a text without a client's additions."""
     return _read_result(text).material
 
 
@@ -423,15 +425,15 @@ def _split_reminder(reminder: str) -> tuple[str, list[str]]:
         added.append(reminder[done : start.start()])
         done = end.start() if end else last
         rules.append(reminder[start.end() : done])
-    return _joined([*added, reminder[done:]]), rules
+    return _join([*added, reminder[done:]]), rules
 
 
 _GAP = re.compile(r"^\[… [\d,]+ characters left out …\]$", re.MULTILINE)
-"""Stands where a compaction shortened a message."""
+"""The note that a compaction leaves in a shortened message."""
 
 
-def _closed_at_gaps(text: str) -> str:
-    """Return a text with the ends and beginnings of clients' tags put back that were left out when it was shortened."""
+def _close_at_gaps(text: str) -> str:
+    """Return a shortened text with the missing ends and beginnings of clients' tags put back."""
     if "characters left out" not in text:
         return text
     closed: list[str] = []
@@ -457,7 +459,7 @@ def _closed_at_gaps(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[_Piece]:
-    """Split a text at the tags that clients use."""
+    """Yield the pieces of a text, split at the tags that clients use."""
     if "<" not in text:
         yield _Piece(_Kind.SAID, text, text)
         return
@@ -469,7 +471,7 @@ def _pieces(text: str) -> Iterator[_Piece]:
         name, kind = tag["name"], _KINDS[tag["name"]]
         if tag["slash"]:
             ends[name] -= 1
-        elif ends[name] and _counts(text, done, tag, kind):
+        elif ends[name] and _is_clients_tag(text, done, tag, kind):
             if between := text[done : tag.start()]:
                 yield _Piece(_Kind.SAID, between, between)
             last = _end_of(tags, place)
@@ -481,8 +483,8 @@ def _pieces(text: str) -> Iterator[_Piece]:
         yield _Piece(_Kind.SAID, text[done:], text[done:])
 
 
-def _counts(text: str, done: int, tag: re.Match[str], kind: _Kind) -> bool:
-    """Return whether a tag is a client's and not part of a sentence or of pasted code."""
+def _is_clients_tag(text: str, done: int, tag: re.Match[str], kind: _Kind) -> bool:
+    """Return whether a tag is a client's, not part of a sentence or of pasted code."""
     if kind in _ANYWHERE:
         return True
     start = max(done, tag.start() - _MARGIN)
@@ -492,10 +494,10 @@ def _counts(text: str, done: int, tag: re.Match[str], kind: _Kind) -> bool:
 
 
 def _end_of(tags: Sequence[re.Match[str]], start: int) -> int:
-    """Return where the tag at `start` ends; there is an end after it.
+    """Return the index of the end tag of the tag at `start`, which has one.
 
-    That is the next end of its name, or the one that balances the tags of the same name in between: but words in a
-    block may name the block's tag without ending it.
+    That is the end tag that balances the tags of the same name in between, or the last one before another tag of that
+    name: the text of a block may name the block's tag without ending it.
     """
     depth = 0
     last = None
@@ -516,13 +518,13 @@ def _end_of(tags: Sequence[re.Match[str]], start: int) -> int:
 
 
 def _clean(text: str) -> str:
-    """Return a person's words without the blocks that a client added among them."""
+    """Return a person's words without a client's additions among them."""
     if "<" not in text:
         return text
-    return _joined([piece.whole for piece in _pieces(text) if piece.kind not in _LEFT_OUT])
+    return _join([piece.whole for piece in _pieces(text) if piece.kind not in _LEFT_OUT])
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     return "\n".join(filter(None, map(str.strip, words)))
 
 
@@ -530,7 +532,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _title(words: str) -> str:
-    """Return words in one line, cut between two of them."""
+    """Return words in one line, cut at a word if possible."""
     seen = "".join(char if char.isprintable() else " " for char in words[: _TITLE_LENGTH * 20])
     line = " ".join(seen.split())
     if line.startswith('"') and line.endswith('"') and line.count('"') == 2:  # some clients quote the whole prompt

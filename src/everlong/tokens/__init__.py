@@ -1,6 +1,6 @@
-"""Counting tokens: exact where a vocabulary is bundled, estimated elsewhere, calibrated by what an API reports.
+"""Token counts: exact if a vocabulary is bundled, else estimated, and calibrated by an API's reports.
 
-Knows messages and text. Knows no network and no provider's client; importing it loads nothing but the standard library.
+Knows messages and text, no network and no client; importing it loads nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Better counts from what an API reported, learned per model as a conversation goes.
+"""Calibration of token counts by an API's reports, per model.
 
-A reported figure covers exactly the messages that were sent. When the next request begins with the same messages,
-that figure is taken as it is and only what came after is counted, times the ratio of reported to counted tokens seen
-so far. Knows no API: someone hands in the figures. Of reports it keeps fingerprints and numbers, never a message.
+A reported figure covers exactly the messages that were sent. If the next request begins with the same messages, that
+figure is used as it is; only the messages after them are counted, times the ratio of reported to counted tokens so
+far. Reports are kept as fingerprints and numbers, never as messages.
 """
 
 from __future__ import annotations
@@ -19,120 +19,16 @@ from everlong.model.content import part_text
 from everlong.model.message import Message
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
 
-__all__ = ["Beginnings", "BeginningsWalk"]
-
-_CONTENT = methodcaller("get", "content")
-
-
-class BeginningsWalk(NamedTuple):
-    """For each beginning of a list, its fingerprint, and the tokens of all messages in it."""
-
-    prints: list[int]
-    counted: list[int]
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of the whole list."""
-        return self.counted[-1] if self.counted else 0
-
-
-class _KeptCounts(NamedTuple):
-    messages: list[Message]
-    contents: list[Any]
-    """What the messages held, because a caller may put other words into a message that it keeps."""
-    parts: list[tuple[int, str]]
-    """Of contents that can be changed in their place, where they stand and a text that shows what they said."""
-    walk: BeginningsWalk
-
-
-class Beginnings:
-    """Walks lists, and remembers the last one. May be used by several threads."""
-
-    def __init__(self, counter: MessageCounter) -> None:
-        self._counter = counter
-        self._last = _KeptCounts([], [], [], BeginningsWalk([], []))
-
-    def walk(self, messages: Sequence[Message]) -> BeginningsWalk:
-        """The beginnings of a list."""
-        contents = _contents(messages)
-        kept = self._last  # one look: another thread may put another in its place
-        size = _same(kept, messages, contents)
-        if size == len(messages) == len(kept.messages):
-            return kept.walk
-        prints, counted = kept.walk.prints[:size], kept.walk.counted[:size]
-        added = messages[size:]
-        prints += _fingerprints(added, prints[-1] if prints else 0)
-        counted += list(accumulate(self._counter.counts(added), initial=counted[-1] if counted else 0))[1:]
-        parts = [(at, says) for at, says in kept.parts if at < size]
-        parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
-        walk = BeginningsWalk(prints, counted)
-        self._last = _KeptCounts(list(messages), contents, parts, walk)
-        return walk
-
-
-def _contents(messages: Sequence[Message]) -> list[Any]:
-    """What each message holds; this runs over whole conversations at every request, so in one go."""
-    try:
-        return list(map(_CONTENT, messages))
-    except AttributeError:  # not all are messages
-        return [message.get("content") if type(message) is dict else None for message in messages]
-
-
-def _same(kept: _KeptCounts, messages: Sequence[Message], contents: list[Any]) -> int:
-    """How many messages at the beginning are those that were walked last."""
-    size = min(len(kept.messages), len(messages))
-    try:
-        if list(messages[:size]) != kept.messages[:size] or contents[:size] != kept.contents[:size]:
-            pairs = zip(messages, kept.messages, contents, kept.contents, strict=False)
-            size = next((at for at, (one, old, held, was) in enumerate(pairs) if one != old or held != was), size)
-        return next((at for at, says in kept.parts if at < size and _words(contents[at]) != says), size)
-    except RecursionError:  # nested deeper than the interpreter can compare
-        return 0
-
-
-def _held(message: Any) -> Any:
-    """What a message says; of parts, a text that shows it."""
-    content = message.get("content")
-    return content if type(content) is str else _words(content)
-
-
-def _fingerprints(messages: Sequence[Message], rolling: int) -> list[int]:
-    """For each beginning of a list, a number that depends on all words and calls in it, and on nothing else.
-
-    Marks for a provider's cache and the spelling of plain text as a part do not change it: they do not change what
-    the model reads.
-    """
-    found: list[int] = []
-    for message in messages:
-        if type(message) is not dict:
-            rolling = hash((rolling, repr(message)))
-        else:
-            calls = message.get("tool_calls")
-            rolling = hash((rolling, str(message.get("role")), _held(message), repr(calls) if calls else None))
-        found.append(rolling)
-    return found
-
-
-def _words(content: Any) -> str:
-    if not content:
-        return ""
-    if not isinstance(content, list):
-        return repr(content)
-    texts = []
-    for part in content:
-        text = part_text(part) if isinstance(part, dict) else str(part)
-        texts.append(text or repr(part))
-    return "\n".join(texts)
-
+__all__ = ["Beginnings", "BeginningsWalk", "Calibration"]
 
 LEAST_SCALE = 0.3
 GREATEST_SCALE = 3.5
-"""No vocabulary in use is further from another on a whole conversation; what is beyond is a wrong report."""
+"""The limits of the ratio of reported to counted tokens; beyond them a report is wrong, whatever the vocabulary."""
 
-_REPORTS_KEPT = 512  # per model: enough for the conversations that are open at a time
-_FADE = 0.8  # how much of what was learned before a report still counts after it
-_ENOUGH_TOKENS = 200  # fewer say nothing about the ratio; short turns are gathered until they are this many
-_HIDDEN_TOKENS = 5_000  # instructions of its own that a provider may put in front and count
+_REPORTS_KEPT = 512  # per model: enough for the conversations that are open at the same time
+_FADE = 0.8  # the weight of earlier reports after a new one
+_ENOUGH_TOKENS = 200  # fewer say nothing about the ratio; short turns are added up to this many
+_HIDDEN_TOKENS = 5_000  # instructions that a provider may add in front and count
 
 
 class _Report(NamedTuple):
@@ -147,7 +43,7 @@ class _Learned:
     counted: float = 0.0
     short_reported: int = 0
     short_counted: int = 0
-    """Turns that are too short to say anything each by itself, added up."""
+    """The sum of turns that are each too short to learn from."""
     reports: OrderedDict[int, _Report] = field(default_factory=OrderedDict)
 
     def scale(self) -> float:
@@ -172,7 +68,7 @@ class Calibration:
         model: str = "",
         tools: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        """Learn from the prompt tokens that an API reported for a request; a figure that cannot be is ignored."""
+        """Learn from the prompt tokens that an API reported for a request; ignore impossible figures."""
         if isinstance(prompt_tokens, bool) or not isinstance(prompt_tokens, int | float):
             return
         schema = self.counter.count_tools(tools)
@@ -195,7 +91,7 @@ class Calibration:
     def _learn(learned: _Learned, before: _Report | None, now: _Report) -> None:
         reported, counted = now.reported, now.counted
         if before is not None and before.tools == now.tools:
-            # What was added tells more of what will be added next, and is free of what a provider puts in front.
+            # The added messages resemble the next ones, and leave out the provider's own instructions.
             reported -= before.reported
             counted -= before.counted
             if 0 <= counted < _ENOUGH_TOKENS and reported >= 0:
@@ -209,7 +105,7 @@ class Calibration:
         learned.counted = learned.counted * _FADE + counted
 
     def scale(self, model: str = "") -> float:
-        """Reported tokens per counted token of a model; 1.0 until something was reported."""
+        """Return a model's reported tokens per counted token; 1.0 before the first report."""
         with self._lock:
             learned = self._models.get(model)
             return learned.scale() if learned else 1.0
@@ -217,7 +113,7 @@ class Calibration:
     def estimate(
         self, messages: Sequence[Message], model: str = "", tools: Sequence[dict[str, Any]] | None = None
     ) -> int:
-        """The best figure for the prompt tokens of a request: reported as far as it goes, counted beyond."""
+        """Return the best estimate of a request's prompt tokens: the last report, plus a count of newer messages."""
         schema = self.counter.count_tools(tools)
         walk = self._beginnings.walk(messages)
         with self._lock:
@@ -231,9 +127,114 @@ class Calibration:
 
 
 def _latest(learned: _Learned, prints: Sequence[int]) -> tuple[int, _Report | None]:
-    """The longest beginning of a list for which there is a report, and that report."""
+    """Return the length of the longest beginning of a list with a report, and that report."""
     reports = learned.reports
     for length in range(len(prints), 0, -1):
         if (found := reports.get(prints[length - 1])) is not None:
             return length, found
     return 0, None
+
+
+# -- beginnings of lists -----------------------------------------------------------------------------------------------
+
+_CONTENT = methodcaller("get", "content")
+
+
+class BeginningsWalk(NamedTuple):
+    """The fingerprint and the tokens of each beginning of a list."""
+
+    prints: list[int]
+    counted: list[int]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the whole list."""
+        return self.counted[-1] if self.counted else 0
+
+
+class _KeptCounts(NamedTuple):
+    messages: list[Message]
+    contents: list[Any]
+    """The contents at the time of the walk, because a caller may change a message in place."""
+    parts: list[tuple[int, str]]
+    """The indices of contents that can change in place, each with its words."""
+    walk: BeginningsWalk
+
+
+class Beginnings:
+    """Walks lists of messages and remembers the last walk; safe for several threads."""
+
+    def __init__(self, counter: MessageCounter) -> None:
+        self._counter = counter
+        self._last = _KeptCounts([], [], [], BeginningsWalk([], []))
+
+    def walk(self, messages: Sequence[Message]) -> BeginningsWalk:
+        """Return the beginnings of a list."""
+        contents = _contents(messages)
+        kept = self._last  # read once: another thread may replace it
+        size = _count_same(kept, messages, contents)
+        if size == len(messages) == len(kept.messages):
+            return kept.walk
+        prints, counted = kept.walk.prints[:size], kept.walk.counted[:size]
+        added = messages[size:]
+        prints += _fingerprints(added, prints[-1] if prints else 0)
+        counted += list(accumulate(self._counter.counts(added), initial=counted[-1] if counted else 0))[1:]
+        parts = [(at, says) for at, says in kept.parts if at < size]
+        parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
+        walk = BeginningsWalk(prints, counted)
+        self._last = _KeptCounts(list(messages), contents, parts, walk)
+        return walk
+
+
+def _contents(messages: Sequence[Message]) -> list[Any]:
+    """Return the content of each message; fast, because it runs over whole conversations at every request."""
+    try:
+        return list(map(_CONTENT, messages))
+    except AttributeError:  # not all are messages
+        return [message.get("content") if type(message) is dict else None for message in messages]
+
+
+def _count_same(kept: _KeptCounts, messages: Sequence[Message], contents: list[Any]) -> int:
+    """Return the number of leading messages that are the same as in the last walk."""
+    size = min(len(kept.messages), len(messages))
+    try:
+        if list(messages[:size]) != kept.messages[:size] or contents[:size] != kept.contents[:size]:
+            pairs = zip(messages, kept.messages, contents, kept.contents, strict=False)
+            size = next((at for at, (one, old, held, was) in enumerate(pairs) if one != old or held != was), size)
+        return next((at for at, says in kept.parts if at < size and _words(contents[at]) != says), size)
+    except RecursionError:  # nested deeper than the interpreter can compare
+        return 0
+
+
+def _text_or_words(message: Any) -> Any:
+    """Return a message's text, or the words of its parts."""
+    content = message.get("content")
+    return content if type(content) is str else _words(content)
+
+
+def _fingerprints(messages: Sequence[Message], rolling: int) -> list[int]:
+    """Return a number for each beginning of a list that depends only on the words and calls in it.
+
+    Cache markers, and plain text written as a part, do not change it: the model reads the same.
+    """
+    found: list[int] = []
+    for message in messages:
+        if type(message) is not dict:
+            rolling = hash((rolling, repr(message)))
+        else:
+            calls = message.get("tool_calls")
+            rolling = hash((rolling, str(message.get("role")), _text_or_words(message), repr(calls) if calls else None))
+        found.append(rolling)
+    return found
+
+
+def _words(content: Any) -> str:
+    if not content:
+        return ""
+    if not isinstance(content, list):
+        return repr(content)
+    texts = []
+    for part in content:
+        text = part_text(part) if isinstance(part, dict) else str(part)
+        texts.append(text or repr(part))
+    return "\n".join(texts)

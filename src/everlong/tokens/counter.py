@@ -1,7 +1,4 @@
-"""What anything that counts tokens of a text looks like.
-
-Knows nothing of messages, models or vocabularies; those build on this.
-"""
+"""The protocol of token counters, and the choice of one for a model."""
 
 from __future__ import annotations
 
@@ -14,21 +11,21 @@ from everlong.tokens.exact import ExactCounter, vocabulary_for
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text; never raises on a ``str``, and gives the same count every time."""
+    """A counter of the tokens of a text; it never raises on a ``str`` and always gives the same count."""
 
     name: str
-    """What the count is made with: a vocabulary's name, or ``estimate``."""
+    """The name of the vocabulary, or ``estimate``."""
 
     exact: bool
-    """Whether counts are those of a real vocabulary rather than an estimate."""
+    """True if counts come from a vocabulary, False for an estimate."""
 
     def count_text(self, text: str) -> int:
-        """The number of tokens of a text; 0 for the empty one."""
+        """Return the number of tokens of a text; 0 for the empty one."""
         ...
 
 
 def counter_for(model: str | None = None) -> TokenCounter:
-    """The best counter for a model: exact where its vocabulary is bundled, else the estimator."""
+    """Return the best counter for a model: exact if its vocabulary is bundled, else the estimator."""
     vocabulary = vocabulary_for(model) if model else None
     if vocabulary is None or not _vocabularies_installed():
         return EstimatingCounter()

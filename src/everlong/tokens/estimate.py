@@ -1,4 +1,4 @@
-"""A fast estimate of how many tokens a text has, in any script, without a vocabulary.
+"""A fast estimate of the tokens of a text, in any script, without a vocabulary.
 
 Tokenizers cut text at the edges of words, numbers and punctuation before they look anything up, so the number of such
 edges says most of what a vocabulary would. They are counted for all positions of a text at once: each byte is mapped
@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 CHARS_PER_TOKEN = 4
-"""Characters of a token of English prose, for counts that may be rough."""
+"""Characters per token of English prose, for rough counts."""
 
 
 def rough_tokens(chars: int) -> int:
-    """Return a rough count of the tokens of so many characters, rounded up."""
+    """Return the rough number of tokens in so many characters, rounded up."""
     return -(-chars // CHARS_PER_TOKEN)
 
 
@@ -51,7 +51,7 @@ ASCII_FEATURES = (
     "rare_letters",
     "escapes",  # colours of a terminal: short, but several tokens each
 )
-"""What is counted in every text, in the order of the weights."""
+"""Features that are counted in every text, in the order of the weights."""
 
 _SCRIPTS = (
     ("latin", range(0xC3, 0xCB)),
@@ -95,7 +95,7 @@ WIDE_FEATURES = (
     "letter_to_wide",
     "wide_to_letter",
 )
-"""What is counted besides in text that is not ASCII, in the order of the weights."""
+"""Further features of text that is not ASCII, in the order of the weights."""
 
 _LETTER, _UPPER, _DIGIT, _SPACE, _BREAK, _MARK, _CONSONANT, _RARE = (1 << bit for bit in range(8))
 _WIDE = _RARE  # the last bit says "rare" of a letter and "not ASCII" of any other byte
@@ -141,17 +141,17 @@ _PER_REPEATED = {_DIGIT: 1 / 3, _SPACE: 1 / 64, _BREAK: 1 / 12, _MARK: 1 / 32}
 _TOKENS_PER_REPEATED = [
     1 / 2 if byte < 0x09 else 1 / 12 if byte < 0x20 else _PER_REPEATED.get(_CLASSES[byte], 1 / 5) for byte in range(128)
 ]
-_BLANKS = (b" " * 256, b"\n" * 64, b"\t" * 64)  # longer than any layout: to find one is cheaper than to count them
+_BLANKS = (b" " * 256, b"\n" * 64, b"\t" * 64)  # longer than any layout; finding one is cheaper than counting
 
 
 class EstimatingCounter:
-    """Estimates the tokens of any text in one pass over its bytes; rather too many than too few."""
+    """A counter that estimates in one pass over a text's bytes; rather too many tokens than too few."""
 
     name = "estimate"
     exact = False
 
     def count_text(self, text: str) -> int:
-        """The estimated number of tokens of a text; 0 for the empty one, at least 1 for any other."""
+        """Return the estimated number of tokens of a text; 0 for the empty one, at least 1 for any other."""
         if not text:
             return 0
         repeated, ascii_counts, wide_counts = features(text)
@@ -162,7 +162,7 @@ class EstimatingCounter:
 
 
 def features(text: str) -> tuple[float, list[int], list[int]]:
-    """What the estimate rests on: tokens of repeated characters, `ASCII_FEATURES` and, if any, `WIDE_FEATURES`."""
+    """Return the tokens of repeated characters, and the counts of `ASCII_FEATURES` and of `WIDE_FEATURES`, if any."""
     ascii_only = text.isascii()
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= _CHUNK:
@@ -183,14 +183,14 @@ def _chunk_features(data: bytes, ascii_only: bool) -> tuple[float, list[int], li
     counts = _ascii_counts(data)
     repeated = 0.0
     if (counts[_LONG_MARKS] + counts[_LONG_WORDS]) * 4 > len(data) or any(blank in data for blank in _BLANKS):
-        repeated, data = _collapsed(data)
+        repeated, data = _collapse_repetitions(data)
         counts = _ascii_counts(data)
-        counts[_LONG_MARKS] = 0  # what is long without repeating is no ruler
+        counts[_LONG_MARKS] = 0  # long punctuation without repetition is no ruler
     return repeated, counts, [] if ascii_only else _wide_counts(data)
 
 
-def _collapsed(data: bytes) -> tuple[float, bytes]:
-    """The tokens of characters that repeat on and on, and the rest: they cost far less than as many different ones."""
+def _collapse_repetitions(data: bytes) -> tuple[float, bytes]:
+    """Return the tokens of long repetitions, which have far fewer than varied text, and the rest of the data."""
     tokens = 0.0
 
     def weigh(found: re.Match[bytes]) -> bytes:

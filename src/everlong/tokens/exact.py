@@ -1,7 +1,7 @@
-"""Exact token counts from vocabularies that come bundled with a package.
+"""Exact token counts from bundled vocabularies.
 
-Knows which public vocabulary a model's name stands for. Loads the tokenizer on the first count and never downloads
-anything; models whose vocabulary is secret (Claude 3 and later, Gemini) have none here.
+Loads the tokenizer on the first count and never downloads anything. Models whose vocabulary is secret (Claude 3 and
+later, Gemini) have none here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAFE_CUT = re.compile(r"\n(?=[A-Za-z0-9])")
 
 
 class ExactCounter:
-    """Counts with one bundled vocabulary, loaded when first used; special tokens in a text count as plain text."""
+    """A counter with one bundled vocabulary, loaded when first used; special tokens in a text count as plain text."""
 
     exact = True
 
@@ -54,12 +54,12 @@ class ExactCounter:
         self.name = vocabulary
 
     def count_text(self, text: str) -> int:
-        """The number of tokens of a text in this vocabulary; 0 for the empty one."""
+        """Return the number of tokens of a text in this vocabulary; 0 for the empty one."""
         if not text:
             return 0
         tokenizer = _tokenizer(self.name)
         if not text.isascii():
-            # Half of a pair is no character; an API receives the replacement character in its place.
+            # Half of a surrogate pair is no character; an API receives the replacement character instead.
             text = _SURROGATE.sub("\ufffd", text)
         if len(text) <= _CHUNK:
             return len(tokenizer.encode_ordinary(text))
@@ -74,7 +74,7 @@ def _tokenizer(vocabulary: str) -> Any:
 
 
 def _chunks(text: str) -> list[str]:
-    """Pieces of about a megabyte, so that the list of ids never outgrows the text.
+    """Return pieces of about a megabyte, so that the list of ids never outgrows the text.
 
     A line break before a letter or digit always ends a token, so a cut there changes no count. A text without one is
     cut anyway; that moves the count by a few tokens in a megabyte.
@@ -117,8 +117,8 @@ _MODELS: tuple[tuple[str, str | None], ...] = (
 
 @lru_cache(maxsize=1024)
 def vocabulary_for(model: str) -> str | None:
-    """The bundled vocabulary of a model, by its name with or without a provider; None where there is none."""
-    # A provider's name may be that of another model ("mistralai/..."), so only what follows it is read.
+    """Return the bundled vocabulary of a model, by its name with or without a provider; None without one."""
+    # A provider may be named like another model ("mistralai/..."), so only the part after it is read.
     name = model.strip().lower().replace("_", "-").rpartition("/")[2]
     for pattern, vocabulary in _MODELS:
         if re.search(pattern, name):

@@ -1,8 +1,8 @@
-"""Tokens of what is no text in a message: pictures, sound and files.
+"""Tokens of pictures, sound and files in a message.
 
-Reads a picture's width and height from the first bytes of its payload and applies the sender's published rule; for
-everything else it states a default by size. Never counts base64 as text, never decodes a whole payload and never
-fetches a URL, so a picture that is only linked gets the default.
+Reads a picture's width and height from the first bytes of its payload and applies the provider's published rule;
+everything else gets a default by size. Never counts base64 as text, decodes a whole payload or fetches a URL, so a
+linked picture gets the default.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from everlong.model.content import is_image
 from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 LOW_DETAIL_TOKENS = 85
-"""What a picture costs at ``detail: low``, whatever its size."""
+"""Tokens of a picture of any size at ``detail: low``."""
 
 DEFAULT_SIZE = (1024, 1024)
-"""The width and height assumed where they cannot be read."""
+"""The assumed width and height of a picture whose size cannot be read."""
 
 AUDIO_TOKENS_PER_SECOND = 10
 DEFAULT_AUDIO_TOKENS = 300
-"""Half a minute of sound, where its length cannot be told."""
+"""Tokens of sound of unknown length: half a minute."""
 
 DEFAULT_FILE_TOKENS = 1500
-"""A page or two, for a file that is only named."""
+"""Tokens of a file that is only named: a page or two."""
 
 BYTES_PER_FILE_TOKEN = 25
-"""Of a PDF and the like, where fonts and pictures outweigh the words."""
+"""Bytes per token of PDFs and the like, in which fonts and pictures outweigh the words."""
 
 _TILE_TOKENS = 170
 _HEADER_CHARS = 1 << 18  # base64; a photo's dimensions can stand behind a thumbnail and a colour profile
@@ -42,7 +42,7 @@ _FILE_TYPES = frozenset({"file", "input_file", "document", "video", "video_url",
 
 
 def media_tokens(part: Mapping[str, Any]) -> int | None:
-    """The tokens of a picture, sound or file part; None for a part of any other kind."""
+    """Return the tokens of a picture, sound or file part; None for a part of any other kind."""
     kind = part.get("type")
     if is_image(dict(part)):
         return _image_tokens(part)
@@ -54,7 +54,7 @@ def media_tokens(part: Mapping[str, Any]) -> int | None:
 
 
 def payload_tokens(size: int) -> int:
-    """The default for ``size`` characters of base64 of unknown kind."""
+    """Return the default for ``size`` characters of base64 of unknown kind."""
     return max(1, size * 3 // 4 // BYTES_PER_FILE_TOKEN)
 
 
@@ -75,13 +75,13 @@ def _image_tokens(part: Mapping[str, Any]) -> int:
 
 
 def _area_tokens(width: int, height: int) -> int:
-    """Anthropic's rule: a token for 750 pixels, after scaling the longer side down to 1568."""
+    """Apply Anthropic's rule: a token for 750 pixels, after scaling the longer side down to 1568."""
     scale = min(1.0, 1568 / max(width, height))
     return min(1600, max(1, ceil(width * scale * height * scale / 750)))
 
 
 def _tile_tokens(width: int, height: int) -> int:
-    """OpenAI's rule: fit into 2048 x 2048, shorter side down to 768, then count tiles of 512 x 512."""
+    """Apply OpenAI's rule: fit into 2048 x 2048, shorter side down to 768, then count tiles of 512 x 512."""
     scale = min(1.0, 2048 / max(width, height))
     scale = min(scale, 768 / min(width, height))
     tiles = ceil(width * scale / 512) * ceil(height * scale / 512)
@@ -116,7 +116,7 @@ def _string(value: object) -> str:
 
 
 def image_size(payload: str) -> tuple[int, int] | None:
-    """Width and height from the header of a base64 PNG, GIF, WebP or JPEG; None if it is none of them."""
+    """Return width and height from the header of a base64 PNG, GIF, WebP or JPEG; None for anything else."""
     try:
         # Only whole groups of four decode; a header cut in the middle of a later field does not matter.
         head = base64.b64decode(payload[: min(len(payload), _HEADER_CHARS) // 4 * 4])

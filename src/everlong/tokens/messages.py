@@ -1,9 +1,8 @@
 """Tokens of whole messages and requests, with each text counted only once.
 
-Adds up everything of a message that a model reads: text, pictures, tool calls, names, reasoning, and the few tokens
-that frame it. Remembers counts by a text's 64-bit hash, never the text itself. Does not know what an API reports; see
-`everlong.tokens.calibration` for that. Reads any shape without raising, since a count is asked for before a list is
-checked.
+Counts everything of a message that a model reads: text, pictures, tool calls, names, reasoning, and the few tokens
+that frame it. Remembers counts by a text's 64-bit hash, never the text itself. Reads any shape without raising,
+because counts are taken before a list is checked.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ CALL_OVERHEAD = 6
 
 NAME_OVERHEAD = 1
 
-# An id of a call is random letters and digits, so its length says all; 3 tokens for 5 characters in every vocabulary.
-# Written out where it is used, as looking up each id would double the cost of counting what is known already.
 REPLY_PRIMING = 3
 """Tokens after the last message that begin the reply."""
 
-# The same thinking under the names of different providers; a message that has several has it several times.
+# An id of a call is random letters and digits, so its length suffices: 3 tokens for 5 characters in every vocabulary.
+# The formula is repeated where it is used, because a lookup or call per id would double the cost of counting again.
+
+# Different providers' names of the same thinking; a message that has several has it several times.
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
 _EXTRA_FIELDS = frozenset({"name", "refusal", "function_call", "audio", *_REASONING_FIELDS})
 
@@ -41,11 +41,11 @@ _PAYLOAD_CHARS = 1000  # a data URL that long is a payload, not a mention of one
 
 
 class MessageCounter:
-    """Counts messages with one counter and remembers what it counted.
+    """A counter of messages that remembers its counts.
 
     Args:
-        counter: What counts a text; the estimator if none is given.
-        capacity: How many counts are remembered; when full, the older half is forgotten.
+        counter: The counter of texts; the estimator if none is given.
+        capacity: The number of counts to remember; when full, the older half is forgotten.
     """
 
     def __init__(self, counter: TokenCounter | None = None, capacity: int = 500_000) -> None:
@@ -54,17 +54,17 @@ class MessageCounter:
         self._cache: dict[int, int] = {}
 
     def count_text(self, text: str) -> int:
-        """The tokens of a bare text."""
+        """Return the tokens of a bare text."""
         count = self._cache.get(hash(text))
         return self._learn(text) if count is None else count
 
     def count(self, message: Message) -> int:
-        """The tokens of one message, its frame included."""
+        """Return the tokens of one message, its frame included."""
         return self.counts((message,))[0]
 
     def counts(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of each message; costs a lookup where a text was counted before."""
-        # Written out in one loop with next to no calls: this runs over whole conversations on every turn.
+        """Return the tokens of each message; a text that was counted before costs a lookup."""
+        # One loop with next to no calls: this runs over whole conversations on every turn.
         known = self._cache.get
         found: list[int] = []
         append = found.append
@@ -99,11 +99,11 @@ class MessageCounter:
         return found
 
     def total(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None = None) -> int:
-        """The tokens of a whole request: all messages, the tools' schemas and the beginning of the reply."""
+        """Return the tokens of a whole request: all messages, the tools' schemas and the beginning of the reply."""
         return sum(self.counts(messages)) + self.count_tools(tools) + REPLY_PRIMING
 
     def count_tools(self, tools: Sequence[dict[str, Any]] | None) -> int:
-        """The tokens of tool schemas, as the JSON that is sent."""
+        """Return the tokens of tool schemas, as the JSON that is sent."""
         return self.count_text(_as_text(list(tools))) if tools else 0
 
     def _learn(self, text: str) -> int:
@@ -163,7 +163,7 @@ class MessageCounter:
         return tokens + reasoning
 
     def _any(self, value: Any) -> int:
-        """The tokens of content of any shape: text, a part, a list of parts, or something else written out."""
+        """Return the tokens of content of any shape: text, a part, a list of parts, or another value as JSON."""
         tokens = 0
         waiting = [value]
         while waiting:  # a stack, so that no depth of nesting can exhaust the interpreter's
