@@ -1,4 +1,4 @@
-"""What the chat costs its user: CPU until the prompt is there, CPU to go on with a long session, stalls while typing.
+"""The cost of the chat: CPU until the prompt appears, CPU to resume a long session, stalls while typing.
 
 Bars: the prompt after at most 700 ms of CPU; going on with 10,000 messages at most 1 s of CPU above a new chat; while
 an answer comes a letter waits at most 100 ms longer than the longest wait without one (such machines are noisy).
@@ -28,7 +28,7 @@ from bench.measure import verdict
 COLUMNS, ROWS = 100, 40
 MESSAGES = 10_000
 TOKENS = 4_600_000
-"""What these messages have, more or less."""
+"""Tokens of these messages, more or less."""
 LETTERS = 60
 PATIENCE = 180.0
 
@@ -133,7 +133,7 @@ class Chat:
 
 @contextmanager
 def chat(home: Path, address: str, *arguments: str) -> Iterator[Chat]:
-    """A chat that is ended afterwards."""
+    """Yield a chat that is ended afterwards."""
     found = Chat(home, address, *arguments)
     try:
         yield found
@@ -186,7 +186,7 @@ def serve() -> None:
 
 
 def store_long_session(home: Path) -> None:
-    """A session of 10,000 messages in the store of a home."""
+    """Store a session of 10,000 messages in a home."""
     from bench.conversations import conversation  # noqa: PLC0415 - what is measured is another process
     from everlong.store import Store  # noqa: PLC0415 - as above
 

@@ -30,7 +30,7 @@ _SYSTEM = (
 
 
 def conversation(messages: int, result_chars: int = 2_000, seed: int = 0) -> list[Message]:
-    """A conversation of exactly so many messages, whose tool results have about ``result_chars`` characters."""
+    """Return a conversation of exactly so many messages, whose tool results have about ``result_chars`` characters."""
     rng = random.Random(seed)
     pool = _result_pool(rng, result_chars)
     made: list[Message] = [{"role": "system", "content": _SYSTEM}]

@@ -1,4 +1,4 @@
-"""How far the token estimator is from ``o200k_base``, and how fast it is beside the exact counter.
+"""The token estimator's error against ``o200k_base``, and its speed beside the exact counter.
 
     python -m bench.estimator [--data FOLDER]
 

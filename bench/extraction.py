@@ -1,4 +1,4 @@
-"""What one new message costs the summarizer, by kind of text and by size.
+"""The summarizer's cost for one new message, by kind of text and by size.
 
 Reads each message as a compaction does that has never seen it: its facts, its lines with their entities, and what the
 quality check reads of it. Every text is new, so that only its plain words may be known. The bar: at most a millisecond

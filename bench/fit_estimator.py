@@ -73,7 +73,7 @@ def _read(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _importance(kind: str) -> float:
-    """How much a kind weighs: most for what agents read all day, least for languages beyond the common ones."""
+    """Return the weight of a kind: highest for texts that agents read all day, lowest for rare languages."""
     if kind in {"prose", "python", "science", "pip", "term-tb"}:
         return 5.0
     if kind.startswith("term-") or kind in {
@@ -112,7 +112,7 @@ def _solve(rows: list[list[float]], kinds: list[str]) -> list[float]:
 
 
 def _least(feature: str) -> float:
-    """The smallest weight allowed: below zero only for what corrects another count, and never by more than that."""
+    """Return the smallest weight allowed: below zero only for corrections of another count, and by no more than it."""
     if feature in {"joins", "letter_to_wide", "wide_to_letter"}:
         return -0.8
     if feature in {"long_punctuation", "long_wide_words", "latin_letters"}:
@@ -122,7 +122,7 @@ def _least(feature: str) -> float:
 
 
 def _descend(matrix: list[list[float]], right: list[float], least: list[float]) -> list[float]:
-    """The bounded least-squares solution, one weight at a time until nothing moves."""
+    """Return the bounded least-squares solution, one weight at a time until nothing moves."""
     weights = [0.0] * len(right)
     for _ in range(5000):
         moved = 0.0

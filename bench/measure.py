@@ -14,7 +14,7 @@ if sys.platform != "win32":
 
 
 def best_cpu(work: Callable[[], object], repeat: int = 5) -> float:
-    """The least CPU seconds that the work took in several runs."""
+    """Return the least CPU seconds that the work took in several runs."""
     best = math.inf
     for _ in range(repeat):
         gc.collect()
@@ -25,7 +25,7 @@ def best_cpu(work: Callable[[], object], repeat: int = 5) -> float:
 
 
 def best_child_cpu(command: Sequence[str], repeat: int = 7) -> float:
-    """The least CPU seconds that a fresh process took; wall time where the system does not tell."""
+    """Return the least CPU seconds that a fresh process took; wall time where the system does not tell."""
     best = math.inf
     for _ in range(repeat):
         before, clock = _children_cpu(), time.perf_counter()
@@ -43,12 +43,12 @@ def _children_cpu() -> float:
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The power by which cost grows with size, by least squares over logarithms; 1 is linear."""
+    """Return the power by which cost grows with size, by least squares over logarithms; 1 is linear."""
     xs, ys = [math.log(size) for size in sizes], [math.log(cost) for cost in costs]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
     return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum((x - mean_x) ** 2 for x in xs)
 
 
 def verdict(value: float, allowed: float, *, at_least: bool = False) -> str:
-    """A word for a bar: whether it was held."""
+    """Return a word for a bar: whether it was held."""
     return "ok" if (value >= allowed if at_least else value <= allowed) else "MISSED"

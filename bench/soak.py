@@ -27,7 +27,7 @@ from bench.conversations import conversation
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARE = 20
-"""How many cuts of a conversation make one piece of work."""
+"""The number of cuts of a conversation in one piece of work."""
 
 
 class Work(NamedTuple):
@@ -51,7 +51,7 @@ class Failure(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What became of one piece of work."""
+    """The outcome of one piece of work."""
 
     window: int
     outcomes: Counter[str]

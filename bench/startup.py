@@ -1,4 +1,4 @@
-"""What using Everlong costs a fresh process: CPU above that of bare Python.
+"""The cost of Everlong in a fresh process: CPU above that of bare Python.
 
 Bars: importing, making a `ContextCompressor` and compacting 50 messages at most 350 ms; ``everlong --help`` at most
 500 ms.

@@ -25,13 +25,13 @@ class Stub:
     name = "stub"
 
     def summarize(self, request: SummaryRequest) -> str:
-        """Always the same."""
+        """Return always the same text."""
         del request
         return "## Goal\n- Build the harbour planner"
 
 
 def megabytes(messages: list[Message]) -> float:
-    """The size of a conversation as JSON text."""
+    """Return the size of a conversation as JSON text."""
     return sum(len(json.dumps(message)) for message in messages) / 1e6
 
 

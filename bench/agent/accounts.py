@@ -1,4 +1,4 @@
-"""What ``everlong usage`` tells about a session against what the server billed for it: every token, every dollar.
+"""The figures of ``everlong usage`` for a session against the server's bill: every token, every dollar.
 
 An agent with real tools works through the official client on the model server of `everlong.testing`, is compacted with
 summaries by its own model, flushes memories, meets faults and pauses that outlive the cache. Then the program itself is
@@ -74,7 +74,7 @@ class Compared:
 
 
 def play(turns: int, window: int = WINDOW, seed: int = 1, **caching: Any) -> Compared:
-    """A session of so many turns, and what it cost.
+    """Play a session of so many turns; return its bill and the program's figures.
 
     Args:
         turns: requests of the user.
@@ -141,7 +141,7 @@ def _reported(usage: Mapping[str, Any], name: str) -> int:
 
 
 def told_by_the_program(store: Path) -> dict[str, Any]:
-    """What ``everlong usage --json`` prints about a store."""
+    """Return what ``everlong usage --json`` prints about a store."""
     command = [sys.executable, "-c", "from everlong.cli.main import main; main()"]
     ran = subprocess.run(
         [*command, "usage", "--json", "--store", str(store)], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What a store must be after a session in which everything failed: nothing lost, nothing twice, everything in order."""
+"""Checks of a store after a session in which everything failed: nothing lost, nothing twice, everything in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server bills for a long session against what the cache simulator predicts for the same bodies, to the token.
+"""A server's bill for a long session against the cache simulator's prediction for the same bodies, to the token.
 
 The session goes through the official client to the model server of `everlong.testing`, whose cache was written from the
 documentation and apart from the simulator: two opinions on the same rules. Both count by the server's own counter, so
@@ -62,12 +62,12 @@ class Tokens(NamedTuple):
 
 @dataclass
 class Billing:
-    """What a session was billed and what was predicted, request by request."""
+    """The bill of a session and its prediction, request by request."""
 
     billed: list[Tokens] = field(default_factory=list)
     predicted: list[Tokens] = field(default_factory=list)
     reported: list[Tokens] = field(default_factory=list)
-    """What the client was told, for each call that got an answer."""
+    """The usage that the client was told, for each answered call."""
     failures: int = 0
     compactions: int = 0
     pauses: int = 0
@@ -88,12 +88,12 @@ class Billing:
 
 
 def summed(tokens: list[Tokens]) -> Tokens:
-    """The sum by kind."""
+    """Return the sum by kind."""
     return Tokens(*map(sum, zip(*tokens, strict=True)))
 
 
 def clerk(ask: Ask) -> Answer:
-    """The model: looks things up, now and then very many at once, and answers when it has the results."""
+    """Act as the model: look things up, now and then very many at once, and answer with the results."""
     dice = random.Random(ask.number)
     if ask.results and dice.random() < 0.7:
         return Answer(f"Berth {ask.number} is free from noon. " * 3, thinking="The log is clear.")
@@ -137,7 +137,7 @@ class Auditor:
 
 
 def measured(body: Mapping[str, Any]) -> list[int]:
-    """The tokens of every block of a request, as the server counts them."""
+    """Return the tokens of every block of a request, as the server counts them."""
     return [block.tokens for block in anthropic_blocks_of(body)]
 
 
@@ -158,7 +158,7 @@ class Session:
         """The conversation as it was before each turn since the last compaction."""
 
     def turn(self, number: int) -> None:
-        """A person asks, or goes back and asks something else; the clerk looks things up and answers."""
+        """Ask as a person, or go back and ask something else; the clerk looks things up and answers."""
         self._wait()
         if len(self._earlier) > 8 and self._dice.random() < 0.05:
             del self._earlier[-self._dice.randint(1, 8) :]
@@ -211,7 +211,7 @@ class Session:
 
 
 def play(turns: int, strategy: str = "ledger", seed: int = 1) -> Billing:
-    """A session of so many turns under a strategy."""
+    """Play a session of so many turns under a strategy."""
     clock = ManualClock()
     faults = random_faults(seed, 0.03, ("rate_limit", "server_error", "overloaded"))
     with ModelServer(clerk, window=WINDOW, clock=clock, faults=faults, alternate_roles=True, remember=16) as server:

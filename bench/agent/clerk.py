@@ -21,7 +21,7 @@ _TICKET = re.compile(r"\(HB-(\d+)\)")
 _CALL = re.compile(r"hb(\d+)_(\d+)_\d+$")
 _LONG_HIT = re.compile(r", id ([0-9a-f]{12})\]\n(?:(?!\n\n\[).)*?\w*read_turn gives the rest", re.DOTALL)
 _LOOKS = ("page 1", "whole message", "page 2")
-"""How far it reads on, and what that is called."""
+"""The distances to which it reads on, and their names."""
 
 UNKNOWN = "I do not know."
 _SUMMARY_ITEMS = 24
@@ -35,12 +35,12 @@ class Clerk:
         self._jobs = {job.ticket: job for job in jobs}
         self._questions = {fact.question: fact for fact in FACTS}
         self.found: dict[str, str] = {}
-        """Where each question's answer was found: ``in sight``, or how far it had to read; missing where it was not."""
+        """The place of each question's answer: ``in sight``, or how far it had to read; missing if not found."""
         self.asked: Counter[str] = Counter()
         """Requests by what they were for."""
 
     def __call__(self, ask: Ask) -> Answer:
-        """The answer to a request."""
+        """Return the answer to a request."""
         if is_for_memory(ask):
             self.asked["memory"] += 1
             return Answer("nothing")
@@ -57,7 +57,7 @@ class Clerk:
         return self._next(self._jobs[int(tickets[-1])], ask)
 
     def _next(self, job: Job, ask: Ask) -> Answer:
-        """The step after the one whose results came last."""
+        """Return the step after the one whose results came last."""
         known = [_CALL.search(ident) for ident, _ in ask.results]
         done = [int(match[2]) + 1 for match in known if match is not None and int(match[1]) == job.ticket]
         step = max(done, default=0)
@@ -95,17 +95,17 @@ class Clerk:
 
 
 def is_for_memory(ask: Ask) -> bool:
-    """Whether the model is asked what to keep for other sessions."""
+    """Return whether the model is asked what to keep for other sessions."""
     return ask.system.startswith("You keep the memory of an assistant")
 
 
 def is_for_summary(ask: Ask) -> bool:
-    """Whether the model is asked for a summary, in either form."""
+    """Return whether the model is asked for a summary, in either form."""
     return ask.system.startswith("You write handoff summaries") or "The conversation pauses here." in ask.last_user
 
 
 def summary_of(ask: Ask) -> str:
-    """A summary as a middling model would write it: the newest things in a few words each, and no more."""
+    """Return a summary as a middling model would write it: the newest things in a few words each, and no more."""
     said = [turn.text for turn in ask.turns if turn.role == "assistant" and turn.text]
     if not said:  # a transcript rather than the conversation itself
         said = [line for line in ask.last_user.splitlines() if "HB-" in line]

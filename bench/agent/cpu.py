@@ -35,7 +35,7 @@ MOST_MS = 5.0
 MOST_GROWTH = 2.0
 FLOOR_STEPS = 10_000
 FLOOR_MS = 0.7
-"""What the floor takes on the machine that the bar is for; others, and busy ones, are given as much more time."""
+"""The time of the floor on the machine that the bar is for; slower and busy machines get more time in proportion."""
 _PER_TURN = 4
 """Messages of a turn."""
 _AT_ONCE = 10
@@ -54,7 +54,7 @@ class Answers:
         self._number = 0
 
     def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
-        """The events of one answer, as a client would give them."""
+        """Yield the events of one answer, as a client would give them."""
         del call
         self._number += 1
         usage = Usage(input_tokens=1_000 + len(messages) * 120, output_tokens=60)
@@ -88,7 +88,7 @@ class Answers:
 
 
 def connection_to(provider: Any, window: int = WINDOW) -> Connection:
-    """A connection to a provider of this process."""
+    """Return a connection to a provider of this process."""
     name = ModelName("custom", str(provider.model))
     catalogue = Catalogue(settings_for(window, str(provider.model)).models)
     return Connection(provider, name, Endpoint("custom"), catalogue)
@@ -103,11 +103,11 @@ class Measured:
 
     @property
     def messages(self) -> int:
-        """How many messages were said in all."""
+        """The number of all messages."""
         return self._turns * _PER_TURN
 
     def turns(self, count: int) -> list[float]:
-        """The CPU milliseconds of each of the next turns."""
+        """Return the CPU milliseconds of each of the next turns."""
         spent: list[float] = []
         for _ in range(count):
             # No two conversations begin alike, or they would be one in the store.
@@ -120,7 +120,7 @@ class Measured:
 
     @property
     def described(self) -> str:
-        """What stands in sight."""
+        """A description of the messages in sight."""
         return f"{len(self._agent.conversation.messages)} in sight, {self._agent.compactor.count} compactions"
 
 
@@ -134,7 +134,7 @@ def floor() -> float:
 
 
 def opened(store: Store, root: Any) -> Measured:
-    """A new conversation with a model of this process."""
+    """Open a conversation with a model of this process."""
     provider = Answers()
     settings = settings_for(WINDOW, provider.model)
     options = AgentOptions(root=root, approver=approve_everything)
@@ -152,7 +152,7 @@ class Figures(NamedTuple):
 
     @property
     def growth(self) -> float:
-        """How many times as much a turn of the long one costs."""
+        """The cost of a turn of the long conversation, as a multiple of the short one's."""
         return statistics.median(self.long) / statistics.median(self.short)
 
 

@@ -21,13 +21,13 @@ class Fact:
 
     teller: Teller
     request: str
-    """What the user says when it comes up; the fact itself where the user tells it."""
+    """The user's words when it comes up; the fact itself if the user tells it."""
     words: str
     """The words that an answer needs to know, as they were told."""
     question: str
     is_literal: bool
     answer: str = "Noted."
-    """What the assistant says then; the fact itself where the assistant tells it."""
+    """The assistant's words then; the fact itself if the assistant tells it."""
     reads: str | None = None
     """The file whose reading tells it."""
     command: str | None = None

@@ -47,7 +47,7 @@ _MOST_DELAY = 0.06
 
 @dataclass
 class Run:
-    """What happened, and what is wrong with it."""
+    """The events of a run, and their faults."""
 
     turns: int
     acknowledged: list[int] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Run:
 
 
 def play(turns: int, kills: int, api: Api = "anthropic", seed: int = 1, *, is_quick: bool = False) -> Run:
-    """A session of so many turns with so many kills."""
+    """Play a session of so many turns with so many kills."""
     run = Run(turns)
     todo = list(jobs(turns, seed))
     with own_folder(is_quick=is_quick) as folder:
@@ -98,7 +98,7 @@ def _told(todo: list[Job], run: Run) -> list[Job]:
 
 
 class _Plan:
-    """Which request meets which fault: by chance, and every one for a summary while the summarizer is dead."""
+    """The faults that requests meet: by chance, and always for summaries while the summarizer is dead."""
 
     def __init__(self, run: Run, seed: int) -> None:
         self.server: ModelServer | None = None

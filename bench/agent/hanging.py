@@ -18,7 +18,7 @@ class Hanging(MemoryProvider):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The provider's name."""
         return "hanging"
 
     def on_pre_compress(self, messages: list[Message]) -> str:
@@ -29,7 +29,7 @@ class Hanging(MemoryProvider):
 
 
 def offered_in() -> dict[str, str]:
-    """The files of a package that offers it, by name, for a folder on the path of a process."""
+    """Return the files of a package that offers it, by name, for a folder on the path of a process."""
     return {
         "hanging-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: hanging\nVersion: 1.0\n",
         "hanging-1.0.dist-info/entry_points.txt": "[everlong.memory]\nhanging = bench.agent.hanging:Hanging\n",

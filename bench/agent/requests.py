@@ -1,4 +1,4 @@
-"""What a user asks in a long session, request by request: made up, the same for the same seed.
+"""A user's requests in a long session: made up, the same for the same seed.
 
 Small talk, files that are written, edited and read, commands with short and long output, a todo list. The talk is
 of the same things as the facts of `bench.agent.facts`: ports, invoices, branches, migrations, backups, people and their
@@ -20,7 +20,7 @@ Step = tuple[str, Mapping[str, Any]]
 """A tool and its arguments."""
 
 Made = tuple[str, list[tuple[Step, ...]], str]
-"""What the user says, the calls step by step, and the answer."""
+"""The user's words, the calls step by step, and the answer."""
 
 _COMPANIES = ("Nordkai", "Petersen Rigging", "Halvorsen", "Silva Boats", "Marlin Freight", "Quayside Ltd", "Ito Nets")
 _PEOPLE = ("Tomas", "Greta", "Yusuf", "Marika", "Old Finn", "Priya", "Johan", "Leonie", "Sven", "Abigail")
@@ -48,7 +48,7 @@ class Job:
 
 
 def jobs(turns: int, seed: int = 1) -> Iterator[Job]:
-    """The requests of a session, with the facts among the early ones."""
+    """Yield the requests of a session, with the facts among the early ones."""
     maker = _Maker(random.Random(f"requests {seed}"))
     told = {ticket_of_fact(place, turns): fact for place, fact in enumerate(FACTS)}
     for ticket in range(turns):
@@ -56,7 +56,7 @@ def jobs(turns: int, seed: int = 1) -> Iterator[Job]:
 
 
 def ticket_of_fact(place: int, turns: int) -> int:
-    """When a fact is told: in the first 200 turns of a long session, in the first third of a short one."""
+    """Return the turn that tells a fact: one of the first 200 of a long session, in the first third of a short one."""
     return 3 + place * max(1, (min(200, turns // 3) - 4) // len(FACTS))
 
 
@@ -90,7 +90,7 @@ class _Maker:
     # -- kinds of requests ---------------------------------------------------------------------------------------------
 
     def _remark(self) -> str:
-        """A thing that somebody may say, of the kind that is asked about at the end."""
+        """Return a thing that somebody may say, of the kind that is asked about at the end."""
         pick, number = self._dice.choice, self._dice.randrange
         return pick(
             (

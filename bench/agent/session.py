@@ -51,7 +51,7 @@ WINDOW = 32_768
 PARAPHRASED = 8
 """Of ten facts that are asked about in other words, so many must be known."""
 GROWTH = 1.5
-"""What the CPU of a turn may grow by, from the second tenth of a session to the last."""
+"""The allowed growth of a turn's CPU, from the second tenth of a session to the last."""
 _PARTS = 10
 _PINNED = 2
 """The ticket whose words are pinned."""
@@ -59,7 +59,7 @@ _PINNED = 2
 
 @dataclass
 class Played:
-    """What came of a session."""
+    """The outcome of a session."""
 
     api: Api
     turns: int
@@ -78,28 +78,28 @@ class Played:
     cpu: list[float] = field(default_factory=list)
     """CPU milliseconds of a turn, by tenths of the session; server and client included."""
     missing: list[str] = field(default_factory=list)
-    """What should stand word for word in the last request and does not."""
+    """Words that the last request should contain and does not."""
     sessions: int = 0
 
     def known(self, *, literal: bool) -> int:
-        """How many of the facts that are asked about literally, or not, were known."""
+        """Return how many of the facts that are asked about literally, or not, were known."""
         return sum(fact.question in self.found for fact in FACTS if fact.is_literal is literal)
 
     @property
     def growth(self) -> float:
-        """How the CPU of a turn grew; the first tenth has files to make and no window to fill."""
+        """The growth of a turn's CPU; the first tenth has files to make and no window to fill."""
         return self.cpu[-1] / self.cpu[1]
 
     @property
     def is_good(self) -> bool:
-        """Whether every bar but that of speed was held."""
+        """True if every bar but that of speed was held."""
         literal = sum(fact.is_literal for fact in FACTS)
         known = self.known(literal=True) == literal and self.known(literal=False) >= PARAPHRASED
         return known and not (self.errors or self.rejections or self.missing)
 
 
 def settings_for(window: int, model: str, **sections: object) -> Settings:
-    """The usual settings, with a window for a model that the catalogue does not know."""
+    """Return the usual settings, with a window for a model that the catalogue does not know."""
     values: dict[str, object] = {
         "models": {model: {"context_length": window}},
         "auxiliary": {"compression": {"provider": "main"}},
@@ -108,7 +108,7 @@ def settings_for(window: int, model: str, **sections: object) -> Settings:
 
 
 def connected(server_url: str, api: Api, settings: Settings) -> Connection:
-    """The official client of an API on the server; it tries again without waiting."""
+    """Connect the official client of an API to the server; it tries again without waiting."""
     url = server_url if api == "anthropic" else f"{server_url}/v1"
     policy = RetryPolicy(attempts=6, first_delay=0.0, longest_delay=0.0)
     return connect(MODELS[api], settings, base_url=url, api_key="made-up", policy=policy, timeout=20.0)
@@ -116,7 +116,7 @@ def connected(server_url: str, api: Api, settings: Settings) -> Connection:
 
 @contextmanager
 def own_folder(*, is_quick: bool = False) -> Iterator[Path]:
-    """A folder with a home, a project and nothing of the user who runs this; in memory where it is to be quick."""
+    """Yield a folder with a home, a project and nothing of the user who runs this; in memory if it must be quick."""
     before = os.environ.get("EVERLONG_HOME")
     memory = "/dev/shm" if is_quick and os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a folder of our own in it
     with tempfile.TemporaryDirectory(prefix="everlong-bench-", dir=memory) as name:
@@ -138,7 +138,7 @@ def own_folder(*, is_quick: bool = False) -> Iterator[Path]:
 def play(
     turns: int, api: Api, window: int = WINDOW, seed: int = 1, *, with_model: bool = True, is_quick: bool = False
 ) -> Played:
-    """A session of so many turns and twenty questions.
+    """Play a session of so many turns and twenty questions.
 
     Args:
         turns: requests before the questions.
@@ -225,7 +225,7 @@ class _Driver:
 
 
 def _missing(agent: Agent, server: ModelServer, todo: list[Job]) -> list[str]:
-    """What no compaction may take from the request that was sent last."""
+    """Return the required words that are missing from the last request."""
     last = server.model.asked[-1]
     wanted = {
         "the system prompt": agent.conversation.system_prompt,

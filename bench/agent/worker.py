@@ -36,15 +36,15 @@ from everlong.testing.server.record import Api
 __all__ = ["MEMORY_SECONDS", "Errand", "main"]
 
 MEMORY_SECONDS = 1
-"""How long a memory provider is waited for."""
+"""The time limit of a memory provider."""
 
 _TRIES = 60
-"""So often a request is tried again that ended with an error; faults come by chance, so one of them gets through."""
+"""The attempts for a request that ended with an error; faults come by chance, so one attempt gets through."""
 
 
 @dataclass(frozen=True)
 class Errand:
-    """What a process is to do."""
+    """The task of a process."""
 
     url: str
     api: Api
@@ -57,11 +57,11 @@ class Errand:
     session: str | None
     """The session to go on with."""
     turn_seconds: float = 120.0
-    """What one request may take."""
+    """The time limit of one request."""
 
 
 def say(kind: str, **facts: Any) -> None:
-    """A line for whoever started this process."""
+    """Print a line for the parent process."""
     print(json.dumps({"kind": kind, **facts}), flush=True)
 
 
@@ -105,7 +105,7 @@ def work(errand: Errand) -> None:
 
 
 def _stored(store: Store, session: str | None) -> str | None:
-    """The session, if its first message was stored before the process was killed."""
+    """Return the session, if its first message was stored before the process was killed."""
     try:
         return store.sessions.get(session).id if session is not None else None
     except NotStored:

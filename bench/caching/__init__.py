@@ -1,4 +1,4 @@
-"""What prompt caching costs, by the providers' published rules.
+"""The cost of prompt caching, by the providers' published rules.
 
 Run with ``python -m bench.caching``. Sessions are made up from seeds; costs are in units of one fresh input token.
 

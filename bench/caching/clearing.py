@@ -1,4 +1,4 @@
-"""When clearing old results pays: never, at every request, only when cold, and by the decision with its arithmetic."""
+"""Cost of clearing old results: never, at every request, only when cold, or by the decision with its arithmetic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everlong.model import Message
 KEEP = 20_000
 SUMMARY_PRICE = 5.0
 Policy = Callable[[list[Message], list[Message], bool], bool]
-"""Whether to clear: is given the messages as they are and cleared, and whether the provider has forgotten them."""
+"""A decision to clear: gets the messages as they are and cleared, and whether the provider has forgotten them."""
 
 
 def by_decision(before: list[Message], after: list[Message], is_cold: bool) -> bool:
@@ -37,7 +37,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def play(shape: Shape, seed: int, policy: Policy) -> float:
-    """The whole cost of a session, summaries included."""
+    """Return the whole cost of a session, summaries included."""
     simulator = CacheSimulator(MODEL, "anthropic", per_block=True)
     cache = PromptCache(MODEL, "anthropic", settings={"strategy": "ledger"}, clock=lambda: 0.0)
     extra = 0.0

@@ -59,7 +59,7 @@ def compare(shapes: Mapping[str, Shape], names: Mapping[str, dict[str, Any]]) ->
 
 
 def mean(values: list[float]) -> float:
-    """The arithmetic mean."""
+    """Return the arithmetic mean."""
     return sum(values) / len(values)
 
 
@@ -118,7 +118,7 @@ def print_fan_out() -> None:
 
 
 def fan_out_share(width: int, settings: Mapping[str, Any], *, per_block: bool) -> float:
-    """The tokens read in the request after a fan-out, as a share of the prompt before it."""
+    """Return the tokens read in the request after a fan-out, as a share of the prompt before it."""
     shape = Shape(calls=30, pause_share=0.0, compact_at=0, asks=0.0)
     *before, last = make_session(shape, "fan-out")
     wide = Shape(calls=2, pause_share=0.0, compact_at=0, asks=0.0, fan_out=((1.0, width, width),))

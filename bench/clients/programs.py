@@ -1,4 +1,4 @@
-"""How each client is set up and run without a person: its configuration, its command line and its tools."""
+"""The set-up of each client for runs without a person: its configuration, its command line and its tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEY = "key-of-nobody"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a client runs: a home and a folder of its own, the address it talks to, the model and what it can hold."""
+    """Surroundings of a client: a home and a folder of its own, the address it talks to, the model and its window."""
 
     home: Path
     folder: Path
@@ -49,7 +49,7 @@ class Program:
     model = "gpt-5"
     """A model that the client and the list of prices know."""
     small_model: str | None = None
-    """What the client uses for small things, if that is another model."""
+    """The client's model for small things, if it is another one."""
     has_tools = True
     resumes = True
     """Goes on with an earlier session without a terminal."""
@@ -64,19 +64,19 @@ class Program:
         """Write the client's configuration."""
 
     def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
-        """The command for one prompt, in a new session or in the last one."""
+        """Return the command for one prompt, in a new session or in the last one."""
         raise NotImplementedError
 
     def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002 - subclasses need it
-        """What the client needs in its environment."""
+        """Return the environment variables that the client needs."""
         return {}
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
-        """The tool and the arguments that do a step."""
+        """Return the tool and the arguments that do a step."""
         raise NotImplementedError
 
     def environment(self, place: Place) -> dict[str, str]:
-        """The whole environment: nothing of the person's own, and no way to the outside but to loopback."""
+        """Return the whole environment: nothing of the person's own, and no way to the outside but to loopback."""
         kept = {name: os.environ[name] for name in ("LANG", "LD_LIBRARY_PATH") if name in os.environ}
         scratch = place.home / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)

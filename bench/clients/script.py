@@ -1,4 +1,4 @@
-"""What a client is asked to do, and the scripted model that does it with the client's own tools.
+"""The tasks of a client, and the scripted model that does them with the client's own tools.
 
 A plan is a list of tasks, one prompt each; a task is a list of steps (read a file, run a command, write a file, hand
 something to a sub-agent) and an answer. The model finds its place in a plan by the id of the call whose result came
@@ -81,12 +81,12 @@ class Plan:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def prompt(self, number: int) -> str:
-        """What the person says."""
+        """Return the person's words."""
         return f"{self.tasks[number].words} (task {self.name}-{number})"
 
 
 Tools: TypeAlias = Callable[[Step, Ask], tuple[str, Mapping[str, object]]]
-"""How a client's tools do a step of a request: the tool and its arguments."""
+"""The tool and the arguments with which a client does a step of a request."""
 
 
 class Worker:
@@ -110,7 +110,7 @@ class Worker:
         """Hears of every request before it is answered."""
 
     def __call__(self, ask: Ask) -> Answer:
-        """The answer to a request."""
+        """Return the answer to a request."""
         self.listen(ask)
         with self._lock:
             return self._answer(ask)
@@ -162,7 +162,7 @@ class Worker:
         return Answer(task.answer)
 
     def _ident(self, plan: Plan, number: int, step: int) -> str:
-        """An id that tells the place, and is given once, also where a task is begun again."""
+        """Return an id that names the place and is unique, even if a task is begun again."""
         self._calls += 1
         return f"call_at_{plan.name}_{number}_{step}_{self._calls}"
 
@@ -187,14 +187,14 @@ def _sight(ask: Ask) -> str:
 
 
 def _edit(step: Step) -> str:
-    """A file as a model without tools writes it; other steps need tools."""
+    """Return a file as a model without tools writes it; other steps need tools."""
     if step.kind != "write":
         return ""
     return f"{step.path}\n```\n<<<<<<< SEARCH\n=======\n{step.text}>>>>>>> REPLACE\n```"
 
 
 def _own_summary(ask: Ask) -> str:
-    """A summary of the length that models write when a client asks for one, with the facts that are in sight."""
+    """Return a summary of the length that models write when a client asks for one, with the facts that are in sight."""
     sight = _sight(ask)
     facts = [f"- {fact.words}" for fact in KNOWN if fact.words in sight]
     lines = [f"- Note {number:03} was read, and its numbers were compared with the quay's." for number in range(100)]
@@ -205,7 +205,7 @@ def _own_summary(ask: Ask) -> str:
 
 
 def note(number: int, tokens: int) -> str:
-    """A made-up log of so many tokens, as the model server counts them."""
+    """Return a made-up log of so many tokens, as the model server counts them."""
     dice = random.Random(f"note {number}")
     lines: list[str] = []
     count = 0
@@ -240,14 +240,14 @@ def long_plan(steps: int, tokens: int, name: str = "a") -> Plan:
 
 
 def plan_of_one_prompt(steps: int, tokens: int, name: str = "a") -> Plan:
-    """The same for a client that takes one prompt only; what an assistant would have said it finds in a file."""
+    """Return the plan for a client that takes one prompt only; the assistant's lines are in a file."""
     words = f"We tidy up the harbour office. {_TOLD} Look around, read all notes, write down how far you are every ten."
     task = Task(f"{words} At the end:\n{_QUESTIONS}", (*_SHOWN, Step("read", "said.txt"), *_reading(steps)), "", True)
     return Plan(name, (task,), {**_files(steps, tokens), "said.txt": f"{_SAID}\n"})
 
 
 def plan_of_pastes(prompts: int, tokens: int, name: str = "a") -> Plan:
-    """The same for a client without tools: the person pastes every note into a prompt of one line."""
+    """Return the plan for a client without tools: the person pastes every note into a prompt of one line."""
     shown = " ".join(fact.words for fact in KNOWN if fact.teller == "tool")
     pastes = [
         Task(
@@ -276,7 +276,7 @@ def _files(steps: int, tokens: int) -> dict[str, str]:
 
 
 def short_plan(name: str = "a", *, with_agent: bool = False, waits: bool = False) -> Plan:
-    """A file is read, a command run and a file written; then one more prompt.
+    """Return a plan that reads a file, runs a command and writes a file; then one more prompt.
 
     Or a sub-agent works, for which the client ``waits`` with another call.
     """
@@ -296,5 +296,5 @@ def short_plan(name: str = "a", *, with_agent: bool = False, waits: bool = False
 
 
 def expected_files(plan: Plan) -> dict[str, str]:
-    """What a client has written at the end of a plan."""
+    """Return the files that a client has written at the end of a plan."""
     return {step.path: step.text for task in plan.tasks for step in task.steps if step.kind == "write"}

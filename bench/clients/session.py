@@ -30,7 +30,7 @@ _BLOCKS = {"anthropic": anthropic_blocks_of, "openai": openai_blocks_of, "respon
 
 @dataclass
 class Bill:
-    """What the server billed, by its own account."""
+    """The server's bill, by its own account."""
 
     requests: int = 0
     refused: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Tokens(NamedTuple):
     output: int = 0
 
     def price(self, model: str) -> Decimal:
-        """The price in dollars."""
+        """Return the price in dollars."""
         usage = genai_prices.Usage(
             input_tokens=self.prompt,
             output_tokens=self.output,
@@ -123,7 +123,7 @@ def tokens_of(record: Record) -> Tokens:
 
 @dataclass
 class Played:
-    """What came of a session."""
+    """The outcome of a session."""
 
     bill: Bill = field(default_factory=Bill)
     compactions: Counter[str] = field(default_factory=Counter)
@@ -131,13 +131,13 @@ class Played:
     own_compactions: int = 0
     """Those that the client made itself."""
     answers: list[str] = field(default_factory=list)
-    """What the client printed, prompt by prompt."""
+    """The client's output, prompt by prompt."""
     files: dict[str, str] = field(default_factory=dict)
-    """What the client wrote."""
+    """The files that the client wrote."""
     asked: Counter[str] = field(default_factory=Counter)
     """Requests by what they were for."""
     problems: list[str] = field(default_factory=list)
-    """What the store's own check found."""
+    """Problems that the store's own check found."""
     known: int = 0
     """Facts that were still known at the end, of ten."""
     recalled: int = 0
@@ -156,11 +156,11 @@ class Desk:
     root: Path
     url: str
     window: int
-    """What the client is told."""
+    """The window that the client is told."""
     answer: int | None = None
 
     def place(self, plan: Plan, name: str = "") -> Place:
-        """A home and a folder with the plan's files, ready for the client."""
+        """Prepare a home and a folder with the plan's files."""
         key = name or plan.name
         home, folder = self.root / f"home-{key}", self.root / f"work-{key}"
         made = Place(home, folder, self.url, self.program.model, self.window, self.answer)
@@ -174,18 +174,18 @@ class Desk:
         return made
 
     def store(self) -> Store:
-        """What the gateway has stored."""
+        """Return the gateway's store."""
         return Store.open(self.root / "gateway.db")
 
 
 def written(place: Place) -> dict[str, str]:
-    """The files that a client has written."""
+    """Return the files that a client has written."""
     found = sorted((place.folder / "out").glob("**/*"))
     return {str(path.relative_to(place.folder)): path.read_text() for path in found if path.is_file()}
 
 
 def _folder_in(ask: Ask, root: Path) -> Path:
-    """The folder that the client works in, which it tells the model."""
+    """Return the folder that the client works in, which it tells the model."""
     told = re.search(re.escape(str(root)) + r"/work-\w+", ask.text)
     return Path(told[0]) if told else root / "work-a"
 

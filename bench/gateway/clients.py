@@ -30,7 +30,7 @@ _HEAD = (
 
 
 def row(name: str, steps: int, way: str, played: Played, direct: Played | None) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     bill = played.bill
     reasons = " ".join(f"{number}×{reason}" for reason, number in sorted(played.compactions.items())) or "0"
     ratio = f"{bill.dollars / direct.bill.dollars:.3f}" if direct is not None and direct.bill.dollars else ""
@@ -42,7 +42,7 @@ def row(name: str, steps: int, way: str, played: Played, direct: Played | None) 
 
 
 def judge(played: Played, direct: Played, *, is_long: bool) -> list[str]:
-    """The bars that a session misses, in words."""
+    """Return the bars that a session misses, in words."""
     bill = played.bill
     dearer, allowed = float(bill.dollars / direct.bill.dollars), 1.0 if is_long else DEARER
     bars = [

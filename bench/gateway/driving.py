@@ -22,7 +22,7 @@ SMALL, LARGE = 1_000, 400_000
 SLOW_SHARE = 0.1
 """Of the requests, for those that would take too long with all of them."""
 _WARM = 3
-"""So many requests at the beginning of a conversation are not measured."""
+"""The number of requests at the beginning of a conversation that are not measured."""
 _ROUNDS = 4
 _TURNS = 20
 """After so many turns a conversation goes back to its beginning, and on from there."""
@@ -31,7 +31,7 @@ _HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer made-up
 
 @dataclass(frozen=True)
 class Rate:
-    """What some clients saw."""
+    """The times that some clients saw."""
 
     median_ms: float
     per_second: float
@@ -58,7 +58,7 @@ class Talk:
         self._turn = 0
 
     def body(self) -> bytes:
-        """The next request."""
+        """Return the next request."""
         if self._turn % _TURNS == 0:  # small ones stay small
             del self._body[self._size :]
         self._turn += 1
@@ -113,7 +113,7 @@ def compared(
     slow: Collection[str] = (),
     is_streamed: bool = False,
 ) -> dict[str, Rate]:
-    """What clients see at each address, a part of the requests at a time in turn; ``slow`` ones get fewer of them."""
+    """Measure every address with parts of the requests in turn; ``slow`` ones get fewer of them."""
     parts: dict[str, list[Rate]] = {name: [] for name in urls}
     for _ in range(_ROUNDS):  # in turn, so that a machine that is busy with other things is so for all
         for name, url in urls.items():
@@ -126,6 +126,6 @@ def compared(
 
 
 def added(rates: dict[str, Rate], name: str) -> float:
-    """What one adds to the time of the upstream, over what the relay adds."""
+    """Return the time that a gateway adds to the upstream's, over the time that the relay adds."""
     direct = rates["direct"].median_ms
     return (rates[name].median_ms - direct) / max(0.01, rates["relay"].median_ms - direct)

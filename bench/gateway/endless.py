@@ -40,7 +40,7 @@ _PADDING = "Note for the record: the tide gauge, the gate log and the crane hour
 
 @dataclass
 class Played:
-    """What came of a conversation."""
+    """The outcome of a conversation."""
 
     api: str
     turns: int
@@ -62,7 +62,7 @@ class Played:
 
     @property
     def is_good(self) -> bool:
-        """Whether every bar was held."""
+        """True if every bar was held."""
         literal = sum(fact.is_literal for fact in FACTS)
         known = self.known(literal=True) == literal and self.known(literal=False) >= PARAPHRASED
         clean = not (self.errors or self.rejections or self.problems)
@@ -70,7 +70,7 @@ class Played:
 
 
 def play(turns: int, api: str, window: int = WINDOW, words: int = 0) -> Played:
-    """A conversation of so many turns and twenty questions; ``words`` pads each request."""
+    """Play a conversation of so many turns and twenty questions; ``words`` pads each request."""
     played = Played(api, turns)
     todo = list(jobs(turns))
     clerk = Clerk(todo, prefix="everlong_")

@@ -42,7 +42,7 @@ _TURNS_EACH = 60
 
 @dataclass
 class Seen:
-    """What the clients saw."""
+    """The clients' observations."""
 
     talks: list[list[Message]] = field(default_factory=list)
     answers: Counter[str] = field(default_factory=Counter)
@@ -123,7 +123,7 @@ async def _load(replicas: list[str], clients: int, seconds: float, faults: list[
 
 
 def audit(url: str, seen: Seen) -> list[str]:
-    """What of the conversations is not in the database as it was said."""
+    """Return the differences between the conversations and the database."""
     began = time.time()
     problems: list[str] = []
     with Store.open(url) as store:

@@ -1,4 +1,4 @@
-"""How much memory the gateway takes under large requests, and whether it goes on growing.
+"""The gateway's memory under large requests, and its growth.
 
 Some clients send 400 KB with every request: conversations that the gateway knows, each longer by a turn than the time
 before. After some turns a client begins another one, so that many are seen in a run. When all of them are sent, half
@@ -43,7 +43,7 @@ _SETTINGS = {
 
 @dataclass
 class Seen:
-    """What a run took, in megabytes at even distances."""
+    """The memory of a run in megabytes, at even distances."""
 
     idle: float
     during: list[float] = field(default_factory=list)
@@ -53,12 +53,12 @@ class Seen:
 
     @property
     def end(self) -> float:
-        """What was taken when all requests were sent."""
+        """The memory when all requests were sent."""
         return self.during[-1]
 
     @property
     def growth(self) -> float:
-        """How the requests that follow went on: the least of their later half over the least of their earlier half.
+        """The growth over the requests that follow: the least of their later half over the least of their earlier half.
 
         The least, because what is taken for some large requests and given back a little later is no growth.
         """
@@ -74,7 +74,7 @@ class Talk:
         self._turn = 0
 
     def body(self) -> bytes:
-        """The next request."""
+        """Return the next request."""
         self._turn += 1
         self._body += b', {"role": "user", "content": "and what of point %d?"}' % self._turn
         return b"".join((self._body, b"]}"))
@@ -86,7 +86,7 @@ class Talk:
 
 
 def beginning_of(size: int) -> bytes:
-    """The beginning of a request of about this size, without its end; no message is the same in two conversations."""
+    """Return the beginning of a request of about this size; no message is the same in two conversations."""
     words = "some words of a talk " * 100
     body = b'{"model": "m-1", "messages": [{"role": "system", "content": "You are helpful."}'
     number = 0

@@ -59,7 +59,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a gateway costs over what the relay costs: by the size of a request, and the first byte of a stream."""
+    """A gateway's cost over the relay's: by the size of a request, and for the first byte of a stream."""
 
     name: str
     added: dict[int, float]
@@ -115,7 +115,7 @@ PEERS = (
 
 
 def installed(peer: Peer, folder: Path = FOLDER) -> Path:
-    """The folder of a peer's programs; they are installed the first time.
+    """Return the folder of a peer's programs, which are installed the first time.
 
     Raises:
         Unusable: pip could not install it.
@@ -143,7 +143,7 @@ def installed(peer: Peer, folder: Path = FOLDER) -> Path:
 
 @contextmanager
 def running(peer: Peer, programs: Path, upstream: str) -> Iterator[str]:
-    """The address of a peer in front of an upstream, until the block ends.
+    """Yield the address of a peer in front of an upstream, until the block ends.
 
     Raises:
         Unusable: it did not start.

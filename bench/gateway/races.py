@@ -53,7 +53,7 @@ class _SlowSummarizer:
 
 @dataclass
 class Raced:
-    """What came of all races."""
+    """The outcome of all races."""
 
     requests: int = 0
     refused: int = 0

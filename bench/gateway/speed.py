@@ -1,4 +1,4 @@
-"""What the gateway costs, as a multiple of what a bare relay costs in the same run.
+"""The gateway's cost, as a multiple of a bare relay's in the same run.
 
 Conversations of 1 KB and of 400 KB that grow by a turn with every request; each is known to the gateway when it is
 measured. Latency at one client, requests in a second at sixteen, the first byte of a stream, start and memory. With

@@ -148,20 +148,20 @@ def _process(run: Callable[..., None], *arguments: Any) -> Iterator[str]:
 
 @contextmanager
 def upstream() -> Iterator[str]:
-    """A model that answers at once."""
+    """Yield a model that answers at once."""
     with _process(_run_upstream) as url:
         yield url
 
 
 @contextmanager
 def failing_upstream(share: float) -> Iterator[str]:
-    """A model that repeats what it hears, and fails as often as ``share`` says."""
+    """Yield a model that repeats what it hears, and fails as often as ``share`` says."""
     with _process(_run_failing, share) as url:
         yield url
 
 
 @contextmanager
 def relay(url: str) -> Iterator[str]:
-    """A relay in front of it."""
+    """Yield a relay in front of it."""
     with _process(_run_relay, url) as address:
         yield address

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def record(server: ModelServer, folder: Path) -> Cast:
-    """What the terminal showed while the story was played."""
+    """Play the story and return the terminal's output."""
     project = folder / "harbour"
     write_files(project)
     terminal = Terminal(["/bin/sh", "-i"], COLUMNS, LINES, _environment(server, folder), project)

@@ -35,11 +35,11 @@ class Cast:
     lines: int
     title: str
     events: tuple[tuple[float, str], ...]
-    """When something was written, in seconds from the beginning, and what."""
+    """Pieces of output, each with its time in seconds from the beginning."""
 
     @classmethod
     def from_pieces(cls, columns: int, lines: int, title: str, pieces: Iterable[tuple[str, bytes]]) -> Cast:
-        """A recording of what a terminal has shown."""
+        """Return a recording of a terminal's output."""
         kinds, texts = _joined(pieces)
         at, before = 0.0, "shown"
         events = []
@@ -51,14 +51,14 @@ class Cast:
         return cls(columns, lines, title, tuple(events))
 
     def dump(self) -> str:
-        """The file."""
+        """Return the text of the file."""
         header = {"version": 2, "width": self.columns, "height": self.lines, "title": self.title}
         rows = [header, *([at, "o", text] for at, text in self.events)]
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     @classmethod
     def load(cls, text: str) -> Cast:
-        """The recording that a file holds."""
+        """Return the recording that a file holds."""
         header, *rows = map(json.loads, text.splitlines())
         events = tuple((at, said) for at, kind, said in rows if kind == "o")
         return cls(header["width"], header["height"], header.get("title", ""), events)
@@ -69,7 +69,7 @@ class Cast:
         return "".join(text for _, text in self.events)
 
     def screen(self, events: int | None = None) -> pyte.Screen:
-        """The screen after so many events."""
+        """Return the screen after so many events."""
         screen = pyte.Screen(self.columns, self.lines)
         stream = pyte.Stream(screen)
         for _, text in self.events[:events]:
@@ -78,7 +78,7 @@ class Cast:
 
 
 def plain_text(output: str) -> str:
-    """What was written, without what only moves or colours it."""
+    """Return the output without control sequences."""
     return _ESCAPES.sub("", output).replace("\r", "")
 
 
@@ -97,7 +97,7 @@ def _joined(pieces: Iterable[tuple[str, bytes]]) -> tuple[list[str], list[str]]:
 
 
 def _normal(texts: Sequence[str]) -> list[str]:
-    """The texts with what differs each time replaced, also where it was written in two pieces."""
+    """Return the texts with varying words replaced, even if they were written in two pieces."""
     whole = "".join(texts)
     for pattern, alike in _ALIKE:
         whole = pattern.sub(alike, whole)

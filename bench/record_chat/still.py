@@ -10,11 +10,11 @@ from bench.record_chat.svg import picture
 __all__ = ["still"]
 
 _WANTED = re.compile(r"so far in this chat\n❯\n.*│ context ")
-"""What ``/context`` ends with, an empty prompt, and the status line."""
+"""The end of ``/context``, an empty prompt, and the status line."""
 
 
 def still(cast: Cast) -> str:
-    """The screen as SVG, after the last ``/context``."""
+    """Return the screen as SVG, after the last ``/context``."""
     for count in range(len(cast.events), 0, -1):
         screen = cast.screen(count)
         text = "\n".join(line.rstrip() for line in screen.display)

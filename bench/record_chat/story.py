@@ -26,17 +26,17 @@ _PILOT = re.compile(r"pilot boat (\d+) brings the Amber to berth (\d+) on (\w+)"
 
 @dataclass(frozen=True)
 class Step:
-    """What the person types or presses, and what must be on the screen before they go on."""
+    """Text or keys of the person, and the pattern on the screen that they wait for."""
 
     keys: str
     until: str
     """A pattern on the screen, when all that follows has been shown."""
     is_line: bool = True
-    """Whether Enter follows; a single key does without."""
+    """True if Enter follows, as it does not after a single key."""
 
 
 def write_files(folder: Path) -> None:
-    """The logs, one for each day."""
+    """Write the logs, one for each day."""
     (folder / "logs").mkdir(parents=True)
     for number, day in enumerate(DAYS):
         (folder / "logs" / f"{day}.log").write_text("\n".join(_log(number)) + "\n", encoding="utf-8")
@@ -54,7 +54,7 @@ def _log(day: int) -> Iterator[str]:
 
 
 def answer(ask: Ask) -> Answer:
-    """What the model says."""
+    """Return the model's answer."""
     if "## Next Steps" in ask.last_user:
         return Answer(_summary(ask))
     day = next((one for one in DAYS if one in ask.last_user.lower()), None)
@@ -74,7 +74,7 @@ def _table(day: str, log: str) -> str:
 
 
 def _known(ask: Ask) -> list[tuple[str, str, str, str]]:
-    """The arrivals that stand in what the model was sent: in tables, in logs, or in a summary."""
+    """Return the arrivals in the model's request: in tables, in logs, or in a summary."""
     found = re.findall(r"(\w+) moored at berth (\d+) on (\w+) at (\d\d:\d\d)", ask.text)
     day = ""
     for line in ask.text.splitlines():

@@ -27,7 +27,7 @@ _GROUND = "#1e2127"
 
 
 def picture(screen: pyte.Screen, title: str) -> str:
-    """The screen as SVG."""
+    """Return the screen as SVG."""
     width, height = round(screen.columns * _WIDE + 2 * _EDGE), screen.lines * _HIGH + 2 * _EDGE
     rows = "".join(_row(screen, line) for line in range(screen.lines))
     return (

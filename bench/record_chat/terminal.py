@@ -39,7 +39,7 @@ class Terminal:
 
     def __init__(self, command: Sequence[str], columns: int, lines: int, env: Mapping[str, str], cwd: Path) -> None:
         self.shown: list[tuple[str, bytes]] = []
-        """What the program wrote, in order: ``typed`` while a key was echoed, else ``shown``."""
+        """The program's output in order: ``typed`` while a key was echoed, else ``shown``."""
         self._screen = _Screen(columns, lines, self._reply)
         self._stream = pyte.ByteStream(self._screen)
         self._pid, self._file = pty.fork()
@@ -65,7 +65,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What is on the screen."""
+        """The text on the screen."""
         return "\n".join(line.rstrip() for line in self._screen.display)
 
     def close(self) -> None:

@@ -30,11 +30,11 @@ _CHANGES = ("create 0", "create 1", "create 2", "completed 0", "in_progress 1")
 WANTED = [("completed", ITEMS[0]), ("in_progress", ITEMS[1]), ("pending", ITEMS[2])]
 _MARK = "#plan "
 _SWITCHES = {"codex": ("-c", "tools.update_plan.enabled=true")}
-"""What switches the tool on where a client offers it only on request."""
+"""The switches of the tool, for clients that offer it only on request."""
 
 
 class Recorded(NamedTuple):
-    """What came of one client."""
+    """The outcome of one client."""
 
     client: str
     tool: str

@@ -64,7 +64,7 @@ class Session:
 
 
 class Outcome(NamedTuple):
-    """What became of one damaged summary."""
+    """The outcome of one damaged summary."""
 
     kind: str
     original: float

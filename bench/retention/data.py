@@ -16,7 +16,7 @@ from everlong.model import Message, leading_system_count
 
 CUTS = (0.35, 0.5, 0.65, 0.8)
 CHAINS = {3: (0.4, 0.6, 0.8), 5: (0.2, 0.35, 0.5, 0.65, 0.8)}
-"""Where the compactions of a chain take place, by how many they are."""
+"""The places of the compactions of a chain, by their number."""
 LEAST_MESSAGES = 12
 """A shorter conversation has no past to lose."""
 _SALT = 10
@@ -44,7 +44,7 @@ def load(folder: Path | None) -> list[Conversation]:
 
 
 def shipped() -> list[Conversation]:
-    """The session that comes with the package."""
+    """Return the session that comes with the package."""
     from everlong.cli.demo import load_session  # noqa: PLC0415 - needed without data only
 
     return [Conversation("shipped session", "demo", load_session()[0])]
@@ -61,7 +61,7 @@ def _read(folder: Path) -> Iterator[Conversation]:
 
 
 def cuts(messages: Sequence[Message], shares: Sequence[float]) -> list[int]:
-    """Where a conversation is cut: at these shares of its messages, moved on to where a host asks the model next."""
+    """Return the cuts of a conversation: at these shares of its messages, moved on to the next request of a host."""
     start = leading_system_count(messages)
     if len(messages) - start < LEAST_MESSAGES:
         return []

@@ -1,4 +1,4 @@
-"""What counts as a fact in a text: paths, file names, identifiers, ids, hashes, numbers, URLs, dates.
+"""The facts of a text: paths, file names, identifiers, ids, hashes, numbers, URLs, dates.
 
 These rules are the benchmark's own. The engine must not use them, nor they the engine's: an engine that is measured by
 the patterns that it keeps by would only be measured against itself.
@@ -63,7 +63,7 @@ def entities(text: str) -> Iterator[Entity]:
 
 @lru_cache(maxsize=200_000)
 def _in_chunk(chunk: str) -> tuple[Entity, ...]:
-    """The entities of a run of characters without white space."""
+    """Return the entities of a run of characters without white space."""
     if "/" not in chunk:
         return tuple(_in_piece(chunk))
     path = chunk.rstrip(".+-/@").removeprefix("./")
@@ -78,7 +78,7 @@ def _in_chunk(chunk: str) -> tuple[Entity, ...]:
 
 
 def _in_piece(piece: str) -> Iterator[Entity]:
-    """The entities of a run of characters without white space or slash."""
+    """Yield the entities of a run of characters without white space or slash."""
     if _DOTFILE.fullmatch(piece.rstrip(".")):
         yield Entity(piece.rstrip("."), "file")
         return
@@ -125,7 +125,7 @@ def _in_word(word: str) -> Iterator[Entity]:
 
 
 def sightings(text: str, fact: str) -> Iterator[int]:
-    """Where a fact stands in a text as a whole token: not inside a longer word, nor inside a longer number."""
+    """Yield the places of a fact in a text as a whole token: not inside a longer word or number."""
     size = len(fact)
     left_matters, right_matters = _is_word(fact[0]), _is_word(fact[-1])
     left_digit, right_digit = fact[0].isdigit(), fact[-1].isdigit()
@@ -144,7 +144,7 @@ def sightings(text: str, fact: str) -> Iterator[int]:
 
 
 def stands(text: str, fact: str) -> bool:
-    """Whether a fact stands in a text as a whole token."""
+    """Return whether a fact stands in a text as a whole token."""
     return next(sightings(text, fact), None) is not None
 
 

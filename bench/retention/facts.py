@@ -1,4 +1,4 @@
-"""Which facts the rest of a conversation needs: those that the assistant goes on to use and that only its past states.
+"""The facts that the rest of a conversation needs: the assistant goes on to use them, and only its past states them.
 
 A fact is needed at a cut if a later turn of the assistant is the first message after the cut to say it, if it was said
 before the cut outside the system prompt, and if it is this conversation's own. Where one such fact is part of another
@@ -23,7 +23,7 @@ FAR = 0.8
 COMMON = 3
 """A fact that stands in so many other conversations belongs to none of them."""
 _SIGHTINGS = 60
-"""So many sightings of a fact before the cut are looked at for its company, the newest."""
+"""The number of the newest sightings of a fact before the cut that count for its company."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Fact:
     used_at: int
     """The index of the message that is the first to use it after the cut."""
     last_seen: int
-    """Where it stands last before the cut, as a place in the conversation's text."""
+    """Its last place before the cut, in the conversation's text."""
     far: bool
     company: frozenset[str]
     """The plain words that stand near it both before the cut and where it is used."""
 
     @property
     def can_be_bound(self) -> bool:
-        """Whether it has enough company to tell what it was about."""
+        """True if it has enough company to tell what it was about."""
         return len(self.company) >= 2
 
 
@@ -56,13 +56,13 @@ class Transcript:
         self._places: dict[str, list[int]] = {}
 
     def places(self, fact: str) -> list[int]:
-        """Where a fact stands in the whole text, in order."""
+        """Return where a fact stands in the whole text, in order."""
         if fact not in self._places:
             self._places[fact] = list(sightings(self.text.whole, fact))
         return self._places[fact]
 
     def facts_after(self, cut: int, common: Set[str] = frozenset()) -> list[Fact]:
-        """The facts that the turns from ``cut`` on need."""
+        """Return the facts that the turns from ``cut`` on need."""
         border = self.text.start_of(cut)
         needed: list[Fact] = []
         seen: set[str] = set()

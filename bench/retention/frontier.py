@@ -1,4 +1,4 @@
-"""Where the work stands after a compaction, against labels that a person wrote: ``--frontier``.
+"""The state of the work after a compaction, against labels that a person wrote: ``--frontier``.
 
 Cuts the labelled transcripts where the labels say, compacts what is before the cut, and looks in the summary message
 for the newest request, the plan, the open error and the files in hand; and for errors that a later turn closed and that
@@ -31,7 +31,7 @@ _ROUNDS = (0.4, 0.7)
 
 @dataclass
 class Tally:
-    """How often something was right, of how many times it was asked for."""
+    """The number of right answers, and of all."""
 
     right: int = 0
     asked: int = 0
@@ -51,7 +51,7 @@ class Tally:
 
 
 class Bar(NamedTuple):
-    """What is measured, and what is demanded of it."""
+    """A measure and its required value."""
 
     name: str
     least: float

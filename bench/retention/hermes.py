@@ -38,7 +38,7 @@ def is_installed() -> bool:
 
 
 def compact(messages: list[Message], room: int) -> list[Message] | None:
-    """What hermes-agent makes of a list within a room; None where it does not get so small."""
+    """Compact a list with hermes-agent to fit a room; return None if it does not get so small."""
     logging.disable(logging.CRITICAL)
     for factor in _WINDOWS:
         window = max(_LEAST_WINDOW, int(room * factor))

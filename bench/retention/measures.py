@@ -1,4 +1,4 @@
-"""What a compacted context still holds of what the rest of the conversation needs.
+"""Measures of a compacted context: what it still holds for the rest of the conversation.
 
 Every measure is a pair of counts, so that conversations can be averaged later. System prompts are left out everywhere.
 Knows nothing of how the context was made, except by which words a summary is recognised.
@@ -19,7 +19,7 @@ from everlong.context.literals import is_summary, summary_body
 from everlong.model import Message, calls_of, text_of
 
 BOUND_BY = 2
-"""So many words of a fact's company must stand near it."""
+"""The number of words of a fact's company that must stand near it."""
 TELLING_WORDS = 3
 """A user turn with fewer content words says nothing that could be looked for."""
 LEAST_SPAN = 400
@@ -27,7 +27,7 @@ LEAST_SPAN = 400
 
 
 class Share(NamedTuple):
-    """So many of so many."""
+    """A number out of a total."""
 
     kept: int = 0
     of: int = 0
@@ -42,7 +42,7 @@ NOTHING = Share()
 
 @dataclass(slots=True)
 class Held:
-    """What one context holds."""
+    """The contents of one context, as measured."""
 
     recall: Share = NOTHING
     far: Share = NOTHING
@@ -53,7 +53,7 @@ class Held:
 
 
 def held_facts(facts: Sequence[Fact], context: Text) -> Held:
-    """Which facts stand in a context as whole tokens, and which of them in their company."""
+    """Return the facts that stand in a context as whole tokens, and those of them in their company."""
     held = Held()
     for fact in facts:
         places = sightings(context.whole, fact.text)
@@ -84,7 +84,7 @@ def _is_bound(fact: Fact, context: Text, place: int) -> bool:
 
 
 def held_turns(prefix: Sequence[Message], context: Text) -> Share:
-    """The user turns of which half of the distinct content words stand together in one message of the context."""
+    """Return the user turns with half of their distinct content words together in one message of the context."""
     placed = [placed_words(part) for part in context.parts]
     held = NOTHING
     for message in prefix:
@@ -130,7 +130,7 @@ _SED_IN_PLACE = re.compile(r"\bsed\s+-i\b[^\n;&|]*?\s([\w./~+-]+\.\w+|[\w.~+-]*/
 
 
 def files_written(prefix: Sequence[Message]) -> list[str]:
-    """The files that calls of the assistant wrote: by a tool for it, by a redirection, or by ``sed -i``."""
+    """Return the files that calls of the assistant wrote: by a tool for it, by a redirection, or by ``sed -i``."""
     found: dict[str, None] = {}
     for message in prefix:
         for call in calls_of(message):
@@ -157,7 +157,7 @@ def _as_file(name: str) -> Iterator[str]:
 
 
 def held_files(prefix: Sequence[Message], context: Text) -> Share:
-    """The files written that the context still names, each by as much of its path as tells it from the others."""
+    """Return the written files that the context still names, each by an unambiguous part of its path."""
     files = files_written(prefix)
     return Share(sum(stands(context.whole, _telling_end(name, files)) for name in files), len(files))
 
@@ -175,7 +175,7 @@ def _telling_end(name: str, files: Sequence[str]) -> str:
 
 
 def invented(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
-    """The entities of the generated text that stand nowhere in the source, not even inside a word."""
+    """Return the entities of the generated text that stand nowhere in the source, not even inside a word."""
     written = "\n".join(summary_body(message) for message in context if is_summary(message))
     if not written:
         return []

@@ -1,4 +1,4 @@
-"""Who compacts: the engine, and the simple recipes that it is compared with, all given the same room.
+"""Methods of compaction: the engine, and the simple recipes that it is compared with, all given the same room.
 
 Each takes a list of messages and the tokens that everything but the system prompt may take, and returns the compacted
 list, or None where it cannot be made so small. Knows nothing of facts or measures.
@@ -28,17 +28,17 @@ _counter = MessageCounter()
 
 
 def body_tokens(messages: Sequence[Message]) -> int:
-    """The tokens of a list without its system prompt."""
+    """Return the tokens of a list without its system prompt."""
     return sum(_counter.counts(messages[leading_system_count(messages) :]))
 
 
 def extractive(messages: list[Message], room: int) -> list[Message] | None:
-    """The engine as it is, without a model."""
+    """Compact with the engine, without a model."""
     return compacted_by(ContextCompressor(WINDOW), messages, room)
 
 
 def compacted_by(engine: ContextCompressor, messages: list[Message], room: int) -> list[Message] | None:
-    """What an engine makes of a list within a room."""
+    """Compact a list with an engine to fit a room."""
     prompt = messages[: leading_system_count(messages)]
     for system in (with_note(prompt), prompt):  # the note is paid for like the prompt, where there is one
         try:
@@ -51,7 +51,7 @@ def compacted_by(engine: ContextCompressor, messages: list[Message], room: int) 
 
 
 def keep_last(messages: list[Message], room: int) -> list[Message] | None:
-    """The system prompt and the longest run of newest groups that fits."""
+    """Return the system prompt and the longest run of newest groups that fits."""
     start = leading_system_count(messages)
     return [*messages[:start], *_suffix(messages[start:], room)]
 
@@ -70,7 +70,7 @@ def clear_results(messages: list[Message], room: int) -> list[Message] | None:
 
 
 def head_tail(messages: list[Message], room: int) -> list[Message] | None:
-    """The system prompt, the first exchange, and the longest run of newest groups that fits."""
+    """Return the system prompt, the first exchange, and the longest run of newest groups that fits."""
     start = leading_system_count(messages)
     body = messages[start:]
     head = _first_exchange(body)
@@ -83,7 +83,7 @@ def head_tail(messages: list[Message], room: int) -> list[Message] | None:
 
 
 def bare_list(messages: list[Message], room: int) -> list[Message] | None:
-    """A list of names and numbers, newest first, and half the room for the newest groups.
+    """Return a list of names and numbers, newest first, and half the room for the newest groups.
 
     By the benchmark's own rules, so that it shows what recall alone is worth: it must score low where company counts.
     """

@@ -18,7 +18,7 @@ _NAMES = {
 
 
 def write_plots(found: Sequence[Row], folder: Path) -> list[Path]:
-    """A file for every kind and measure."""
+    """Write a file for every kind and measure."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for kind, chained in dict.fromkeys((row.kind, row.chained) for row in found):

@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def read_labels(path: Path) -> list[dict[str, Any]]:
-    """The labels of a file."""
+    """Return the labels of a file."""
     return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
@@ -56,7 +56,7 @@ def shares(labels: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
 
 
 def reasons(labels: list[dict[str, Any]]) -> Counter[str]:
-    """How many lines are wrong for each reason."""
+    """Return how many lines are wrong for each reason."""
     return Counter(why for label in labels for lines in label["wrong"].values() for why in lines.values())
 
 

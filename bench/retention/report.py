@@ -1,4 +1,4 @@
-"""What was measured, for people: tables, and samples of what was lost. And as plain values, for JSON."""
+"""Reports of the measures: tables and samples of losses for people, plain values for JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def print_table(found: Sequence[Row]) -> None:
 
 
 def print_search(found: Sequence[Row]) -> None:
-    """How often a plain search finds what is needed."""
+    """Print how often a plain search finds the needed facts."""
     print("a search over the past, by the words of the later message without the fact: found in the first five")
     for row in found:
         mean = row.means["found"]
@@ -68,7 +68,7 @@ def _short(mean: Mean | None) -> str:
 
 
 def print_misses(trials: Sequence[Trial], wanted: int) -> None:
-    """What the first method lost at its smallest share: by kind and place, then a sample of each way of losing."""
+    """Print the losses of the first method at its smallest share: by kind and place, then samples."""
     first = min(trials, key=lambda trial: trial.share)
     mine = [trial for trial in trials if (trial.method, trial.share) == (first.method, first.share)]
     misses = [miss for trial in mine for miss in trial.misses]

@@ -1,4 +1,4 @@
-"""Whether a plain search over the past would find what a later turn needs: the floor for a store that has to beat it.
+"""A plain search over the past for the facts of a later turn: the floor that a store has to beat.
 
 The query is the later message with the fact masked, any of its words may match, and messages are ranked by BM25. A fact
 is found if one of the first five messages states it. Knows nothing of compaction.
@@ -35,7 +35,7 @@ class Index:
                 self._postings.setdefault(word, []).append((place, count))
 
     def search(self, query: str, top: int = TOP) -> list[int]:
-        """The places of the best texts, best first; of equals, the newest."""
+        """Return the places of the best texts, best first; of equals, the newest."""
         size = len(self._lengths)
         mean = sum(self._lengths) / max(1, size) or 1.0
         scores: dict[int, float] = {}
@@ -53,7 +53,7 @@ def _words(text: str) -> list[str]:
 
 
 def masked(text: str, fact: str) -> str:
-    """A text without a fact."""
+    """Return a text without a fact."""
     pieces, start = [], 0
     for place in sightings(text, fact):
         if place >= start:
@@ -63,7 +63,7 @@ def masked(text: str, fact: str) -> str:
 
 
 def found_facts(transcript: Transcript, cut: int, facts: Sequence[Fact]) -> Share:
-    """How many of the facts that are needed after a cut a search over the messages before it finds."""
+    """Return how many of the facts needed after a cut are found by a search over the messages before it."""
     past = transcript.text.parts[:cut]
     index = Index(past)
     said = {fact.used_at: emitted(transcript.messages[fact.used_at]) for fact in facts}

@@ -49,7 +49,7 @@ class Theme(NamedTuple):
     replaced: tuple[str, ...]
     things: tuple[str, ...]
     others: tuple[str, ...] = ()
-    """What a rule is about, and what it is about after a replacement."""
+    """Subjects of a rule, and those after a replacement."""
 
 
 THEMES = (
@@ -172,7 +172,7 @@ THEMES = (
 
 
 class Faults(NamedTuple):
-    """What a session found wrong after one of its compactions."""
+    """Faults of a session after one of its compactions."""
 
     compaction: int
     lost: tuple[str, ...]

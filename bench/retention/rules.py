@@ -1,4 +1,4 @@
-"""What a user laid down, wished for and told, at every point after they said it: the ``--rules`` part of the bench.
+"""A user's rules, wishes and facts at every later point: the ``--rules`` part of the bench.
 
 Chats with questions, each with the messages that answer it, go through an engine with a small window message by
 message; after every compaction the context is searched. Four rows: standing instructions, preferences, figures that
@@ -85,7 +85,7 @@ class Measured:
     compactions: int = 0
     over_budget: int = 0
     block_shares: list[float] = field(default_factory=list)
-    """What the block of rules takes of the summary's budget, by compaction."""
+    """The block of rules as a share of the summary's budget, by compaction."""
 
 
 def load_chats(folder: Path | None = None) -> list[dict[str, Any]]:
@@ -219,7 +219,7 @@ def _words(text: str) -> set[str]:
 
 
 class Detection(NamedTuple):
-    """How well rules are told from look-alikes."""
+    """The detector's success in telling rules from look-alikes."""
 
     recall: float
     precision: float

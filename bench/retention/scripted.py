@@ -72,7 +72,7 @@ def try_scripted(work: Work) -> list[Trial]:
 
 
 def outcomes(trials: Sequence[Trial]) -> list[Outcome]:
-    """What each script led to, by kind of conversation and share."""
+    """Return the outcome of each script, by kind of conversation and share."""
     alone = {_place(trial): trial for trial in trials if trial.method == PLAIN and trial.reached}
     groups: dict[tuple[str, float, str], list[Trial]] = {}
     for trial in trials:
@@ -115,14 +115,14 @@ def _is_named(script: str, blamed: Sequence[str]) -> bool:
 
 
 def is_held(outcome: Outcome) -> bool:
-    """Whether every bar holds; the one on recall is for coding transcripts, the others have too few facts."""
+    """Return whether every bar holds; the one on recall is for coding transcripts, the others have too few facts."""
     loss = (outcome.recall_alone or 0.0) - (outcome.recall or 0.0)
     sound = outcome.least_gain >= -SCORE_ALLOWED and not outcome.unnamed and not outcome.leaked
     return sound and (outcome.kind != "coding" or loss <= LOSS_ALLOWED)
 
 
 def print_outcomes(found: Sequence[Outcome]) -> None:
-    """The table."""
+    """Print the table."""
     print("A scripted summarizer beside the engine alone, at the same cuts and shares:\n")
     print(
         f"{'kind':<12} {'share':>5} {'script':<10} {'cuts':>5} {'FRR':>6} {'delta':>7} {'least score gain':>16} "

@@ -28,7 +28,7 @@ _PATH = re.compile(r"(?<![\w/])[\w.~-]*/[\w./-]+\.\w{1,5}\b")
 
 
 def good(request: SummaryRequest) -> str:
-    """What an able model would write: true, under the right headings, far from complete."""
+    """Return a summary of an able model: true, under the right headings, far from complete."""
     asked = [_sentence(message) for message in request.turns if message["role"] == "user"]
     told = [_sentence(message) for message in request.turns if message["role"] == "assistant"]
     asked = [f"The user: {line}" for line in asked if line]
@@ -54,7 +54,7 @@ def empty(request: SummaryRequest) -> str:
 
 
 def truncated(request: SummaryRequest) -> str:
-    """The good one, broken off in the middle of a word."""
+    """Return the good summary, broken off in the middle of a word."""
     whole = good(request)
     said = "\n".join(text_of(message) for message in request.prefix or request.turns).lower()
     for word in _LONG_WORD.finditer(whole, len(whole) * 3 // 5):
@@ -65,7 +65,7 @@ def truncated(request: SummaryRequest) -> str:
 
 
 def off_topic(request: SummaryRequest) -> str:
-    """A summary in form, of something else."""
+    """Return a summary in form, of something else."""
     del request
     return (
         "## Goal\n- Bake an apple cake for grandmother's birthday.\n## Progress\n### Done\n"
@@ -75,7 +75,7 @@ def off_topic(request: SummaryRequest) -> str:
 
 
 def answering(request: SummaryRequest) -> str:
-    """A reply to the latest request instead of a summary."""
+    """Return a reply to the latest request instead of a summary."""
     asked = clip(one_line(text_of(request.latest_user)), _SENTENCE_LENGTH) if request.latest_user else "that"
     return (
         f"Sure! You asked me: {asked}\n\nI had a look, and this is easily done. First I will make the change, then run "
@@ -84,7 +84,7 @@ def answering(request: SummaryRequest) -> str:
 
 
 def inventing(request: SummaryRequest) -> str:
-    """The good one, with names that stand nowhere in the conversation."""
+    """Return the good summary with names that are not in the conversation."""
     config, cluster, port, factory = INVENTED
     return (
         f"{good(request)}\n- Deploy {config} to {cluster} on port {port}.\n"
@@ -101,7 +101,7 @@ class Script:
         self.kind = kind
 
     def summarize(self, request: SummaryRequest) -> str:
-        """The answer of the kind whose turn it is."""
+        """Return the answer of the kind whose turn it is."""
         return SCRIPTS[self.kind](request)
 
 

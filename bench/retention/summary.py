@@ -50,7 +50,7 @@ class Row:
 
 
 def rows(trials: Sequence[Trial]) -> list[Row]:
-    """A row for every kind, share and method, and for all kinds together where there are several."""
+    """Return a row for every kind, share and method, and for all kinds together where there are several."""
     kinds = sorted({trial.kind for trial in trials})
     found = []
     for kind in [*kinds, *(["all"] if len(kinds) > 1 else [])]:
@@ -81,7 +81,7 @@ def _row(kind: str, trials: Sequence[Trial]) -> Row:
 
 
 def mean_of(trials: Sequence[Trial], measure: str) -> Mean | None:
-    """The mean of a measure, each conversation counting once; None where there was nothing to measure."""
+    """Return the mean of a measure, each conversation counting once; None where there was nothing to measure."""
     by_conversation: dict[str, Share] = {}
     for trial in trials:
         share: Share = getattr(trial, measure)
@@ -94,7 +94,7 @@ def mean_of(trials: Sequence[Trial], measure: str) -> Mean | None:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The middle 95 % of the means of resampled values."""
+    """Return the middle 95 % of the means of resampled values."""
     rng = random.Random(SEED)
     means = sorted(sum(rng.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]

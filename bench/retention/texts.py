@@ -1,4 +1,4 @@
-"""What the messages of a conversation say, as one text in which every place can be traced back to its message.
+"""The messages of a conversation as one text in which every place can be traced back to its message.
 
 A message says its content and its calls: the tool's name and the arguments, decoded, so that a line break in a command
 is a line break here. System prompts say nothing here: they are kept by every compaction. Knows nothing of facts.
@@ -24,13 +24,13 @@ def said(message: Message) -> str:
 
 
 def emitted(message: Message) -> str:
-    """What the author of a message chose to say: content and values of arguments, not what a schema prescribes."""
+    """Return the author's own choice of words in a message: content and values of arguments, not keys of a schema."""
     calls = (_flat(_decoded(call.arguments), with_keys=False) for call in calls_of(message))
     return "\n".join(filter(None, (text_of(message), *calls)))
 
 
 def arguments_of(arguments: str) -> dict[str, Any]:
-    """A call's arguments; empty where they are no JSON object."""
+    """Return a call's arguments; empty where they are no JSON object."""
     decoded = _decoded(arguments)
     return decoded if isinstance(decoded, dict) else {}
 
@@ -52,7 +52,7 @@ def _flat(value: object, *, with_keys: bool) -> str:
 
 
 class Text:
-    """What a list of messages says; system prompts are empty in it."""
+    """The text of a list of messages; system prompts are empty in it."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.parts = ["" if is_system(message) else said(message) for message in messages]
@@ -60,21 +60,21 @@ class Text:
         self._starts = [0, *accumulate(len(part) + len(_JOINT) for part in self.parts)]
 
     def message_at(self, position: int) -> int:
-        """The index of the message in which a place of the whole text lies."""
+        """Return the index of the message in which a place of the whole text lies."""
         return bisect_right(self._starts, position) - 1
 
     def start_of(self, index: int) -> int:
-        """Where a message starts in the whole text."""
+        """Return where a message starts in the whole text."""
         return self._starts[index]
 
     def around(self, position: int, length: int, reach: int) -> str:
-        """What stands around a place, no further than its message goes, cut at whole words."""
+        """Return the text around a place inside its message, cut at whole words."""
         index = self.message_at(position)
         part, start = self.parts[index], position - self._starts[index]
         return around(part, start, length, reach)
 
     def line_at(self, position: int) -> str:
-        """The line in which a place lies."""
+        """Return the line in which a place lies."""
         start = self.whole.rfind("\n", 0, position) + 1
         end = self.whole.find("\n", position)
         return self.whole[start : end if end >= 0 else len(self.whole)]

@@ -24,7 +24,7 @@ LONGEST_LINE = 300
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be tried on one conversation."""
+    """The trials for one conversation."""
 
     conversation: Conversation
     common: Set[str]
@@ -36,7 +36,7 @@ class Work:
     retrieval: bool = False
     with_misses: bool = False
     rounds: int = 3
-    """So many compactions make a chain."""
+    """The number of compactions of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,16 @@ class Trial:
     files: Share = NOTHING
     turns: Share = NOTHING
     found: Share = NOTHING
-    """What a search finds; measured once for a cut, as no method has a part in it."""
+    """The hits of a search; measured once for a cut, because they do not depend on the method."""
     valid: Share = NOTHING
     invented: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     misses: list[Miss] = field(default_factory=list)
     seconds: float = 0.0
     score: float | None = None
-    """What the engine says of its own result."""
+    """The engine's score of its own result."""
     blamed: list[str] = field(default_factory=list)
-    """What the engine found wrong with the summary that it was handed."""
+    """The faults that the engine found in the summary that it was given."""
 
 
 def try_all(work: Work) -> list[Trial]:
@@ -114,7 +114,7 @@ def try_all(work: Work) -> list[Trial]:
 
 
 def _searched(work: Work, transcript: Transcript, facts: Sequence[Fact], cut: int) -> Trial:
-    """A trial of the search alone."""
+    """Return a trial of the search alone."""
     trial = Trial(work.conversation.name, work.conversation.kind, "search", 1.0, cut, facts=len(facts))
     trial.found = found_facts(transcript, cut, facts)
     return trial
@@ -137,7 +137,7 @@ def _try_chains(work: Work, transcript: Transcript) -> list[Trial]:
 
 
 def _chained(work: Work, places: Sequence[int], share: float, method: str) -> list[Message] | None:
-    """The context after a compaction at each place, each within its share of the history, or of what it was given."""
+    """Return the context after a compaction at each place, each within its share of the history or of its input."""
     messages = work.conversation.messages
     context: list[Message] = []
     done = 0
@@ -154,7 +154,7 @@ def _chained(work: Work, places: Sequence[int], share: float, method: str) -> li
 def measured(
     work: Work, transcript: Transcript, facts: Sequence[Fact], cut: int, context: list[Message] | None
 ) -> Trial:
-    """What a context keeps of the facts that are needed after a cut; which method made it is not told here."""
+    """Return a trial: the facts needed after a cut that a context keeps, whichever method made it."""
     prefix = work.conversation.messages[:cut]
     trial = Trial(work.conversation.name, work.conversation.kind, "", 0.0, cut, tokens_before=body_tokens(prefix))
     trial.facts = len(facts)
@@ -208,7 +208,7 @@ def _place(messages: Sequence[Message], index: int) -> str:
 
 
 def _clipped(line: str, fact: str) -> str:
-    """A long line cut down to the surroundings of the fact."""
+    """Return a long line cut down to the surroundings of the fact."""
     if len(line) <= LONGEST_LINE:
         return line.strip()
     place = max(0, line.find(fact) - LONGEST_LINE // 2)

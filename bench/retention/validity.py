@@ -1,4 +1,4 @@
-"""Whether a compacted context may be sent to a model: the engine's own rules, and an independent reading of them.
+"""Validity of a compacted context: the engine's own rules, and an independent reading of them.
 
 The independent reading knows the protocol only: results directly after the call they answer, each call answered, the
 system prompt where it was, the latest request still there.

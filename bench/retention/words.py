@@ -26,17 +26,17 @@ STOP_WORDS = frozenset(
 
 
 def plain_words(text: str) -> set[str]:
-    """The distinct words of three letters or more, in lower case, without stop words and without names."""
+    """Return the distinct words of three letters or more, in lower case, without stop words and without names."""
     return {word for found in _WORD.findall(text) if (word := _plain(found))}
 
 
 def placed_words(text: str) -> list[tuple[int, str]]:
-    """The same words in order, each with its place."""
+    """Return the same words in order, each with its place."""
     return [(found.start(), word) for found in _WORD.finditer(text) if (word := _plain(found.group()))]
 
 
 def _plain(word: str) -> str:
-    """A word in lower case; empty for stop words and for names written in camel case."""
+    """Return a word in lower case; empty for stop words and for names written in camel case."""
     lower = word.lower()
     is_name = word[1:] != lower[1:] and not word.isupper()
     return "" if is_name or lower in STOP_WORDS else lower

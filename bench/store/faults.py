@@ -76,12 +76,12 @@ def work(url: str, writer: int, writes: int, prefix: str) -> None:
 
 
 def engine() -> ContextCompressor:
-    """An engine that summarizes at once what it is given."""
+    """Return an engine that summarizes at once what it is given."""
     return ContextCompressor(4_000, settings={"protect_last_n": 2, "threshold": 0.3})
 
 
 def start(url: str, count: int, writes: int, prefix: str) -> list[Worker]:
-    """The writing processes, as copies of this one: everything is loaded already, so that they write at once."""
+    """Start the writing processes as copies of this one, which has loaded everything, so that they write at once."""
     return [_started(url, writer, writes, prefix) for writer in range(count)]
 
 

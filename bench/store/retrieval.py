@@ -59,7 +59,7 @@ class Score(NamedTuple):
 
 
 def read_turns(name: str) -> list[Turn]:
-    """A conversation: sessions begin with ``## date``, turns with the speaker."""
+    """Return a conversation: sessions begin with ``## date``, turns with the speaker."""
     turns: list[Turn] = []
     session, at = 0, 0.0
     for line in (DATA / f"{name}.txt").read_text("utf-8").splitlines():
@@ -132,7 +132,7 @@ def stored(store: Store, turns: list[Turn]) -> dict[bytes, int]:
 
 
 def our_finder(store: Store, places: dict[bytes, int]) -> Finder:
-    """The store's own search, as any program uses it."""
+    """Return the store's own search, as any program uses it."""
     searcher = Searcher(store.database, store.tenant)
     while searcher.index_pending(1_000):
         pass
@@ -144,7 +144,7 @@ def our_finder(store: Store, places: dict[bytes, int]) -> Finder:
 
 
 def scored(finder: Finder, questions: list[Question]) -> Score:
-    """How much of the evidence a finder brings among its first hits."""
+    """Return the share of the evidence among a finder's first hits."""
     found = of = 0
     for question in questions:
         hits = finder(question.text)

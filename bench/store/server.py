@@ -21,7 +21,7 @@ _GUARD = 'folder=$0; "$@" & server=$!; read -r _; kill -QUIT $server; wait $serv
 
 
 def binaries() -> Path | None:
-    """The folder of the newest server that is installed, or None."""
+    """Return the folder of the newest server that is installed, or None."""
     candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     on_path = shutil.which("initdb")
     if on_path:

@@ -48,7 +48,7 @@ def message(number: int, chance: random.Random) -> Message:
 
 
 def messages(count: int, seed: int = 7) -> list[Message]:
-    """So many messages, always the same ones."""
+    """Return so many messages, always the same ones."""
     chance = random.Random(seed)
     return [message(number, chance) for number in range(count)]
 
@@ -106,7 +106,7 @@ def appends(store: Store, at: Branch, count: int, floor: Path) -> tuple[Branch, 
 
 
 def share(values: list[float], part: float) -> float:
-    """The value below which a part of the values is."""
+    """Return the value below which a part of the values is."""
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
 

@@ -1,1 +1,1 @@
-"""What stands in the summaries of real conversations."""
+"""Checks of the summaries of real conversations."""

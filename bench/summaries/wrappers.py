@@ -28,7 +28,7 @@ from everlong.model import Message, calls_of, leading_system_count, newest_reque
 
 WINDOW = 200_000
 SHARES = (0.1, 0.25, 0.5)
-"""What of a conversation's tokens a compaction may keep."""
+"""The shares of a conversation's tokens that a compaction may keep."""
 _TAG = re.compile(
     r"</?(?:system-reminder|ide_\w+|command-(?:name|message|args)|local-command-\w+|bash-(?:input|stdout|stderr)"
     r"|environment_(?:context|details)|user_instructions|INSTRUCTIONS|task-notification|file_content)\b"
@@ -123,7 +123,7 @@ def find_faults(name: str, source: Sequence[Message], document: SummaryDocument)
 
 
 def _own_words(source: Sequence[Message]) -> Iterator[str]:
-    """What people, models and tools said."""
+    """Yield what people, models and tools said."""
     for message in source:
         yield read_message(message).text
         yield from (call.arguments for call in calls_of(message))
