@@ -327,9 +327,7 @@ class _MessageReader:
         said = next((piece.words for piece in self._written if piece.kind is _Kind.SAID), None)
         tags = [piece for piece in self._written if piece.kind is not _Kind.SAID]
         if said is not None and not (tags and _REPORT.match(said)):
-            return _join(
-                [piece.whole for piece in self._written]
-            ), False  # the author of the text wrote the tag, too
+            return _join([piece.whole for piece in self._written]), False  # the author of the text wrote the tag, too
         if words := _join([_clean(piece.words) for piece in tags]):
             return words, False
         return " ".join(filter(None, self._command)), bool(self._command)

@@ -37,6 +37,7 @@ _EMPTY = "(empty)"
 """Stands in for a message without words, which the API refuses."""
 _FOREIGN = frozenset({"image_url", "input_audio", "audio", "file", "input_image", "input_file", "video_url"})
 """Parts of other APIs that have no counterpart in this one."""
+_THINKING = frozenset({"thinking", "redacted_thinking"})
 _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _STOPS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -129,7 +130,7 @@ def anthropic_body(
     body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
     prompt = sendable(system) if isinstance(system, list) else system
     if isinstance(prompt, list):
-        prompt = [block for block in prompt if _is_sendable(block)]
+        prompt = [block for block in map(_system_block, prompt) if _is_sendable(block)]
     if prompt:
         body["system"] = prompt
     body["messages"] = _with_unique_ids(_merge_neighbours([_sendable_turn(turn) for turn in sendable(turns)]))
@@ -153,7 +154,7 @@ def _sendable_turn(turn: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(content, list):
         return {"role": role, "content": content if isinstance(content, str) and content.strip() else _EMPTY}
     blocks = [part for part in map(_sendable_block, content) if _is_sendable(part)]
-    if not any(block.get("type") not in {"thinking", "redacted_thinking"} for block in blocks):
+    if not any(block.get("type") not in _THINKING for block in blocks):
         blocks.append({"type": "text", "text": _EMPTY})
     return {"role": role, "content": blocks}
 
@@ -166,7 +167,7 @@ def _merge_neighbours(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     for turn in turns:
         blocks = _blocks_of(turn)
-        apart = turn["role"] == "system" or str(blocks[0].get("type")) in {"thinking", "redacted_thinking"}
+        apart = turn["role"] == "system" or str(blocks[0].get("type")) in _THINKING
         if result and result[-1]["role"] == turn["role"] and not apart:
             result[-1] = {**turn, "content": [*_blocks_of(result[-1]), *blocks]}
         else:
@@ -185,9 +186,17 @@ def _sendable_block(part: Any) -> dict[str, Any]:
         return {"type": "text", "text": str(part)}
     if part.get("type") == "tool_result" and isinstance(part.get("content"), list):
         return _sendable_result(part)
-    if part.get("type") in _FOREIGN:
-        return {"type": "text", "text": f"[{part['type']} left out: this model does not take it]"}
-    return part
+    return _left_out(part) if part.get("type") in _FOREIGN else part
+
+
+def _system_block(part: Any) -> Any:
+    """Return a block of the system prompt, where the API takes text only."""
+    is_other = isinstance(part, dict) and isinstance(part.get("type"), str)
+    return _left_out(part) if is_other and part["type"] not in {"text", *_THINKING} else part
+
+
+def _left_out(part: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "text", "text": f"[{part['type']} left out: this model does not take it]"}
 
 
 def _sendable_result(block: dict[str, Any]) -> dict[str, Any]:
