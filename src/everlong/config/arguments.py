@@ -21,10 +21,9 @@ def compression_values(given: CompressionSettings | Mapping[str, Any] | None) ->
     if given is None:
         return DEFAULTS
     if isinstance(given, Mapping):
-        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
-        from everlong.config.settings import CompressionSettings  # noqa: PLC0415 - as above
+        from everlong.config.settings import CompressionSettings  # noqa: PLC0415 - costly, and seldom needed
 
-        raise_problems(problems_in({"compression": dict(given)}, lambda _: "settings", "give another value"))
+        _check("compression", given)
         given = CompressionSettings(**given)
     return given.values()
 
@@ -36,9 +35,14 @@ def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, A
     if isinstance(given, CachingValues):
         return given
     if isinstance(given, Mapping):
-        from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - costly, and seldom needed
-        from everlong.config.settings import PromptCachingSettings  # noqa: PLC0415 - as above
+        from everlong.config.settings import PromptCachingSettings  # noqa: PLC0415 - costly, and seldom needed
 
-        raise_problems(problems_in({"prompt_caching": dict(given)}, lambda _: "settings", "give another value"))
+        _check("prompt_caching", given)
         given = PromptCachingSettings(**given)
     return given.values()
+
+
+def _check(section: str, given: Mapping[str, Any]) -> None:
+    from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - as above
+
+    raise_problems(problems_in({section: dict(given)}, lambda _: "settings", "give another value"))

@@ -8,7 +8,7 @@ lists the rest.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, near
 from everlong.config.paths import project_config_path, user_config_path
 from everlong.config.settings import Settings
 from everlong.config.trust import folder_records, is_settings_text_trusted, may_set, read_folder_settings
-from everlong.config.yaml_file import Document, parse_document, parse_value, read_document
+from everlong.config.yaml_file import DEPTH, Document, leaves, parse_document, parse_value, read_document
 from everlong.errors import ConfigError
 
 __all__ = ["LoadedSettings", "Origin", "load_settings"]
@@ -26,9 +26,6 @@ __all__ = ["LoadedSettings", "Origin", "load_settings"]
 PREFIX = "EVERLONG_"
 RESERVED = frozenset({"EVERLONG_HOME", "EVERLONG_SESSION_SOURCE", "EVERLONG_DEBUG", "EVERLONG_COMMAND"})
 """Variables with this prefix that are not settings."""
-
-DEPTH = 3
-"""The depth to which keys have their own origins (auxiliary.compression.model, plugins.name.key)."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def load_settings(
         origins.update(layer.origins)
     settings = Settings.model_validate(values)
     # A mapping may have replaced a value of the same name, or a value a mapping: only remaining keys have an origin.
-    left = _keys(settings.model_dump())
+    left = (key for key, _ in leaves(settings.model_dump()))
     notices = tuple(notice for layer in layers for notice in layer.notices)
     return LoadedSettings(settings, {key: origins.get(key, Origin("default")) for key in left}, notices)
 
@@ -130,9 +127,9 @@ def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
         return _Layer({}, {}, [], (f"the settings of this folder are left out: {error}",))
     values: dict[str, Any] = {}
     refused = []
-    for key in _keys(layer.values) if not layer.problems else ():
+    for key, value in leaves(layer.values) if not layer.problems else ():
         if may_set(key):
-            _put(values, key, _value_at(layer.values, key), "")
+            _put(values, key, value, "")
         else:
             refused.append(shown(key).strip('"'))
     notices: tuple[str, ...] = ()
@@ -145,12 +142,6 @@ def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
     return _Layer(values, origins, layer.problems, notices)
 
 
-def _value_at(values: Any, key: str) -> Any:
-    for name in key.split("."):
-        values = values[name]
-    return values
-
-
 def _document_layer(path: Path, kind: Literal["project", "user"], document: Document) -> _Layer:
     values = without_empty_sections(document.values)
 
@@ -158,7 +149,7 @@ def _document_layer(path: Path, kind: Literal["project", "user"], document: Docu
         line = document.lines.get(key)
         return str(path) if line is None else f"{path}, line {line}"
 
-    origins = {key: Origin(kind, str(path), document.lines.get(key)) for key in _keys(values)}
+    origins = {key: Origin(kind, str(path), document.lines.get(key)) for key, _ in leaves(values)}
     return _Layer(values, origins, problems_in(values, place, "correct the file"))
 
 
@@ -194,7 +185,7 @@ def _flag_layer(overrides: Mapping[str, Any]) -> _Layer:
         else:
             problems.extend(_put(values, key, value, "flag"))
     problems.extend(problems_in(values, lambda _: "flag", "give another value"))
-    return _Layer(values, {key: Origin("flag") for key in _keys(values)}, problems)
+    return _Layer(values, {key: Origin("flag") for key, _ in leaves(values)}, problems)
 
 
 def without_empty_sections(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -229,14 +220,6 @@ def _merged(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
         else:
             result[name] = value
     return result
-
-
-def _keys(values: Mapping[Any, Any], prefix: str = "", depth: int = 1) -> Iterator[str]:
-    for name, value in values.items():
-        if depth < DEPTH and isinstance(value, dict) and value:
-            yield from _keys(value, f"{prefix}{name}.", depth + 1)
-        else:
-            yield f"{prefix}{name}"
 
 
 def _shortened(key: str) -> str:

@@ -26,7 +26,7 @@ from everlong.config.paths import (
     user_config_path,
     workspace_folder,
 )
-from everlong.config.yaml_file import parse_document, read_text
+from everlong.config.yaml_file import leaves, parse_document, read_text
 from everlong.errors import ConfigError
 
 __all__ = [
@@ -142,7 +142,7 @@ def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderW
     try:
         text = None if _is_users_own(path, env) else read_folder_settings(path)
         digest = "" if text is None else _digest(text)
-        for key, value in _leaves(parse_document(text, str(path)).values if text is not None else {}):
+        for key, value in leaves(parse_document(text, str(path)).values if text is not None else {}):
             if may_set(key):
                 settings.append((_printable(key), _shown(value)))
             else:
@@ -163,15 +163,6 @@ def _plugins(folder: Path) -> Iterator[str]:
         except OSError:
             continue
         yield from (name for name in names if name[0] not in "._" and name != "context_engine")
-
-
-def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, dict) and value and key.count(".") < 2:
-            yield from _leaves(value, f"{key}.")
-        else:
-            yield key, value
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from everlong.errors import ConfigError
 
 __all__ = [
     "Document",
+    "leaves",
     "parse_document",
     "parse_value",
     "read_document",
@@ -47,6 +48,9 @@ _PREAMBLE = re.compile(r"(?:[ \t]*(?:#.*)?\n)+(?=---)")
 
 _NESTED = re.compile(r"^( *)[^\s#-][^#\n]*:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*(?=( *)(- +)?[^\s#-])", re.MULTILINE)
 """A key without a value on its line, and the first key or list item below it."""
+
+DEPTH = 3
+"""The depth to which keys have their own line and origin (auxiliary.compression.model, plugins.name.key)."""
 
 MOST_VALUES = 100_000
 """A file that expands to more, by aliases of aliases, is meant to harm."""
@@ -122,9 +126,17 @@ def safe_yaml() -> YAML:
     return YAML(typ="safe", pure=True)
 
 
+def leaves(values: Mapping[Any, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """Yield each value with its dotted key; mappings below `DEPTH` stay whole, and so do empty ones."""
+    for name, value in values.items():
+        if depth < DEPTH and isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{name}.", depth + 1)
+        else:
+            yield f"{prefix}{name}", value
+
+
 def _lines(node: Node, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
-    # Settings are at most three levels deep; deeper keys of plugins have no lines of their own.
-    if not isinstance(node, MappingNode) or depth > 3:
+    if not isinstance(node, MappingNode) or depth > DEPTH:
         return
     for key, value in node.value:
         dotted = f"{prefix}{key.value}"
