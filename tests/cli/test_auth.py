@@ -72,7 +72,7 @@ def test_the_environment_comes_first_and_setting_a_key_says_so(
 
 def test_an_empty_key_and_an_unknown_provider_are_refused(run: Run, ring: InMemory) -> None:
     assert "the key is empty" in run("auth", "set", "openai", stdin=b"\n").err
-    assert "'opnai' is no known provider" in run("auth", "set", "opnai", stdin=b"x\n").err
+    assert "'opnai' is not a known provider" in run("auth", "set", "opnai", stdin=b"x\n").err
     assert ring.kept == {}
 
 

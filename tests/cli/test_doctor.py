@@ -320,7 +320,7 @@ def _of_the_true_time(touched: Any, now: Any) -> Any:
 @pytest.mark.usefixtures("home")
 def test_who_writes_summaries_must_exist_and_have_a_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__PROVIDER", "nobody")
-    assert "is no known provider" in checks(run("doctor", "--json"))["summaries"]["text"]
+    assert "is not a known provider" in checks(run("doctor", "--json"))["summaries"]["text"]
     monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__PROVIDER", "openai")
     assert checks(run("doctor", "--json"))["summaries"]["text"] == "openai has no key"
 

@@ -65,7 +65,7 @@ def test_a_file_that_is_no_model_is_an_error_without_a_traceback(run: Run, tmp_p
     path.write_text("no model at all")
     done = run("run", "Hello", "--local", str(path))
     assert done.code == 1
-    assert done.err == f"everlong: {path} is no model: a GGUF file begins with GGUF\n"
+    assert done.err == f"everlong: {path} is not a model in the GGUF format; name a .gguf file\n"
 
 
 def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session_is_resumed(tmp_path: Path) -> None:

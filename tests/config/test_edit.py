@@ -247,7 +247,7 @@ TREES = st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner, max_siz
 
 
 def _can_be_read_back(text: str) -> bool:
-    """Whether the YAML library understands what it wrote itself; a few odd texts in flow style it does not."""
+    """Return whether the YAML library can read its own text; a few odd texts in flow style it cannot."""
     try:
         YAML(typ="safe", pure=True).load(text)
     except YAMLError:

@@ -22,13 +22,13 @@ def errand(number: int) -> str:
 
 
 def page(number: int) -> str:
-    """What the tool returns: some hundred tokens, the total at the end."""
+    """Return the tool's result: some hundred tokens, the total at the end."""
     rows = "\n".join(f"row {row}: berth {row * 7 % 31}, {row * number + 3} crates" for row in range(40))
     return f"Ledger, page {number}\n{rows}\ntotal: {number * 1000 + 17}"
 
 
 def clerk(ask: Ask) -> Answer:
-    """Looks up every page that it is asked for, and knows what stands in the request and nothing else."""
+    """Look up every requested page, knowing nothing but the request."""
     if QUESTION in ask.last_user:
         return Answer(f"The code is {FACT}." if FACT in ask.text else "I do not know.")
     if ask.results:
@@ -56,7 +56,7 @@ class Engines:
 
 
 def moved_prefixes(server: ModelServer) -> int:
-    """How often a request did not begin with the whole request before it."""
+    """Return how often a request did not begin with the whole request before it."""
     bodies: list[list[Any]] = [record.body["messages"] for record in server.requests]
     return sum(_text(after[: len(before)]) != _text(before) for before, after in pairwise(bodies))
 

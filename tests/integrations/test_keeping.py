@@ -1,4 +1,4 @@
-"""What the adapters share: views that are known again, for any engine."""
+"""The common base of the adapters: views are recognized again, for any engine."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def look_up(number: int) -> str:
 def talk(
     server: ModelServer, keep: EverlongFilter, texts: list[str], session: SQLiteSession | None = None
 ) -> list[str]:
-    """What an agent answers to one text after the other, with a session of the SDK as its memory."""
+    """Return an agent's answers to one text after the other, with a session of the SDK as its memory."""
 
     async def all_of_it() -> list[str]:
         client = AsyncOpenAI(base_url=server.openai_url, api_key="any", max_retries=0)

@@ -1,4 +1,4 @@
-"""What a person typed is told apart from what a client wraps around it, and makes the title of a conversation."""
+"""A person's typed words are told from a client's additions, and make the title of a conversation."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _nobodys_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def connected() -> Iterator[Connect]:
-    """Makes the provider of an API for a server."""
+    """Return a function that makes the provider of an API for a server."""
     providers: list[Provider] = []
 
     def connect(api: str, server: ModelServer, model: str | None = None, **options: Any) -> Provider:
@@ -49,7 +49,7 @@ def connected() -> Iterator[Connect]:
 
 
 def asked(provider: Provider, messages: list[dict[str, Any]], *, streamed: bool, **options: Any) -> Reply:
-    """The reply, by either way."""
+    """Return the reply, whole or streamed."""
     if not streamed:
         return provider.complete(messages, **options)
     last = list(provider.stream(messages, **options))[-1]

@@ -1,4 +1,4 @@
-"""Who writes summaries: what ``auxiliary.compression`` says, what ``auto`` picks, and what happens when they fail."""
+"""The models that write summaries: those of ``auxiliary.compression``, the one that ``auto`` picks, and failures."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_named_provider_has_its_usual_model_or_wants_one() -> None:
     assert members(summarizer_for(settings(provider="nous"), env=env)) == ["nous:Hermes-4-70B"]
     with pytest.raises(ConfigError, match="there is no usual model of groq"):
         summarizer_for(settings(provider="groq"), env=env)
-    with pytest.raises(ConfigError, match="'nonsense' is no known provider"):
+    with pytest.raises(ConfigError, match="'nonsense' is not a known provider"):
         summarizer_for(settings(provider="nonsense"), env=env)
 
 

@@ -18,7 +18,7 @@ from tests.examples import examples
 
 
 def without_thinking(message: Message) -> Message:
-    """The seals of generated thinking are made up, and the server would see that."""
+    """Return a message without thinking, whose signatures are made up here and would be refused."""
     content = message.get("content")
     if not isinstance(content, list):
         return message

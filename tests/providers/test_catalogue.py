@@ -165,7 +165,7 @@ def test_an_endpoint_of_ones_own_is_called_by_its_name(serve: Serve) -> None:
     connection.close()
     with pytest.raises(ConfigError, match=r"providers\.nowhere\.base_url"):
         endpoint_for("nowhere", {"nowhere": ProviderSettings(api="openai")})
-    with pytest.raises(ConfigError, match="is no known provider"):
+    with pytest.raises(ConfigError, match="is not a known provider"):
         endpoint_for("nowhere")
 
 

@@ -112,7 +112,7 @@ def test_numbers_are_taken_from_the_words(message: str, numbers: tuple[int | Non
 
 
 class AnsweredError(Exception):
-    """What a client raises, by what it carries."""
+    """An exception as a client raises it."""
 
     def __init__(self, status: int | None, body: Any, headers: dict[str, str] | None = None) -> None:
         super().__init__("said")

@@ -31,7 +31,7 @@ def value(kind: int, packed: bytes) -> bytes:
 
 
 def model_file(folder: Path, facts: dict[str, bytes], *shapes: tuple[int, ...], version: int = 3) -> Path:
-    """A model's file with a header and no weights."""
+    """Write a model's file with a header and no weights."""
     said = b"".join(text(name) + packed for name, packed in facts.items())
     tensors = b"".join(
         text(f"blk.{number}") + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, 0)
@@ -72,9 +72,9 @@ def test_the_first_of_several_files_is_not_taken_for_a_small_model(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"PK\x03\x04 a zip", "is no model"),
-        (b"", "is no whole GGUF file"),
-        (b"GGUF" + struct.pack("<I", 3), "is no whole GGUF file"),
+        (b"PK\x03\x04 a zip", "is not a model"),
+        (b"", "is not a complete GGUF file"),
+        (b"GGUF" + struct.pack("<I", 3), "is not a complete GGUF file"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1 << 60), "ends in the middle"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + value(77, b""), "unknown type 77"),
         (b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("a") + struct.pack("<I", 99), "99 dimensions"),

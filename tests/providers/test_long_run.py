@@ -17,7 +17,7 @@ PASSING: tuple[FaultKind, ...] = ("rate_limit", "server_error", "overloaded", "s
 
 
 def worker(ask: Ask) -> Answer:
-    """Reads two files for every request, then answers."""
+    """Read two files for every request, then answer."""
     if ask.results:
         return Answer(f"Done with request {ask.number}.")
     thinking = "Two files." if ask.api == "anthropic" else None

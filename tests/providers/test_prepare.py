@@ -1,4 +1,4 @@
-"""What a call may say about the body and the headers that go out: the last word of a host, and cache markers in it."""
+"""A call's own changes to body and headers: ``prepare`` has the last word, and cache markers reach the API."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ TOOLS = [{"type": "function", "function": {"name": "read_file", "description": "
 
 
 def conversation(kinds: list[str], turns: int = 40) -> list[dict[str, Any]]:
-    """A session that reads pieces of several kinds of text, as an agent does."""
+    """Return a session that reads pieces of several kinds of text, as an agent does."""
     rng = random.Random(11)
     texts = [(SAMPLES / f"{kind}.txt").read_text(encoding="utf-8") for kind in kinds]
     messages: list[dict[str, Any]] = [{"role": "system", "content": texts[0][:1500]}]

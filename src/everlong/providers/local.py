@@ -67,12 +67,12 @@ def read_model_file(path: Path) -> ModelFile:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[:4] != b"GGUF":
-                raise ConfigError(f"{path} is no model: a GGUF file begins with GGUF", key="local")
+                raise ConfigError(f"{path} is not a model in the GGUF format; name a .gguf file", key="local")
             return _read(path, content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", key="local") from error
     except (struct.error, IndexError, ValueError) as error:  # ValueError: an empty file, or text that is not UTF-8
-        raise ConfigError(f"{path} is no whole GGUF file: {error}; download it again", key="local") from error
+        raise ConfigError(f"{path} is not a complete GGUF file: {error}; download it again", key="local") from error
 
 
 def _read(path: Path, content: mmap.mmap) -> ModelFile:

@@ -119,7 +119,7 @@ def endpoint_for(provider: str, own: Mapping[str, ProviderSettings] | None = Non
         if known is None:
             names = ", ".join(sorted({*ENDPOINTS, *(own or {})}))
             raise ConfigError(
-                f"{provider!r} is no known provider; known are {names}, or add it with providers.{provider}.base_url",
+                f"{provider!r} is not a known provider; use one of {names}, or set providers.{provider}.base_url",
                 key="provider",
             )
         return known
