@@ -89,7 +89,7 @@ class Chat:
         self.seen += data
 
     def until(self, text: str, since: int = 0) -> float:
-        """Seconds until a text is drawn."""
+        """Return the seconds until a text is drawn."""
         start = time.perf_counter()
         while text not in self.seen[since:]:
             self.read(0.05)
@@ -98,7 +98,7 @@ class Chat:
         return time.perf_counter() - start
 
     def cpu(self, what: str) -> float:
-        """CPU seconds of the process until it was so far."""
+        """Return the CPU seconds of the process so far."""
         start = time.perf_counter()
         while True:
             noted = self.notes.read_text(encoding="utf-8") if self.notes.exists() else ""

@@ -45,7 +45,7 @@ def conversation(messages: int, result_chars: int = 2_000, seed: int = 0) -> lis
 
 
 def _step(rng: random.Random, pool: list[tuple[str, str]], calls: int) -> tuple[list[Message], int]:
-    """One assistant message with its results, or now and then one that only talks."""
+    """Return one assistant message with its results, or now and then one that only talks."""
     name, verb = rng.choice(_NAMES), rng.choice(_VERBS)
     text = f"I will {verb} the {name} next, because line {rng.randrange(900)} of src/{name}/core.py looks wrong."
     if rng.random() < 0.08:
@@ -63,7 +63,7 @@ def _step(rng: random.Random, pool: list[tuple[str, str]], calls: int) -> tuple[
 
 
 def _result_pool(rng: random.Random, result_chars: int, size: int = 64) -> list[tuple[str, str]]:
-    """Results to choose from; a pool keeps a hundred thousand messages a matter of seconds."""
+    """Return results to choose from; with a pool, a hundred thousand messages take only seconds."""
     kinds: tuple[tuple[str, Callable[[random.Random, int], str]], ...] = (
         ("read_file", _code_line),
         ("terminal", _log_line),

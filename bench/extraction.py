@@ -34,12 +34,12 @@ Make = Callable[[random.Random, int], Message]
 
 
 def extracted(message: Message) -> tuple[object, ...]:
-    """Everything that is read of a message the first time it is part of a compaction's middle."""
+    """Read a message as a compaction does that has it in its middle for the first time."""
     return read_facts(message), many_lines(message), Yardstick([message]).wanted
 
 
 def floor(message: Message) -> int:
-    """One pass of a plain expression over the same text."""
+    """Pass a plain expression over the same text once."""
     return sum(len(_FLOOR.findall(text)) for text in _texts(message))
 
 
@@ -173,7 +173,7 @@ def main() -> None:
 
 
 def _costs(make: Make) -> tuple[list[float], list[float]]:
-    """CPU seconds for a byte of messages of each size, and of the floor; small ones are measured many at a time."""
+    """Return CPU seconds per byte of messages of each size, and of the floor; small ones are measured in numbers."""
     costs: list[float] = []
     floors: list[float] = []
     for size in SIZES:

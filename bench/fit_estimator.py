@@ -94,7 +94,7 @@ def _importance(kind: str) -> float:
 
 
 def _solve(rows: list[list[float]], kinds: list[str]) -> list[float]:
-    """Weights that bring ``row . weights`` near 1 in every row: ridge regression by the normal equations."""
+    """Return weights that bring ``row . weights`` near 1 in every row: ridge regression by the normal equations."""
     size = len(rows[0])
     share = {kind: _importance(kind) / kinds.count(kind) for kind in set(kinds)}
     matrix = [[0.0] * size for _ in range(size)]

@@ -32,7 +32,7 @@ def floor(messages: Sequence[Message]) -> int:
 
 
 def planning(engine: ContextCompressor, messages: list[Message], counts: list[int]) -> list[Message]:
-    """Everything that a compaction does besides counting and writing the summary."""
+    """Do everything of a compaction but counting and writing the summary."""
     compaction = CompactionRun(engine.request_for(messages))
     compaction.known.counts = counts
     result = compaction.assembled("## Goal\n- Build the harbour planner") if compaction.has_new_turns else messages

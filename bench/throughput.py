@@ -36,7 +36,7 @@ def megabytes(messages: list[Message]) -> float:
 
 
 def cold(messages: list[Message], *, stubbed: bool, repeat: int) -> float:
-    """CPU seconds of a first compaction by a fresh engine."""
+    """Return the CPU seconds of a first compaction by a fresh engine."""
 
     def work() -> None:
         ContextCompressor(WINDOW, summarizer=Stub() if stubbed else None).compress(messages)
@@ -45,14 +45,14 @@ def cold(messages: list[Message], *, stubbed: bool, repeat: int) -> float:
 
 
 def second(messages: list[Message], grown: list[Message]) -> tuple[float, float]:
-    """CPU seconds of a first compaction and of a second one of the grown conversation."""
+    """Return the CPU seconds of a first compaction and of a second one of the grown conversation."""
     engine = ContextCompressor(WINDOW)
     first = best_cpu(lambda: engine.compress(messages), 1)
     return first, best_cpu(lambda: engine.compress(grown), 1)
 
 
 def memory(size: int) -> tuple[int, int]:
-    """Bytes that a conversation takes as Python objects, and what a compaction takes beyond it at its peak."""
+    """Return the bytes of a conversation as Python objects, and those of a compaction beyond it at its peak."""
     text = json.dumps(conversation(size))
     gc.collect()
     tracemalloc.start()

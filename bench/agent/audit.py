@@ -15,7 +15,7 @@ __all__ = ["audited"]
 
 
 def audited(store: Store, session: str, done: Sequence[Job], calls: Iterable[str]) -> list[str]:
-    """Everything that is wrong with a session, given what of it was acknowledged."""
+    """Return all faults of a session, given its acknowledged requests and calls."""
     line = store.sessions.lineage(session)
     ends = {one.branch for one in line}
     problems = list(store.verify().problems)
@@ -31,7 +31,7 @@ def audited(store: Store, session: str, done: Sequence[Job], calls: Iterable[str
 
 
 def _lineage(store: Store, line: Sequence[Session], entries: Sequence[Entry]) -> list[str]:
-    """Each session continues the one before it, and together they have every message once."""
+    """Check that each session continues the one before it, and that together they have every message once."""
     problems: list[str] = []
     parents = [one.parent for one in line]
     if parents != [None, *(one.id for one in line[:-1])]:
@@ -46,7 +46,7 @@ def _lineage(store: Store, line: Sequence[Session], entries: Sequence[Entry]) ->
 
 
 def _requests(messages: Sequence[Message], done: Sequence[Job]) -> list[str]:
-    """Every request that was done was said once, in order, and its answer is the last thing before the next."""
+    """Check that every finished request was said once, in order, with its answer right before the next."""
     said = [(place, text_of(message)) for place, message in enumerate(messages) if message["role"] == "user"]
     texts = [text for _, text in said]
     wanted = [job.prompt for job in done]
@@ -62,7 +62,7 @@ def _requests(messages: Sequence[Message], done: Sequence[Job]) -> list[str]:
 
 
 def _calls(messages: Sequence[Message], acknowledged: Iterable[str]) -> list[str]:
-    """Every call has one result right behind it, and those that were acknowledged are there."""
+    """Check that every call has one result right behind it, and that the acknowledged ones are there."""
     made: Counter[str] = Counter()
     problems: list[str] = []
     for place, message in enumerate(messages):

@@ -55,7 +55,7 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, usage: Usage) -> Tokens:
-        """Those that a usage tells."""
+        """Return the tokens of a usage."""
         short = usage.cache_write_tokens - usage.cache_write_1h_tokens
         return cls(usage.cache_read_tokens, short, usage.cache_write_1h_tokens, usage.input_tokens)
 

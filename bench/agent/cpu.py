@@ -75,16 +75,16 @@ class Answers:
         yield Done(reply)
 
     def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
-        """Asked for a summary, or for what to remember; there is none."""
+        """Return "nothing" for summaries and notes."""
         del messages, call
         return Reply({"role": "assistant", "content": "nothing"}, Usage(1_000, 1), "end", self.model, self.name)
 
     def served_context_length(self) -> int | None:
-        """Nothing is served."""
+        """Return None: there is no server."""
         return None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
 
 def connection_to(provider: Any, window: int = WINDOW) -> Connection:
@@ -125,7 +125,7 @@ class Measured:
 
 
 def floor() -> float:
-    """CPU milliseconds of a fixed piece of bare Python: how quick this machine is at the moment."""
+    """Return the CPU milliseconds of a fixed piece of bare Python: the present speed of this machine."""
     started = time.process_time()
     total = 0
     for number in range(FLOOR_STEPS):
@@ -157,7 +157,7 @@ class Figures(NamedTuple):
 
 
 def measured(messages: int = 50_000, turns: int = 240) -> Iterator[tuple[int, Figures, str]]:
-    """Figures at some lengths of one conversation, up to so many messages; what stands in sight then."""
+    """Measure one conversation at some lengths; yield each length, the figures and what is in sight."""
     with own_folder() as folder, Store.open(folder / "store.db") as store:
         root = folder / "project"
         long = opened(store, root)

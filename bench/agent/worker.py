@@ -113,7 +113,7 @@ def _stored(store: Store, session: str | None) -> str | None:
 
 
 def _do(agent: Agent, job: Job) -> None:
-    """One request: said once, and gone on with until it has its answer, whatever fails on the way."""
+    """Say one request once, and continue it until it has its answer, whatever fails on the way."""
     for _ in range(_TRIES):
         latest = [message for message in agent.conversation.messages if message.get("role") == "user"][-1:]
         is_said = bool(latest) and text_of(latest[0]).endswith(job.prompt)

@@ -29,7 +29,7 @@ BARS: dict[str, tuple[float, float, float]] = {
 
 
 def play(shape: Shape, seed: int, settings: Mapping[str, Any], *, strict: bool = False) -> Totals:
-    """One session under one strategy, look-back counted per block."""
+    """Play one session under one strategy, look-back counted per block."""
     simulator = CacheSimulator(MODEL, "anthropic", per_block=True, strict=strict)
     cache = PromptCache(MODEL, "anthropic", settings=settings, clock=lambda: 0.0)
     before: tuple[float, dict[str, Any]] | None = None
@@ -51,7 +51,7 @@ def _ping(simulator: CacheSimulator, cache: PromptCache, since: float, sent: dic
 
 
 def compare(shapes: Mapping[str, Shape], names: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, list[Totals]]]:
-    """Every strategy on every profile, all seeds."""
+    """Play every strategy on every profile, with all seeds."""
     return {
         name: {profile: [play(shape, seed, settings) for seed in SEEDS] for profile, shape in shapes.items()}
         for name, settings in names.items()
@@ -64,7 +64,7 @@ def mean(values: list[float]) -> float:
 
 
 def print_table(share: float) -> None:
-    """Costs over the oracle's for one share of pauses."""
+    """Print the costs over the oracle's for one share of pauses."""
     shapes = {name: replace(shape, pause_share=share) for name, shape in PROFILES.items()}
     print(
         f"\nInput cost over the oracle's; a pause of 6 to 40 minutes in {share:.0%} of calls; 12 seeds, 200 calls each"
@@ -91,7 +91,7 @@ def print_table(share: float) -> None:
 
 
 def print_forks() -> None:
-    """Forks and rewinds: session by session, the ledger against the plain strategy."""
+    """Print forks and rewinds: session by session, the ledger against the plain strategy."""
     shapes = {name: replace(shape, forks=0.03, rewinds=0.05) for name, shape in PROFILES.items()}
     chosen = {name: STRATEGIES[name] for name in ("system_and_3", "ledger")}
     results = compare(shapes, chosen)
@@ -106,7 +106,7 @@ def print_forks() -> None:
 
 
 def print_fan_out() -> None:
-    """One step with many parallel calls on a warm prefix."""
+    """Print one step with many parallel calls on a warm prefix."""
     print("\nShare of the warm prefix that is still read after one step of parallel calls")
     for width in (12, 60):
         cells = []

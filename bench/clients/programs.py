@@ -173,7 +173,7 @@ class ClaudeCode(Program):
     has_agents = takes_lines = True
 
     def variables(self, place: Place) -> dict[str, str]:
-        """Address, key, and no traffic besides."""
+        """Return address and key; forbid other traffic."""
         limited = {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(place.answer)} if place.answer else {}
         return {
             **limited,
@@ -192,7 +192,7 @@ class ClaudeCode(Program):
         return [*command_of(self.name), "-p", prompt, "--model", place.model, *allowed, *resuming]
 
     def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
-        """Lines as messages of a stream, as programs that drive Claude Code send them."""
+        """Send lines as messages of a stream, as programs that drive Claude Code send them."""
         streaming = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
         plain = [word for word in self.command(place, "", resumes=False) if word]
         given = [{"type": "user", "message": {"role": "user", "content": line}} for line in lines]
@@ -233,7 +233,7 @@ class Pi(Program):
         place.write(".pi/agent/models.json", json.dumps({"providers": {"harbour": provider}}))
 
     def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002
-        """No network besides."""
+        """Return variables that forbid other network traffic."""
         return {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
 
     def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
@@ -242,13 +242,13 @@ class Pi(Program):
         return [*command_of(self.name), "-p", *resuming, "--provider", "harbour", "--model", place.model, prompt]
 
     def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
-        """Prompts in the mode for other programs, where ``/clear`` is a command of its own."""
+        """Send prompts in the mode for other programs, in which ``/clear`` is a separate command."""
         command = [*command_of(self.name), "--mode", "rpc", "--provider", "harbour", "--model", place.model]
         given = [{"type": "new_session"} if line == "/clear" else {"type": "prompt", "message": line} for line in lines]
         return [json.dumps(end) for end in self._exchange(place, command, given, "agent_end", timeout)]
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
-        """Its tools read, bash and write; it has no sub-agents."""
+        """Return a call of its tools read, bash and write; it has no sub-agents."""
         if step.kind == "read":
             return "read", {"path": str(folder / step.path)}
         if step.kind == "write":
@@ -293,7 +293,7 @@ class OpenCode(Program):
         place.write(".config/opencode/opencode.json", json.dumps(config))
 
     def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002
-        """No downloads."""
+        """Return variables that forbid downloads."""
         names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
         return {f"OPENCODE_DISABLE_{name}": "1" for name in names}
 
@@ -303,7 +303,7 @@ class OpenCode(Program):
         return [*command_of(self.name), "run", *resuming, "--model", f"harbour/{place.model}", prompt]
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:
-        """Its tools read, bash, task, and write or apply_patch, whichever this model is offered."""
+        """Return a call of its tools read, bash, task, and write or apply_patch, whichever the model is offered."""
         if step.kind == "read":
             return "read", {"filePath": str(folder / step.path)}
         if step.kind == "agent":
@@ -342,17 +342,17 @@ class Codex(Program):
         place.write(".codex/config.toml", "\n".join(lines) + "\n")
 
     def variables(self, place: Place) -> dict[str, str]:
-        """Its home and a key."""
+        """Return its home and a key."""
         return {"CODEX_HOME": str(place.home / ".codex"), "HARBOUR_KEY": _KEY}
 
     def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:  # noqa: ARG002
-        """Exec mode without a sandbox, which needs rights that a test machine may not give."""
+        """Return exec mode without a sandbox, which needs rights that a test machine may not give."""
         resuming = ["resume", "--last"] if resumes else []
         free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
         return [*command_of(self.name), "exec", *resuming, *free, prompt]
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
-        """Everything by commands, as Codex does it; sub-agents are begun and waited for."""
+        """Return commands for everything, as Codex does it; sub-agents are begun and waited for."""
         if step.kind == "agent":
             return "spawn_agent", {"message": step.text}
         if step.kind == "wait":
@@ -380,17 +380,17 @@ class Cline(Program):
         subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, check=True, timeout=60)
 
     def variables(self, place: Place) -> dict[str, str]:  # noqa: ARG002
-        """No process that stays in the background."""
+        """Return variables that forbid a background process."""
         return {"CLINE_SESSION_BACKEND_MODE": "local"}
 
     def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:  # noqa: ARG002
-        """One prompt in a new session."""
+        """Return the command for one prompt in a new session."""
         if resumes:
             raise ValueError("Cline resumes a session only in a terminal; give it one prompt")
         return [*command_of(self.name), prompt]
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
-        """Its tools read_files, run_commands, apply_patch and spawn_agent."""
+        """Return a call of its tools read_files, run_commands, apply_patch and spawn_agent."""
         if step.kind == "read":
             return "read_files", {"files": [{"path": str(folder / step.path)}]}
         if step.kind == "agent":
@@ -411,7 +411,7 @@ class Aider(Program):
         place.write(".aider/caches/model_prices_and_context_window.json", prices.read_text(encoding="utf-8"))
 
     def variables(self, place: Place) -> dict[str, str]:
-        """Address and key; no analytics, updates or lists of prices from elsewhere."""
+        """Return address and key; forbid analytics, updates and lists of prices from elsewhere."""
         return {
             "OPENAI_API_BASE": f"{place.url}/v1",
             "OPENAI_API_KEY": _KEY,
@@ -420,7 +420,7 @@ class Aider(Program):
         }
 
     def command(self, place: Place, prompt: str, *, resumes: bool) -> list[str]:
-        """One message; an earlier chat is restored from its file."""
+        """Return the command for one message; an earlier chat is restored from its file."""
         resuming = ["--restore-chat-history"] if resumes else []
         return [*self._interactive(place), *resuming, *(["--message", prompt] if prompt else [])]
 
@@ -432,7 +432,7 @@ class Aider(Program):
         return [*command_of(self.name), "--model", place.model, *options]
 
     def talk(self, place: Place, prompts: Sequence[str], timeout: float = 300) -> list[str]:
-        """All prompts in one process, a line each."""
+        """Send all prompts to one process, a line each."""
         ran = subprocess.run(
             self._interactive(place),
             input="\n".join([*prompts, "/exit", ""]),
@@ -446,7 +446,7 @@ class Aider(Program):
         return [ran.stdout]
 
     def type_in(self, place: Place, lines: Sequence[str], timeout: float = 300) -> list[str]:
-        """All lines from a pipe; its answers cannot be told apart."""
+        """Send all lines through a pipe; its answers cannot be told apart."""
         return self.talk(place, lines, timeout)
 
     def call(self, step: Step, ask: Ask, folder: Path) -> tuple[str, Mapping[str, object]]:

@@ -182,7 +182,7 @@ class Worker:
 
 
 def _sight(ask: Ask) -> str:
-    """All words of a request; some clients hand on results as JSON in JSON."""
+    """Return all words of a request; some clients send results as JSON in JSON."""
     return " ".join(ask.text.replace('\\"', '"').split())
 
 
@@ -227,7 +227,7 @@ _QUESTIONS = "Answer each of these in a line:\n" + "\n".join(fact.question for f
 
 
 def long_plan(steps: int, tokens: int, name: str = "a") -> Plan:
-    """Facts, then so many results of so many tokens, then questions about the facts."""
+    """Return a plan: facts, then so many results of so many tokens, then questions about the facts."""
     return Plan(
         name,
         (

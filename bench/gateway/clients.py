@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def _paired(direct: Played, played: Played) -> list[tuple[str, str]]:
-    """Prompt and read tokens of both sessions, request by request."""
+    """Return prompt and read tokens of both sessions, request by request."""
     both = (direct, played)
     lines = [[f"{prompt:,} read {read:,} {status}" for prompt, read, status in one.requests] for one in both]
     length = max(map(len, lines))

@@ -57,7 +57,7 @@ class Played:
     problems: list[str] = field(default_factory=list)
 
     def known(self, *, literal: bool) -> int:
-        """Questions of one kind that were answered."""
+        """Return the number of answered questions of one kind."""
         return sum(fact.question in self.found for fact in FACTS if fact.is_literal is literal)
 
     @property

@@ -32,7 +32,7 @@ def gateway(
 
 
 def memory_of(process: int) -> float:
-    """Megabytes that a process has in memory."""
+    """Return the megabytes that a process has in memory."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 

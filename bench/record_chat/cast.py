@@ -83,7 +83,7 @@ def plain_text(output: str) -> str:
 
 
 def _joined(pieces: Iterable[tuple[str, bytes]]) -> tuple[list[str], list[str]]:
-    """Kinds and texts; a character that was cut in two goes with its second half."""
+    """Return kinds and texts; a character that was cut in two goes with its second half."""
     kinds: list[str] = []
     texts: list[str] = []
     rest = b""

@@ -55,7 +55,7 @@ def _row(screen: pyte.Screen, line: int) -> str:
 
 
 def _look(char: Any) -> tuple[str, str, str]:
-    """Colour, colour behind, weight."""
+    """Return colour, background and weight."""
     colour, ground = _colour(char.fg, _COLOURS["default"]), _colour(char.bg, "")
     if char.reverse:
         colour, ground = ground or _GROUND, colour

@@ -39,7 +39,7 @@ class Conversation:
 
 
 def load(folder: Path | None) -> list[Conversation]:
-    """All conversations of a folder; none where there is no folder or nothing in it."""
+    """Return all conversations of a folder; none if the folder is missing or empty."""
     return [] if folder is None or not folder.is_dir() else list(_read(folder))
 
 

@@ -50,7 +50,7 @@ class Entity(NamedTuple):
 
 
 def entities(text: str) -> Iterator[Entity]:
-    """Every entity of a text, also those that are parts of others: a file's name in its path."""
+    """Return every entity of a text, including parts of others, such as a file's name in its path."""
     for found in _SCAN.finditer(text):
         kind, piece = found.lastgroup, found.group()
         if kind == "chunk":

@@ -99,12 +99,12 @@ class Transcript:
 
 
 def own_entities(messages: Sequence[Message]) -> set[str]:
-    """Every entity that a conversation states outside its system prompt."""
+    """Return every entity that a conversation states outside its system prompt."""
     return {entity.text for part in Text(messages).parts for entity in entities(part)}
 
 
 def common_entities(conversations: Sequence[Set[str]]) -> dict[str, int]:
-    """In how many conversations each entity stands."""
+    """Return the number of conversations with each entity."""
     counted: dict[str, int] = {}
     for stated in conversations:
         for entity in stated:

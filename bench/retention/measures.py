@@ -33,7 +33,7 @@ class Share(NamedTuple):
     of: int = 0
 
     def plus(self, other: Share) -> Share:
-        """Both together."""
+        """Return the sum of both."""
         return Share(self.kept + other.kept, self.of + other.of)
 
 

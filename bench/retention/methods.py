@@ -57,7 +57,7 @@ def keep_last(messages: list[Message], room: int) -> list[Message] | None:
 
 
 def clear_results(messages: list[Message], room: int) -> list[Message] | None:
-    """Old tool results cleared, oldest first, until the rest fits; then the oldest groups dropped."""
+    """Clear old tool results, oldest first, until the rest fits; then drop the oldest groups."""
     start = leading_system_count(messages)
     body, tokens = list(messages[start:]), body_tokens(messages)
     for index, message in enumerate(body):

@@ -32,7 +32,7 @@ def write_plots(found: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def picture(found: Sequence[Row], measure: str, title: str) -> str:
-    """One plot."""
+    """Return one plot."""
     largest = max(0.1, *(row.kept_share for row in found)) * 1.08
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '

@@ -46,7 +46,7 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
 
 
 def shares(labels: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """By section, how many of its lines are right, of how many."""
+    """Return for each section the number of right lines, and of all."""
     lines: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     for label in labels:

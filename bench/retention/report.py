@@ -22,7 +22,7 @@ out of all means. Intervals: 95 % of resamples of the conversations, each of whi
 
 
 def print_table(found: Sequence[Row]) -> None:
-    """All rows, a block for every kind."""
+    """Print all rows, a block for every kind."""
     for kind in dict.fromkeys(row.kind for row in found):
         for chained in (False, True):
             mine = [row for row in found if row.kind == kind and row.chained == chained]
@@ -114,7 +114,7 @@ def _counted(counter: Counter[str]) -> str:
 
 
 def print_wrong(trials: Sequence[Trial], wanted: int = 10) -> None:
-    """Inventions and broken rules of the engine, a few of each."""
+    """Print inventions and broken rules of the engine, a few of each."""
     mine = [trial for trial in trials if trial.method == "extractive"]
     for title, found in (
         ("invented", [(t, what) for t in mine for what in t.invented]),
@@ -127,5 +127,5 @@ def print_wrong(trials: Sequence[Trial], wanted: int = 10) -> None:
 
 
 def as_values(found: Sequence[Row], trials: Sequence[Trial], setup: dict[str, Any]) -> dict[str, Any]:
-    """Everything, ready for JSON."""
+    """Return everything, ready for JSON."""
     return {**setup, "rows": [asdict(row) for row in found], "trials": [asdict(trial) for trial in trials]}

@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 def try_scripted(work: Work) -> list[Trial]:
-    """Every trial of one conversation: the engine alone, then every script by one and the same engine."""
+    """Return every trial of one conversation: the engine alone, then every script with the same engine."""
     transcript = Transcript(work.conversation.messages)
     trials: list[Trial] = []
     for cut in cuts(work.conversation.messages, CUTS):

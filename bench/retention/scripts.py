@@ -48,7 +48,7 @@ def good(request: SummaryRequest) -> str:
 
 
 def empty(request: SummaryRequest) -> str:
-    """Nothing."""
+    """Return nothing."""
     del request
     return "  \n"
 

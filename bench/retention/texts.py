@@ -18,7 +18,7 @@ _JOINT = "\n\n"
 
 
 def said(message: Message) -> str:
-    """Everything that a message says: content, names of tools, keys and values of arguments."""
+    """Return all words of a message: content, names of tools, keys and values of arguments."""
     calls = (f"{call.name} {_flat(_decoded(call.arguments), with_keys=True)}" for call in calls_of(message))
     return "\n".join(filter(None, (text_of(message), *calls)))
 
@@ -81,7 +81,7 @@ class Text:
 
 
 def around(text: str, start: int, length: int, reach: int) -> str:
-    """``reach`` characters before and after a place, without the place itself, cut at whole words."""
+    """Return ``reach`` characters before and after a place, without the place itself, cut at whole words."""
     left, right = max(0, start - reach), min(len(text), start + length + reach)
     before, after = text[left:start], text[start + length : right]
     if left > 0 and text[left - 1].isalnum():

@@ -91,7 +91,7 @@ class Trial:
 
 
 def try_all(work: Work) -> list[Trial]:
-    """Every trial of one conversation."""
+    """Return every trial of one conversation."""
     transcript = Transcript(work.conversation.messages)
     if work.chain:
         return _try_chains(work, transcript)

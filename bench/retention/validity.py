@@ -14,7 +14,7 @@ from everlong.model import Message, calls_of, is_system, leading_system_count, t
 
 
 def problems(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
-    """Everything that is wrong with a context that was made from a source, in plain words."""
+    """Return all faults of a context that was made from a source, in plain words."""
     found = [
         f"{violation.invariant} at {violation.at}: {violation.problem}" for violation in check_all(context, source)
     ]

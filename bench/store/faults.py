@@ -104,7 +104,7 @@ def _started(url: str, writer: int, writes: int, prefix: str) -> Worker:
 
 
 def killed_round(url: str, number: int, chance: random.Random, writers: int = WRITERS) -> list[str]:
-    """One round: what was acknowledged before all processes were killed."""
+    """Run one round; return the writes that were acknowledged before all processes were killed."""
     running = start(url, writers, 10_000, f"round {number}")
     watched = running[chance.randrange(len(running))]
     acknowledged = [watched.said.readline() for _ in range(chance.randrange(1, MOST_WRITES))]
@@ -119,7 +119,7 @@ def killed_round(url: str, number: int, chance: random.Random, writers: int = WR
 
 
 def missing(store: Store, acknowledged: Sequence[str]) -> list[str]:
-    """Acknowledged texts that the store does not hold, or holds more than once."""
+    """Return acknowledged texts that the store does not hold, or holds more than once."""
     found: dict[str, int] = {}
     with store.database.read() as connection:
         rows = connection.exec_driver_sql(
@@ -148,7 +148,7 @@ def rounds(url: str, count: int, seed: int = 1) -> list[str]:
 
 
 def writers(url: str, count: int, writes: int) -> list[str]:
-    """Several processes write to one server; every problem that was found."""
+    """Let several processes write to one server; return every problem that was found."""
     Store.open(url).close()
     running = start(url, count, writes, "server")
     acknowledged: list[str] = []

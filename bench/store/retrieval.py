@@ -74,7 +74,7 @@ def read_turns(name: str) -> list[Turn]:
 
 
 def read_questions(name: str, turns: list[Turn]) -> list[Question]:
-    """Questions with their evidence, which is named by fragments that each stand in one turn."""
+    """Return questions with their evidence, named by fragments that each stand in one turn."""
     questions: list[Question] = []
     for line in (DATA / f"{name}.questions.txt").read_text("utf-8").splitlines():
         if not line or line.startswith("#"):
@@ -94,7 +94,7 @@ Finder = Callable[[str], list[int]]
 
 
 def plain_finder(turns: list[Turn]) -> Finder:
-    """OR + BM25 + stemming, as SQLite has it."""
+    """Return a finder with OR, BM25 and stemming, as SQLite has them."""
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE turns USING fts5(words, tokenize='porter unicode61')")
     rows = [(place + 1, f"{turn.speaker}: {turn.text}") for place, turn in enumerate(turns)]

@@ -82,7 +82,7 @@ BARS = (
 
 
 def texts(count: int, seed: int = 7) -> Iterator[str]:
-    """Texts of about 1 KB as in an agent's log: words, paths, numbers, names, some of them in Chinese."""
+    """Yield texts of about 1 KB as in an agent's log: words, paths, numbers, names, some of them in Chinese."""
     rng = random.Random(seed)
     words = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(30_000)]
     weights = list(itertools.accumulate(1 / (place + 8) for place in range(len(words))))

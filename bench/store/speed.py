@@ -39,7 +39,7 @@ LONG = 20_000
 
 
 def message(number: int, chance: random.Random) -> Message:
-    """One message of about 1 KB."""
+    """Return one message of about 1 KB."""
     role = "user" if number % 2 == 0 else "assistant"
     if chance.random() < 0.08:
         return {"role": role, "content": f"{number} " + "".join(chance.choices(_CHINESE, k=340))}
@@ -87,7 +87,7 @@ def many(store: Store, talk: list[Message], length: int = 50) -> tuple[int, floa
 
 
 def appends(store: Store, at: Branch, count: int, floor: Path) -> tuple[Branch, list[float], list[float]]:
-    """Durable appends, each followed by a bare write + fsync of the same size; seconds of both."""
+    """Append durably, each time followed by a bare write and fsync of the same size; return the seconds of both."""
     chance = random.Random(at.depth)
     ours: list[float] = []
     bare: list[float] = []

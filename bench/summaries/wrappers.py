@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def _summaries(conversation: Conversation) -> Iterator[tuple[list[Message], SummaryDocument]]:
-    """Each summary with the messages that it may draw on."""
+    """Yield each summary with the messages that it may draw on."""
     messages = conversation.messages
     for cut in (*cuts(messages, CUTS), len(messages)):
         for share in SHARES:
