@@ -196,7 +196,7 @@ def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
         nonlocal present
         if not path:
             present = document
-            return _restyled(document, value)
+            return _restyle(document, value)
         document = CommentedMap() if document is None else document
         inner, below = document, ""
         for name in path[:-1]:
@@ -206,7 +206,7 @@ def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
             inner = inner[name]
         present = inner.get(path[-1])
         below = below or _cut_comment_below(document, inner, path[-1])
-        inner[path[-1]] = _restyled(present, value)
+        inner[path[-1]] = _restyle(present, value)
         beside = inner.ca.items.get(path[-1], [None] * 4)[2]
         if beside is not None and not isinstance(value, list | dict):  # the library would keep its column
             beside.start_mark.column += len(str(value)) - len(str(present))
@@ -214,7 +214,7 @@ def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
             inner.ca.items[path[-1]] = [None, None, CommentToken(f"\n{below}", CommentMark(0)), None]
         return document
 
-    fresh = _edited(text, assign)
+    fresh = _edit_text(text, assign)
     # A list or mapping that is replaced may take its own comments with it; no other change may.
     if not isinstance(present, list | dict) and _comments(text) - _comments(fresh):
         raise ValueError("a comment would be lost")
@@ -232,10 +232,10 @@ def remove_from_text(text: str, path: Sequence[str]) -> str:
             inner.pop(path[-1], None)
         return document
 
-    return _edited(text, remove)
+    return _edit_text(text, remove)
 
 
-def _edited(text: str, edit: Callable[[Any], Any]) -> str:
+def _edit_text(text: str, edit: Callable[[Any], Any]) -> str:
     """Return YAML text written anew after ``edit`` has changed its document, which is None for an empty text."""
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
     body = text.removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
@@ -261,7 +261,7 @@ def _edited(text: str, edit: Callable[[Any], Any]) -> str:
     return result.replace("\n", "\r\n") if "\r\n" in text else result
 
 
-def _restyled(present: Any, value: Any) -> Any:
+def _restyle(present: Any, value: Any) -> Any:
     """Return a value in the style of the one that it replaces: its quotes, or the comments of the items kept."""
     if isinstance(present, SingleQuotedScalarString | DoubleQuotedScalarString) and isinstance(value, str):
         return type(present)(value)
