@@ -19,10 +19,9 @@ from everlong.gateway.server import HostedGateway
 from everlong.gateway.telemetry import GatewayLog
 from everlong.store.upgrade import open_database
 from tests.gateway.running import Raw
+from tests.program import everlong_program
 
-__all__ = ["PROGRAM", "Program", "program", "raw", "serving"]
-
-PROGRAM = [sys.executable, "-c", "from everlong.cli.main import main; main()"]
+__all__ = ["Program", "program", "raw", "serving"]
 
 
 @contextmanager
@@ -65,7 +64,7 @@ class Program:
 
     def __init__(self, *arguments: str, **env: str) -> None:
         self.process = subprocess.Popen(
-            [*PROGRAM, "serve", *arguments],
+            [*everlong_program(), "serve", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
