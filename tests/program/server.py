@@ -86,7 +86,7 @@ def _run(connection: socket.socket, about: dict[str, Any], files: list[int]) -> 
         os.close(fd)
     ended = os.pidfd_open(child)
     while True:
-        ready, _, _ = select.select([connection, ended], [], [])
+        ready, _, _ = select.select([connection.fileno(), ended], [], [])
         if ended in ready:
             break
         told = connection.recv(16)
