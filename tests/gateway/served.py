@@ -62,9 +62,10 @@ def raw(address: str) -> Raw:
 class Program:
     """``everlong serve`` in a process of its own."""
 
-    def __init__(self, *arguments: str, **env: str) -> None:
+    def __init__(self, *arguments: str, is_forked: bool = True, **env: str) -> None:
+        start = everlong_program() if is_forked else [sys.executable, "-m", "everlong"]
         self.process = subprocess.Popen(
-            [*everlong_program(), "serve", *arguments],
+            [*start, "serve", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,9 +92,9 @@ class Program:
 
 
 @contextmanager
-def program(*arguments: str, **env: str) -> Iterator[Program]:
-    """A program that is ended with the test."""
-    started = Program(*arguments, **env)
+def program(*arguments: str, is_forked: bool = True, **env: str) -> Iterator[Program]:
+    """A program that is ended with the test; started by itself where a test looks at its process."""
+    started = Program(*arguments, is_forked=is_forked, **env)
     try:
         yield started
     finally:

@@ -74,7 +74,8 @@ def no_room(served: Program) -> Iterator[None]:
 @contextmanager
 def gateway(upstream: Upstream, folder: Path, **env: str) -> Iterator[Program]:
     home = {"EVERLONG_HOME": str(folder / "home"), **env}
-    with program("--port", "0", "--upstream", upstream.url, "--store", str(folder / "s.db"), **home) as served:
+    arguments = ("--port", "0", "--upstream", upstream.url, "--store", str(folder / "s.db"))
+    with program(*arguments, is_forked=False, **home) as served:
         yield served
 
 
