@@ -62,8 +62,9 @@ def raw(address: str) -> Raw:
 class Program:
     """``everlong serve`` in a process of its own."""
 
-    def __init__(self, *arguments: str, is_forked: bool = True, **env: str) -> None:
-        start = everlong_program() if is_forked else [sys.executable, "-m", "everlong"]
+    def __init__(self, *arguments: str, **env: str) -> None:
+        # A test that changes the process itself asks for one that is started, not forked.
+        start = [sys.executable, "-m", "everlong"] if "EVERLONG_TEST_STARTED" in env else everlong_program()
         self.process = subprocess.Popen(
             [*start, "serve", *arguments],
             stdin=subprocess.PIPE,
@@ -92,9 +93,9 @@ class Program:
 
 
 @contextmanager
-def program(*arguments: str, is_forked: bool = True, **env: str) -> Iterator[Program]:
-    """A program that is ended with the test; started by itself where a test looks at its process."""
-    started = Program(*arguments, is_forked=is_forked, **env)
+def program(*arguments: str, **env: str) -> Iterator[Program]:
+    """A program that is ended with the test."""
+    started = Program(*arguments, **env)
     try:
         yield started
     finally:
