@@ -181,8 +181,15 @@ def _print_table(named: dict[str, list[dict[str, Any]]], tallies: list[Tally]) -
 
 
 def _properties(examples: int) -> bool:
+    """Run all tests at full length, then the property tests with many more examples; return whether all passed."""
+    print("soak: all tests, with sessions and lists of cases at full length", file=sys.stderr)
+    is_well = _run_tests(100)
     print(f"soak: property tests with {examples:,} examples each", file=sys.stderr)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", "hypothesis", "tests"]
+    return _run_tests(examples, "-m", "hypothesis") and is_well
+
+
+def _run_tests(examples: int, *options: str) -> bool:
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *options, "tests"]
     environment = {**os.environ, "EVERLONG_TEST_EXAMPLES": str(examples)}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
 

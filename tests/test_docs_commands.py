@@ -24,6 +24,7 @@ from tests.cli.client_files import PLACES
 from tests.cli.conftest import Run, add_session, run
 from tests.context.builders import assistant, long_session, user
 from tests.plugins.making import copied, engine_in
+from tests.program import everlong_program
 from tests.wire.test_claude_code import SIMPLE
 
 __all__ = ["run"]
@@ -135,7 +136,7 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
     (home / "everlong" / "config.yaml").write_text(json.dumps(settings))
     program = tmp_path / "bin" / "everlong"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nfrom everlong.cli.main import main\nmain()\n")
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(everlong_program())} "$@"\n')
     program.chmod(0o755)
     monkeypatch.chdir(tmp_path / "project")
     for name, value in {

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from everlong.agent.tools import process
 from tests.agent.desk import Desk
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell")
 
@@ -30,15 +30,6 @@ def is_running(pid: int) -> bool:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    """Wait for something that comes soon; a test that waits in vain fails."""
-    for _ in range(1_000):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail("it did not come")
 
 
 def test_output_and_errors_come_in_order_with_the_exit_code(desk: Desk) -> None:
@@ -67,14 +58,14 @@ def test_a_command_over_its_time_is_stopped_with_all_that_it_started(desk: Desk)
     assert ending.startswith(
         "[stopped with all that it had started, as far as can be seen: it timed out after 1 seconds."
     )
-    wait_for(lambda: not any(is_running(int(pid)) for pid in pids))
+    until(lambda: not any(is_running(int(pid)) for pid in pids))
 
 
 def test_an_interrupt_stops_a_command_and_shows_what_it_had_printed(desk: Desk) -> None:
     (desk.root / "begun").unlink(missing_ok=True)
 
     def interrupt() -> None:
-        wait_for((desk.root / "begun").exists)
+        until((desk.root / "begun").exists)
         desk.context.interrupted.set()
 
     thread = threading.Thread(target=interrupt)
@@ -91,7 +82,7 @@ def test_an_interrupt_from_the_keyboard_leaves_nothing_running(desk: Desk) -> No
     pids = desk.root / "pid"
 
     def press() -> None:
-        wait_for(lambda: pids.exists() and pids.read_text().strip())
+        until(lambda: pids.exists() and pids.read_text().strip())
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press)
@@ -111,7 +102,7 @@ def test_a_command_that_prints_for_ever_is_bounded_and_stopped(desk: Desk, monke
     monkeypatch.setattr(process, "LAST_BYTES", 10_000)
 
     def interrupt() -> None:
-        wait_for((desk.root / "enough").exists)
+        until((desk.root / "enough").exists)
         desk.context.interrupted.set()
 
     thread = threading.Thread(target=interrupt)

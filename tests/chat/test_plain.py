@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, configure, environment, idle, long_talk, talking_to
 from tests.plugins.making import ENGINE, write
+from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -25,7 +25,7 @@ def script(ask: Ask) -> Answer:
 
 def piped(home: Path, root: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from everlong.cli.main import main; main()", *arguments],
+        [*everlong_program(), *arguments],
         input=lines,
         cwd=root,
         env=environment(home),

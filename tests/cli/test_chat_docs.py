@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from everlong.cli.chat.command import command_registry
+from tests.program import everlong_program
 
 ROOT = Path(__file__).parent.parent.parent
 CHAT = (ROOT / "docs" / "chat.md").read_text(encoding="utf-8")
-PROGRAM = [sys.executable, "-c", "from everlong.cli.main import main; main()"]
 
 
 @pytest.mark.parametrize("name", sorted(command_registry().commands))
@@ -33,7 +32,7 @@ def test_no_command_is_documented_that_does_not_exist() -> None:
 
 def completion(**variables: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **variables}
-    return subprocess.run(PROGRAM, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(everlong_program(), env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from everlong.testing import Answer, Ask, Call, ModelServer
+from tests.program import everlong_program
 from tests.testing_server.conftest import Serve, serve
 
 __all__ = ["serve"]
@@ -22,7 +23,7 @@ def everlong(
 ) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env |= {"EVERLONG_HOME": str(folder / "home")}
-    command = [sys.executable, "-c", "from everlong.cli.main import main; main()", "run", *arguments]
+    command = [*everlong_program(), "run", *arguments]
     address = ["-m", "some-model", "--base-url", server.openai_url]
     return subprocess.run(
         [*command, *address],

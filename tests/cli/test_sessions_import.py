@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sqlalchemy import Engine, event
 from everlong import Message, Store
 from tests.cli.conftest import Run
 from tests.context.builders import assistant, system, user
+from tests.waiting import until
 
 _RUN = (
     # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
@@ -208,8 +208,7 @@ def test_ctrl_c_leaves_a_sound_store_and_the_next_run_goes_on(sessions: Run, sto
     paths = [first, write_lines(tmp_path / "many.jsonl", bodies[1:])]
     command = [sys.executable, "-c", _RUN, "sessions", "--store", str(store_file), "import", *paths]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not _has_sessions(store_file):
-            time.sleep(0.02)
+        until(lambda: process.poll() is not None or _has_sessions(store_file), 60)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

@@ -20,7 +20,8 @@ from bench.clients.script import Plan, expected_files, plan_of_one_prompt, short
 from bench.clients.session import open_desk, written
 
 from everlong.store import Store
-from tests.gateway.served import PROGRAM, program as served_gateway
+from tests.gateway.served import program as served_gateway
+from tests.program import everlong_program
 
 pytestmark = pytest.mark.matrix
 
@@ -88,7 +89,7 @@ class Person:
 
     def type(self, words: list[str], *more: str, has_address: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command of the page, or the client itself."""
-        command = [*PROGRAM, *words[1:]] if words[0] == "everlong" else words
+        command = [*everlong_program(), *words[1:]] if words[0] == "everlong" else words
         ran = subprocess.run(
             [*command, *more],
             cwd=self.place.folder,

@@ -23,7 +23,7 @@ def test_generated_conversations_compact_well_at_every_length(seed: int, window:
 @pytest.mark.parametrize("window", WINDOWS)
 def test_the_shipped_session_compacts_well_at_many_lengths(window: int) -> None:
     messages, _ = load_session()
-    lengths = list(cuts(messages))[:: length(10, 40)]
+    lengths = list(cuts(messages))[:: length(10, 120)]
     wrong = {cut: found for cut in lengths if (found := check(messages[:cut], window).problems)}
     assert wrong == {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from everlong.testing import ModelServer
+from tests.program import everlong_program
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "writing-an-engine.md"
 BASH = shutil.which("bash")
@@ -73,9 +75,9 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
         pytest.skip("no bash")
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, module in {"everlong": "everlong.cli.main", "pytest": "pytest"}.items():
-        start = "main()" if name == "everlong" else "sys.exit(main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
-        (programs / name).write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import main\n{start}\n")
+    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    for name, command in {"everlong": everlong_program(), "pytest": tested}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         (programs / name).chmod(0o755)
     monkeypatch.delenv("EVERLONG_HOME")
     for name, value in {

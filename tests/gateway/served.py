@@ -19,10 +19,9 @@ from everlong.gateway.server import HostedGateway
 from everlong.gateway.telemetry import GatewayLog
 from everlong.store.upgrade import open_database
 from tests.gateway.running import Raw
+from tests.program import everlong_program
 
-__all__ = ["PROGRAM", "Program", "program", "raw", "serving"]
-
-PROGRAM = [sys.executable, "-c", "from everlong.cli.main import main; main()"]
+__all__ = ["Program", "program", "raw", "serving"]
 
 
 @contextmanager
@@ -64,8 +63,10 @@ class Program:
     """``everlong serve`` in a process of its own."""
 
     def __init__(self, *arguments: str, **env: str) -> None:
+        # A test that changes the process itself asks for one that is started, not forked.
+        start = [sys.executable, "-m", "everlong"] if "EVERLONG_TEST_STARTED" in env else everlong_program()
         self.process = subprocess.Popen(
-            [*PROGRAM, "serve", *arguments],
+            [*start, "serve", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

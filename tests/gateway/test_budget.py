@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from everlong.testing import ModelServer
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, BOB, KEYS
 from tests.gateway.upstream import Exchange, Upstream
+from tests.waiting import until
 
 PRICES: dict[str, Any] = {
     "m": {"input_price": 3.0, "output_price": 15.0, "context_length": 100_000},
@@ -51,14 +51,15 @@ def spent(folder: Path, tenant: str = "ada") -> float:
 
 def settled(folder: Path, least: float = 1e-12) -> float:
     """What was spent, once something was and nothing is under way."""
-    found, before = 0.0, -1.0
-    for _ in range(400):
-        found = spent(folder)
-        if found >= least and found == before:
-            return found
-        before = found
-        time.sleep(0.05)
-    return found
+    before = -1.0
+
+    def is_steady() -> bool:
+        nonlocal before
+        found, before = before, spent(folder)
+        return before >= least and found == before
+
+    until(is_steady)
+    return before
 
 
 # -- in the store ------------------------------------------------------------------------------------------------------
@@ -159,10 +160,7 @@ def test_requests_at_once_do_not_pass_the_limit_together(upstream: Upstream, tmp
                 return client.ask(body(), CHAT, OWN).status
 
         asked = [pool.submit(ask, number) for number in range(6)]
-        for _ in range(400):
-            if sum(one.done() for one in asked) >= 3:
-                break
-            time.sleep(0.02)
+        until(lambda: sum(one.done() for one in asked) >= 3)
         go_on.set()
         statuses = sorted(one.result() for one in asked)
     assert statuses[-3:] == [429, 429, 429]

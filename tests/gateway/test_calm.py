@@ -17,7 +17,7 @@ from everlong.gateway.window import Windows
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
-from tests.gateway.waiting import until
+from tests.waiting import until
 
 WINDOW = 40_000
 MODEL = "claude-sonnet-5"

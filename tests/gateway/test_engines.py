@@ -15,8 +15,8 @@ import pytest
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
-from tests.gateway.waiting import until
 from tests.plugins.making import write
+from tests.waiting import until
 
 WINDOW = 8_000
 MODEL = "claude-sonnet-5"

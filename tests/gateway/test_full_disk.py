@@ -19,6 +19,7 @@ from everlong.store import Store
 from tests.gateway.running import Raw
 from tests.gateway.served import Program, program, raw
 from tests.gateway.upstream import Exchange, Upstream
+from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
 
@@ -73,7 +74,7 @@ def no_room(served: Program) -> Iterator[None]:
 
 @contextmanager
 def gateway(upstream: Upstream, folder: Path, **env: str) -> Iterator[Program]:
-    home = {"EVERLONG_HOME": str(folder / "home"), **env}
+    home = {"EVERLONG_HOME": str(folder / "home"), "EVERLONG_TEST_STARTED": "1", **env}
     with program("--port", "0", "--upstream", upstream.url, "--store", str(folder / "s.db"), **home) as served:
         yield served
 
@@ -127,7 +128,7 @@ def test_on_a_full_disk_no_turn_is_answered_and_lost(upstream: Upstream, tmp_pat
         served.tell(signal.SIGKILL)
         served.end()
     with gateway(upstream, tmp_path) as served:
-        _until(lambda: not any((tmp_path / "home").glob("gateway-spool/*.jsonl")) or _is_empty(tmp_path))
+        until(lambda: not any((tmp_path / "home").glob("gateway-spool/*.jsonl")) or _is_empty(tmp_path))
         served.tell(signal.SIGTERM)
         served.end()
     found = stored(tmp_path)
@@ -178,7 +179,7 @@ def test_an_answer_that_finds_the_disk_full_is_kept_until_there_is_room(upstream
             asking.join(20)
         assert got[0][0] == 200
         assert "kept in memory" in got[0][1]
-        _until(lambda: talk.said[-1]["content"] in stored(tmp_path))
+        until(lambda: talk.said[-1]["content"] in stored(tmp_path))
         served.tell(signal.SIGTERM)
         assert served.end()[0] == 0
     assert [one["content"] for one in talk.said] == stored(tmp_path)
@@ -209,7 +210,7 @@ def test_a_kill_right_after_a_request_went_upstream_loses_no_word_of_it(
         client.begin(json.dumps({"model": "m", **told}).encode(), path)
         served.process.wait(20)
     with gateway(upstream, tmp_path) as served:
-        _until(lambda: "the last words" in stored(tmp_path))
+        until(lambda: "the last words" in stored(tmp_path))
         served.tell(signal.SIGTERM)
         served.end()
     found = stored(tmp_path)
@@ -234,7 +235,7 @@ def test_a_file_that_another_process_has_locked_holds_up_no_new_conversation(
             other.execute("ROLLBACK")
         assert took < 30, "each waited for the lock in turn"  # it was ten seconds for each
         wanted = {message["content"] for talk in talks for message in talk.said}
-        _until(lambda: wanted <= set(stored(tmp_path)))
+        until(lambda: wanted <= set(stored(tmp_path)))
         served.tell(signal.SIGTERM)
         assert served.end()[0] == 0
     assert sorted(wanted) == sorted(stored(tmp_path))
@@ -267,10 +268,3 @@ def test_a_hang_up_lets_requests_under_way_come_to_their_end(upstream: Upstream,
 
 def _is_empty(folder: Path) -> bool:
     return all(not path.stat().st_size for path in (folder / "home").glob("gateway-spool/*.jsonl"))
-
-
-def _until(is_so: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline, "it does not come to pass"
-        time.sleep(0.1)

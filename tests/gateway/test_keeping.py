@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault
 from tests.gateway.running import Running, run_gateway
+from tests.waiting import until
 
 TOOL: Any = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
 CLAUDE_TOOL: Any = {"name": "weather", "input_schema": {"type": "object"}}
@@ -87,8 +87,7 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
         def away(keeper: ConversationRecorder, *given: Any) -> Any:
             if not is_away.is_set():
                 return real(keeper, *given)
-            while failing != "finished" and running.gateway._spool._number < 4:  # until the answer is there
-                time.sleep(0.01)
+            until(lambda: failing == "finished" or running.gateway._spool._number >= 4)  # the answer is there
             is_away.clear()
             raise StoreUnavailable("the server is away")
 
@@ -100,8 +99,7 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
             said += [{"role": "assistant", "content": answer}, {"role": "user", "content": words}]
         is_away.set()
         last = client.chat.completions.create(model="m", messages=said).choices[0].message.content
-        while running.gateway._spool.waiting:
-            time.sleep(0.01)
+        until(lambda: not running.gateway._spool.waiting)
         store = running.store()
         turns = list(store.turns.since())
         is_put_aside = any(running.gateway._spool._folder.glob("*.broken"))

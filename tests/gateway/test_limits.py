@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from everlong.gateway.auth import Caller, KeyLimits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
 from tests.gateway.upstream import Exchange, Upstream
+from tests.waiting import until
 
 
 class Clock:
@@ -149,11 +149,7 @@ def test_a_client_that_hangs_up_gives_its_place_back(upstream: Upstream, tmp_pat
             begun.wait(20)
         upstream.script = lambda exchange: exchange.answer(b"{}")
         with raw(hosted.address) as second:
-            for _ in range(500):
-                if (status := second.ask(ASKED, headers=[("x-everlong-key", ADA)]).status) == 200:
-                    break
-                time.sleep(0.01)
-    assert status == 200
+            until(lambda: second.ask(ASKED, headers=[("x-everlong-key", ADA)]).status == 200)
 
 
 @pytest.mark.parametrize("chunked", [False, True])

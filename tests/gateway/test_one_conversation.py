@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from everlong.store import Conversation, Store
 from everlong.testing import Answer, Ask, ModelServer
 from everlong.testing.server import Fault
 from tests.gateway.running import TENANT, Running, run_gateway
+from tests.waiting import until
 
 SYSTEM = {"role": "system", "content": "You are a careful assistant."}
 
@@ -108,12 +108,8 @@ def test_an_answer_that_the_client_cancels_is_kept_as_far_as_it_came(database_ur
             told += b'"content"' in answer.readline()
         connection.close()
         answer.close()
+        until(lambda: any(turn.status != "open" for turn in running.store(tenant).turns.since()))
         store = running.store(tenant)
-        for _ in range(500):
-            if (turns := list(store.turns.since())) and turns[0].status != "open":
-                break
-            time.sleep(0.02)
-            store = running.store(tenant)
         (one,) = conversations(store)
         lines = list(store.conversations.lines(one.id))
         assert [line.status for line in lines] == [None, "cancelled"]

@@ -10,7 +10,7 @@ from typing import Any
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask
 from tests.gateway.running import Running, run_gateway
-from tests.gateway.waiting import until
+from tests.waiting import until
 
 WINDOW = 8_000
 MODEL = "harbour-1"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from bench.gateway.races import race
 from everlong.testing import ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
+from tests.waiting import until
 
 WORDS = "what the client says takes up some room in the window of the model " * 30
 CHAT = "/v1/chat/completions"
@@ -44,8 +44,7 @@ def locked_until_refused(model: ModelServer, path: Path) -> threading.Thread:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=20)) as other:
             other.execute("BEGIN IMMEDIATE")
             is_locked.set()
-            while not model.rejections:
-                time.sleep(0.01)
+            until(lambda: model.rejections)
             other.execute("ROLLBACK")
 
     thread = threading.Thread(target=hold)

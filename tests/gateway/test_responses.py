@@ -22,7 +22,7 @@ from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
-from tests.gateway.waiting import until
+from tests.waiting import until
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"at": "a"}'}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}

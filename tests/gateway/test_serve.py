@@ -19,8 +19,9 @@ from everlong.gateway.proof import is_gateway
 from everlong.gateway.server import HostedGateway
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run, run
-from tests.gateway.served import PROGRAM, program, raw, serving
+from tests.gateway.served import program, raw, serving
 from tests.gateway.upstream import Exchange, Upstream
+from tests.program import everlong_program
 
 __all__ = ["run"]
 
@@ -197,7 +198,7 @@ def test_it_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
 
 
 def test_a_wrong_call_leaves_with_two() -> None:
-    ran = subprocess.run([*PROGRAM, "serve", "--port", "70000"], capture_output=True, text=True, check=False)
+    ran = subprocess.run([*everlong_program(), "serve", "--port", "70000"], capture_output=True, text=True, check=False)
     assert ran.returncode == 2
 
 

@@ -18,8 +18,9 @@ from everlong.gateway.routing import Routes
 from everlong.gateway.server import HostedRelay
 from everlong.store import Store
 from everlong.testing import ModelServer
-from tests.gateway.served import PROGRAM, program, raw, serving
+from tests.gateway.served import program, raw, serving
 from tests.gateway.upstream import Upstream
+from tests.program import everlong_program
 
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 CALL = """
@@ -34,7 +35,7 @@ VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE", "O
 def wrapped(*words: str, folder: Path, **env: str) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     return subprocess.Popen(
-        [*PROGRAM, "wrap", "--store", str(folder / "wrap.db"), *words],
+        [*everlong_program(), "wrap", "--store", str(folder / "wrap.db"), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -194,7 +195,7 @@ def test_a_bare_relay_passes_everything_on(upstream: Upstream) -> None:
 
 
 def test_a_wrap_inside_of_a_wrap_uses_the_same_gateway(tmp_path: Path) -> None:
-    inner = ["--", *PROGRAM, "wrap", *python(SHOW)]
+    inner = ["--", *everlong_program(), "wrap", *python(SHOW)]
     code, out, err = run(
         "--port",
         "0",

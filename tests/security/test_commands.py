@@ -23,6 +23,7 @@ from everlong.agent.tools.shell import command_environment
 from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener
+from tests.waiting import until
 
 PYTHON = Path(sys.executable).resolve()
 """The interpreter itself: a virtual environment may stand where the sandbox shows nothing, such as in /tmp."""
@@ -87,12 +88,11 @@ def test_a_child_that_leaves_its_session_does_not_survive_a_timeout(desk: Desk) 
     said = desk.failed("run_command", command=DAEMON, timeout=2)
     pid = int((desk.root / "pid").read_text())
     assert "stopped with all that it had started, as far as can be seen: it timed out" in said
-    for _ in range(500):
-        if not is_running(pid):
-            return
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    pytest.fail("it still runs, and the model was told that it does not")
+    try:
+        until(lambda: not is_running(pid))  # the model was told so
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as above")
@@ -233,11 +233,7 @@ def test_what_is_left_in_the_background_plants_nothing_either(inside: Desk) -> N
     inside.done("run_command", command=f"({later}) > /dev/null 2>&1 &")
     inside.file("now", "")
     tried = inside.root / "tried"
-    for _ in range(500):
-        if tried.exists():
-            break
-        time.sleep(0.02)
-    assert tried.exists()
+    until(tried.exists)
     assert (inside.root / ".git" / "commondir").read_bytes() == b".\n", "it changes nothing for git"
     time.sleep(0.1)
     inside.done("run_command", command="true")
@@ -255,12 +251,12 @@ def test_at_a_timeout_everything_inside_ends_also_what_hides_its_traces(inside: 
     said = inside.failed("run_command", command=f"echo $$; env -i {DAEMON}", timeout=3)
     assert "[stopped with all that it had started: it timed out after 3 seconds" in said
     mark = str(inside.root)
-    for _ in range(500):
+
+    def is_over() -> bool:
         left = subprocess.run(["/bin/ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-        if not any(mark in line and "bwrap" in line for line in left.splitlines()):
-            return
-        time.sleep(0.01)
-    pytest.fail(left)
+        return not any(mark in line and "bwrap" in line for line in left.splitlines())
+
+    until(is_over)
 
 
 def test_root_inside_is_not_root_outside(inside: Desk) -> None:

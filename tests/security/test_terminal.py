@@ -17,6 +17,7 @@ from everlong import Message, Store
 from everlong.agent.text import unmistakable, visible
 from everlong.testing import Answer, Ask, Call
 from tests.agent.test_approval import Person
+from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
 
 pytestmark = [
@@ -217,7 +218,7 @@ def test_in_a_pipe_everything_stays_as_it_is(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store.db") as store:
         session = store.sessions.start(store.record([{"role": "user", "content": HOSTILE}]), from_depth=0)
     command = ["sessions", "--store", str(tmp_path / "store.db"), "export", session.id]
-    program = [sys.executable, "-c", "from everlong.cli.main import main; main()", *command]
+    program = [*everlong_program(), *command]
     env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run(program, env=env, stdout=subprocess.PIPE, check=True, timeout=60).stdout
     written = [json.dumps(HOSTILE, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]

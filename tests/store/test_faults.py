@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, Stor
 from everlong.model import Message
 from everlong.store import Store
 from tests.store.engines import ScriptedEngine, summarizing
+from tests.waiting import until
 
 TALK: list[Message] = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n}"} for n in range(10)]
 
@@ -192,8 +193,7 @@ def test_threads_of_one_process_write_in_the_order_in_which_they_came(tmp_path: 
         queue = store.database.backend.queue  # type: ignore[attr-defined]
         for count, thread in enumerate(threads):
             thread.start()
-            while queue.length < count:
-                time.sleep(0.001)
+            until(partial(lambda least: queue.length >= least, count))
         go_on.set()
         for thread in threads:
             thread.join(20)

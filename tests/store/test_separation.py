@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from everlong.store.transcripts.writer import PART_KIND
 from everlong.store.upgrade import HEAD, VERSION_TABLE
 from everlong.wire import TranscriptConversation
 from tests.store.old_stores import LAST, OldStore, assistant, user
+from tests.waiting import until
 
 FILE = ImportOrigin("openai", "/tmp/export.jsonl", 1_000.0)  # noqa: S108 - a name, no file
 
@@ -413,13 +413,6 @@ def test_where_there_is_no_room_for_the_copy_the_store_is_not_touched(tmp_path: 
     assert version(path) == HEAD
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL there")
 def test_a_process_that_is_killed_on_the_way_leaves_the_old_store_and_the_next_one_does_it(tmp_path: Path) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "store.db.before-0007.bak"
@@ -427,7 +420,7 @@ def test_a_process_that_is_killed_on_the_way_leaves_the_old_store_and_the_next_o
     for delay in (0.0, 0.05, 0.2):
         running = subprocess.Popen([sys.executable, "-c", OPENING, str(path)], stderr=subprocess.DEVNULL)
         if not copy.exists():
-            wait_for(copy.exists)  # it is made; what follows is the separation
+            until(copy.exists)  # it is made; what follows is the separation
         time.sleep(delay)
         os.kill(running.pid, signal.SIGKILL)
         running.wait()

@@ -1,4 +1,4 @@
-"""Waiting for what a gateway does when nobody waits for it."""
+"""Waiting for what other threads and processes do; the one place where tests sleep."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def until(found: Callable[[], T], seconds: float = 20.0) -> T:
-    """Return what is looked for as soon as there is something."""
+    """Return what a function finds as soon as it finds something; fail after some seconds."""
     end = time.monotonic() + seconds
     while not (value := found()):
-        assert time.monotonic() < end, "it does not come to that"
+        assert time.monotonic() < end, f"waited {seconds} seconds in vain"
         time.sleep(0.01)
     return value
