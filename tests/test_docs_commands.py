@@ -42,6 +42,9 @@ NOT_RUN = {
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
+    r"curl ": "asks a gateway; tests/gateway asks all of its paths",
+    r"source ": "is for the shell of the reader",
+    r"python ": "runs a program that the page shows; test_a_program_of_the_library_page_runs does",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
 }
 INSTEAD = {
@@ -50,7 +53,7 @@ INSTEAD = {
     'eval "$(_EVERLONG_COMPLETE=zsh_source everlong)"': "_EVERLONG_COMPLETE=zsh_source everlong",
 }
 """What stands for something else in the documentation, or is for another shell than the one that the tests have."""
-ASKS_A_MODEL = r"everlong run |chat -p |printf |--summarizer "
+ASKS_A_MODEL = r"everlong run |chat -p |printf |--summarizer |doctor --call"
 """The lines for which a model must have been asked, and no others."""
 
 
