@@ -43,6 +43,9 @@ NOT_RUN = {
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
+    r"curl ": "asks a gateway; tests/gateway asks all of its paths",
+    r"source ": "is for the shell of the reader",
+    r"python ": "runs a program that the page shows; the test at the end of this file does it",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
 }
 INSTEAD = {
@@ -51,7 +54,7 @@ INSTEAD = {
     'eval "$(_EVERLONG_COMPLETE=zsh_source everlong)"': "_EVERLONG_COMPLETE=zsh_source everlong",
 }
 """What stands for something else in the documentation, or is for another shell than the one that the tests have."""
-ASKS_A_MODEL = r"everlong run |chat -p |printf |--summarizer "
+ASKS_A_MODEL = r"everlong run |chat -p |printf |--summarizer |doctor --call"
 """The lines for which a model must have been asked, and no others."""
 
 
@@ -173,3 +176,13 @@ def test_a_command_of_the_documentation_runs(run: Run, at_home: str, server: Mod
     assert (code, "Traceback" in told) == (0, False), f"{page}: {line}\n{told}"
     assert server.rejections[refused:] == []
     assert bool(server.requests[asked:]) == bool(re.search(ASKS_A_MODEL, line)), f"{page}: {line}\n{told}"
+
+
+def test_the_first_program_of_the_library_page_prints_what_the_page_says() -> None:
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    program, printed = (
+        re.findall(rf"^```{kind}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0] for kind in ("python", "text")
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    for line in printed.splitlines():
+        assert line.removesuffix("…").rstrip() in done.stdout
