@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.context.summary.digest import escaped, without_control_words
 from everlong.context.text import clip, shorten_text
 from everlong.errors import ConfigError, NotesError
-from everlong.memory.contain import Contained, MemoryWorker, TookTooLong, Warn, described
+from everlong.memory.contain import Contained, Warn, described
 from everlong.memory.external import external_provider
 from everlong.memory.flush import (
     Approve,
@@ -35,6 +35,7 @@ from everlong.memory.provider import MemoryProvider
 from everlong.memory.text import cleaned
 from everlong.model import Message
 from everlong.tokens import EstimatingCounter
+from everlong.workers import Failed, Overrun, Worker
 
 if TYPE_CHECKING:
     from everlong.config.settings import Settings
@@ -84,7 +85,7 @@ class MemoryManager:
         self._flushes = flush
         self._flush_min_turns = flush_min_turns
         self._flush_seconds = timeout_seconds * _FLUSH_PATIENCE
-        self._asker = MemoryWorker("everlong-memory-flush")
+        self._asker = Worker("everlong-memory-flush")
         self._block = ""
         self._tools: dict[str, tuple[Contained, dict[str, Any]]] = {}
 
@@ -239,10 +240,12 @@ class MemoryManager:
             request = flush_request(messages, self._known())
             if request is None:
                 return Flushed()
-            reply = self._asker.run(lambda: ask(request, copy.deepcopy(offered)), self._flush_seconds)
-        except TookTooLong:
+            reply = self._asker.call(lambda: ask(request, copy.deepcopy(offered)), self._flush_seconds)
+        except Overrun:
             waited = f"{self._flush_seconds:g} seconds"
             flushed = Flushed(asked=True, problem=f"the model did not answer within {waited}")
+        except Failed as failed:
+            flushed = Flushed(asked=True, problem=described(failed.error))
         except Exception as error:  # noqa: BLE001 - whatever it was, a compaction must go on; warned about below
             flushed = Flushed(asked=True, problem=described(error))
         else:
