@@ -23,6 +23,7 @@ from everlong.agent.events import (
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport
 from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUnreachable
+from everlong.plugins.guard import report_of
 from everlong.providers.base import Done, TextDelta
 from everlong.tokens import counter_for
 
@@ -209,7 +210,7 @@ class Compactor:
             self.count += 1
         if conversation.session_id != parent:
             self._follow_roll_over(parent)
-        report = getattr(engine, "last_report", None) if done.outcome == "compacted" else None
+        report = report_of(engine) if done.outcome == "compacted" else None
         self._tell(
             CompactionFinished(
                 reason,
@@ -220,10 +221,10 @@ class Compactor:
                 messages,
                 len(conversation.messages),
                 time.perf_counter() - started,
-                **(_figures(report) if isinstance(report, CompactionReport) else {}),
+                **(_figures(report) if report is not None else {}),
             )
         )
-        if isinstance(report, CompactionReport) and report.rules_by_id:
+        if report is not None and report.rules_by_id:
             many = report.rules_by_id
             self._tell(
                 Notice(

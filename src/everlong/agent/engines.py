@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
 from everlong.plugins.adapters.host_state import Host, running_in
-from everlong.plugins.engines import EngineMaker, adopt
+from everlong.plugins.engines import EngineMaker, adopt, call_maker
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
 from everlong.plugins.running import Failed, Overrun, Runner
@@ -86,7 +85,6 @@ def guarded_engine(
 
 
 def _make(make: Callable[..., ContextEngine | None], context_length: int, host: Host | None) -> ContextEngine | None:
-    takes = inspect.signature(make).parameters
     with running_in(host):
-        made = make(context_length=context_length) if "context_length" in takes else make()
+        made = call_maker(make, context_length)
         return None if made is None else adopt(made)

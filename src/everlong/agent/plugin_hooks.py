@@ -17,7 +17,7 @@ from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
 from everlong.model import text_of
-from everlong.plugins.checking import given_list
+from everlong.plugins.checking import given_list, wanted_arguments
 from everlong.plugins.hooks import Hooks, awaited
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ def _handle(handler: Callable[..., Any], session_id: Callable[[], str], name: st
     """Call a handler as other hosts do: with the arguments as one mapping, and the session's facts that it takes."""
     del name
     facts = {"session_id": session_id(), "task_id": session_id()}
-    parameters = inspect.signature(handler).parameters.values()
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
-    known = {one.name for one in parameters}
-    answer = handler(args, **{key: value for key, value in facts.items() if takes_all or key in known})
+    answer = handler(args, **wanted_arguments(handler, facts))
     return awaited(answer) if inspect.isawaitable(answer) else answer
 
 

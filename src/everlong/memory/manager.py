@@ -196,9 +196,8 @@ class MemoryManager:
         if name not in self._tools:
             return _error(f"Unknown tool: {name}")
         provider = self._tools[name][0]
-        outcome = provider.call(
-            "handle_tool_call", name, _copy_messages([dict(args)])[0] if isinstance(args, Mapping) else {}
-        )
+        given = _copy_messages([dict(args)])[0] if isinstance(args, Mapping) else {}
+        outcome = provider.call("handle_tool_call", name, given)
         if outcome.problem:
             return _error(outcome.problem)
         if not isinstance(outcome.value, str):

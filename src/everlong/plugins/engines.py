@@ -16,7 +16,16 @@ from everlong.context import ContextEngine
 from everlong.errors import PluginError
 from everlong.memory.contain import described
 
-__all__ = ["REQUIRED", "EngineMaker", "adopt", "engine_class", "is_engine", "made_engine", "missing_methods"]
+__all__ = [
+    "REQUIRED",
+    "EngineMaker",
+    "adopt",
+    "call_maker",
+    "engine_class",
+    "is_engine",
+    "made_engine",
+    "missing_methods",
+]
 
 EngineMaker: TypeAlias = Callable[..., ContextEngine]
 """Makes an engine; called with ``context_length`` where it takes that, else with nothing."""
@@ -81,7 +90,7 @@ def made_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine
         PluginError: it cannot be made, or is no engine.
     """
     try:
-        engine = offered if is_engine(offered) else _make(offered, context_length)
+        engine = offered if is_engine(offered) else call_maker(offered, context_length)
         lacking = missing_methods(engine)
         if not lacking and getattr(engine, "context_length", None) != context_length:
             if callable(getattr(engine, "update_model", None)):
@@ -101,7 +110,8 @@ def made_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine
     return cast("ContextEngine", engine)
 
 
-def _make(make: Any, context_length: int) -> Any:
+def call_maker(make: Any, context_length: int) -> Any:
+    """Call what makes an engine, with the window if it takes that; return anything else as it is."""
     if not callable(make):
         return make
     try:

@@ -41,7 +41,7 @@ from everlong.plugins.checking import (
 )
 from everlong.plugins.running import Failed, Overrun, Runner
 
-__all__ = ["EngineFault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in"]
+__all__ = ["EngineFault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in", "report_of"]
 
 T = TypeVar("T")
 
@@ -241,7 +241,7 @@ class GuardedEngine(ContextEngine):
         self._stands_in = result is None
         if result is None:
             return self._compress_instead(messages, wishes)
-        self._report = _report_of(self.inner)
+        self._report = report_of(self.inner)
         target = options.get("target_tokens")
         if target is not None and self.estimate_tokens(result) - self.estimate_tokens([]) > target:
             # An engine may ignore targets, but a request that was refused as too long has to become shorter.
@@ -280,7 +280,7 @@ class GuardedEngine(ContextEngine):
 
     def _compress_instead(self, messages: list[Message], wishes: dict[str, Any]) -> list[Message]:
         result = self.fallback.compress(messages, **wanted_arguments(self.fallback.compress, wishes))
-        report = _report_of(self.fallback)
+        report = report_of(self.fallback)
         if report is not None and self.last_fault is not None:
             report = replace(report, fallback_reason=f"{self._name} {self.last_fault}")
         self._report = report
@@ -388,6 +388,7 @@ def _set_figure(engine: object, name: str, value: int) -> None:
         setattr(engine, name, value)
 
 
-def _report_of(engine: object) -> CompactionReport | None:
+def report_of(engine: object) -> CompactionReport | None:
+    """Return the report of an engine's last compaction; None where it has none."""
     report = getattr(engine, "last_report", None)
     return report if isinstance(report, CompactionReport) else None

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from everlong.memory.contain import described
+from everlong.plugins.checking import wanted_arguments
 
 __all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "awaited"]
 
@@ -91,7 +92,7 @@ class Hooks:
         for plugin, callback in self._by_event.get(event, ()):
             try:
                 with self._around():
-                    answer = callback(**_known_facts(callback, facts))
+                    answer = callback(**wanted_arguments(callback, facts))
                     if inspect.isawaitable(answer):
                         answer = awaited(answer)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; warned about, and the turn goes on
@@ -102,17 +103,6 @@ class Hooks:
             if answer is not None:
                 answers.append(answer)
         return answers
-
-
-def _known_facts(callback: Callable[..., Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that a function has parameters for."""
-    try:
-        parameters = inspect.signature(callback).parameters.values()
-    except (TypeError, ValueError):  # a built-in function has no signature
-        return dict(facts)
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return dict(facts)
-    return {one.name: facts[one.name] for one in parameters if one.name in facts}
 
 
 def awaited(answer: Any) -> Any:

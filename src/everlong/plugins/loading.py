@@ -29,6 +29,105 @@ from everlong.plugins.adapters.host_state import adapted_modules, adapter_of
 
 __all__ = ["ImportScope", "PluginFinder", "PluginLoader", "load_folder", "take_in", "unload"]
 
+_PREFIX = "everlong_plugin_"
+
+_loading = threading.RLock()
+_finders: dict[str, PluginFinder] = {}
+_MOST_FILES = 400
+_MOST_BYTES = 8_000_000
+
+_seen: set[str] = set()
+
+
+def load_folder(folder: Path, name: str) -> ModuleType:
+    """Import ``folder`` (which has an ``__init__.py``) as a package that nobody else sees, and return it.
+
+    Relative imports, sub-packages and imports by the folder's own name work. If it fails, the `PluginError` carries
+    the plugin's own traceback, and nothing of the plugin stays in ``sys.modules`` or ``sys.path``.
+    """
+    folder = folder.resolve()
+    start = folder / "__init__.py"
+    if not start.is_file():
+        raise PluginError(f"the plugin {name!r} cannot be loaded: {folder} has no file __init__.py")
+    with _loading:
+        scope = ImportScope(package=_free_name(name), folder=folder, own_names=_own_names(folder, name))
+        finder = PluginFinder(scope)
+        loader = PluginLoader(scope.package, str(start), scope)
+        spec = spec_from_file_location(scope.package, start, loader=loader, submodule_search_locations=[str(folder)])
+        if spec is None:  # only if the loader is refused
+            raise PluginError(f"the plugin {name!r} cannot be loaded: {start} is no Python file")
+        module = module_from_spec(spec)
+        known, path = set(sys.modules), list(sys.path)
+        sys.meta_path.insert(0, finder)
+        sys.modules[scope.package] = module
+        try:
+            loader.exec_module(module)
+        except BaseException as error:
+            sys.path[:] = path
+            _remove_modules(scope, finder, known)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise PluginError(_loading_failure(name, folder, error), traceback=own_traceback(error)) from error
+        _claim_path(module, scope, path)
+        _finders[scope.package] = finder
+        return module
+
+
+def unload(module: ModuleType) -> None:
+    """Remove a plugin that `load_folder` imported, with its sub-modules, from ``sys.modules``."""
+    with _loading:
+        finder = _finders.pop(module.__name__, None)
+        if finder is not None:
+            _remove_modules(finder.scope, finder, set(sys.modules))
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return the traceback without the frames of Everlong's loader and of Python's import machinery."""
+    told = traceback.TracebackException.from_exception(error)
+    ours = (__file__, "<frozen importlib")
+    kept = [frame for frame in told.stack if not frame.filename.startswith(ours)]
+    told.stack = traceback.StackSummary.from_list(kept)
+    return "".join(told.format(chain=True))
+
+
+def _loading_failure(name: str, folder: Path, error: BaseException) -> str:
+    said = str(error) or "no message"
+    return f"the plugin {name!r} cannot be loaded from {folder}: {type(error).__name__}: {said}"
+
+
+def _free_name(name: str) -> str:
+    base = _PREFIX + (re.sub(r"\W", "_", name) or "unnamed")
+    tries = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+    return next(each for each in tries if each not in sys.modules and each not in _finders)
+
+
+def _own_names(folder: Path, name: str) -> frozenset[str]:
+    """Return the names by which a plugin's modules may call their own package: the folder's and the plugin's."""
+    names = {folder.name, name, folder.name.replace("-", "_"), name.replace("-", "_")}
+    return frozenset(each for each in names if each.isidentifier())
+
+
+def _claim_path(module: ModuleType, scope: ImportScope, before: list[str]) -> None:
+    """Make folders that a plugin put on ``sys.path`` its own; folders of others go to the end of the path."""
+    added = [each for each in sys.path if each not in before]
+    sys.path[:] = [*before, *(each for each in added if not scope.owns(Path(each)))]
+    for each in added:
+        if scope.owns(Path(each)) and each not in module.__path__:
+            module.__path__.append(each)
+            scope.may_skip_package = True
+
+
+def _remove_modules(scope: ImportScope, finder: PluginFinder, known: set[str]) -> None:
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)
+    for name, module in list(sys.modules.items()):
+        of_package = name == scope.package or name.startswith(f"{scope.package}.")
+        if of_package or (name not in known and scope.owns_module(module)):
+            del sys.modules[name]
+
+
+# -- imports of a plugin's modules -------------------------------------------------------------------------------------
+
 
 @dataclass(eq=False)
 class ImportScope:
@@ -191,103 +290,7 @@ def _renamed(name: str, wanted: str, error: ModuleNotFoundError) -> ModuleNotFou
     return ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-_PREFIX = "everlong_plugin_"
-
-_loading = threading.RLock()
-_finders: dict[str, PluginFinder] = {}
-
-
-def load_folder(folder: Path, name: str) -> ModuleType:
-    """Import ``folder`` (which has an ``__init__.py``) as a package that nobody else sees, and return it.
-
-    Relative imports, sub-packages and imports by the folder's own name work. If it fails, the `PluginError` carries
-    the plugin's own traceback, and nothing of the plugin stays in ``sys.modules`` or ``sys.path``.
-    """
-    folder = folder.resolve()
-    start = folder / "__init__.py"
-    if not start.is_file():
-        raise PluginError(f"the plugin {name!r} cannot be loaded: {folder} has no file __init__.py")
-    with _loading:
-        scope = ImportScope(package=_free_name(name), folder=folder, own_names=_own_names(folder, name))
-        finder = PluginFinder(scope)
-        loader = PluginLoader(scope.package, str(start), scope)
-        spec = spec_from_file_location(scope.package, start, loader=loader, submodule_search_locations=[str(folder)])
-        if spec is None:  # only if the loader is refused
-            raise PluginError(f"the plugin {name!r} cannot be loaded: {start} is no Python file")
-        module = module_from_spec(spec)
-        known, path = set(sys.modules), list(sys.path)
-        sys.meta_path.insert(0, finder)
-        sys.modules[scope.package] = module
-        try:
-            loader.exec_module(module)
-        except BaseException as error:
-            sys.path[:] = path
-            _remove_modules(scope, finder, known)
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            raise PluginError(_loading_failure(name, folder, error), traceback=own_traceback(error)) from error
-        _claim_path(module, scope, path)
-        _finders[scope.package] = finder
-        return module
-
-
-def unload(module: ModuleType) -> None:
-    """Remove a plugin that `load_folder` imported, with its sub-modules, from ``sys.modules``."""
-    with _loading:
-        finder = _finders.pop(module.__name__, None)
-        if finder is not None:
-            _remove_modules(finder.scope, finder, set(sys.modules))
-
-
-def own_traceback(error: BaseException) -> str:
-    """Return the traceback without the frames of Everlong's loader and of Python's import machinery."""
-    told = traceback.TracebackException.from_exception(error)
-    ours = (__file__, "<frozen importlib")
-    kept = [frame for frame in told.stack if not frame.filename.startswith(ours)]
-    told.stack = traceback.StackSummary.from_list(kept)
-    return "".join(told.format(chain=True))
-
-
-def _loading_failure(name: str, folder: Path, error: BaseException) -> str:
-    said = str(error) or "no message"
-    return f"the plugin {name!r} cannot be loaded from {folder}: {type(error).__name__}: {said}"
-
-
-def _free_name(name: str) -> str:
-    base = _PREFIX + (re.sub(r"\W", "_", name) or "unnamed")
-    tries = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
-    return next(each for each in tries if each not in sys.modules and each not in _finders)
-
-
-def _own_names(folder: Path, name: str) -> frozenset[str]:
-    """Return the names by which a plugin's modules may call their own package: the folder's and the plugin's."""
-    names = {folder.name, name, folder.name.replace("-", "_"), name.replace("-", "_")}
-    return frozenset(each for each in names if each.isidentifier())
-
-
-def _claim_path(module: ModuleType, scope: ImportScope, before: list[str]) -> None:
-    """Make folders that a plugin put on ``sys.path`` its own; folders of others go to the end of the path."""
-    added = [each for each in sys.path if each not in before]
-    sys.path[:] = [*before, *(each for each in added if not scope.owns(Path(each)))]
-    for each in added:
-        if scope.owns(Path(each)) and each not in module.__path__:
-            module.__path__.append(each)
-            scope.may_skip_package = True
-
-
-def _remove_modules(scope: ImportScope, finder: PluginFinder, known: set[str]) -> None:
-    if finder in sys.meta_path:
-        sys.meta_path.remove(finder)
-    for name, module in list(sys.modules.items()):
-        of_package = name == scope.package or name.startswith(f"{scope.package}.")
-        if of_package or (name not in known and scope.owns_module(module)):
-            del sys.modules[name]
-
-
-_MOST_FILES = 400
-_MOST_BYTES = 8_000_000
-
-_seen: set[str] = set()
+# -- installed packages that import from another host ------------------------------------------------------------------
 
 
 def take_in(name: str) -> None:
