@@ -63,7 +63,7 @@ def test_a_stream_gives_its_values_and_raises_its_error() -> None:
         yield 2
         raise ValueError("torn")
 
-    found = []
+    found: list[int] = []
     with pytest.raises(ValueError, match="torn"):
         found.extend(iterate(values, lambda: 5.0, "six"))
     assert found == [1, 2]

@@ -228,7 +228,7 @@ class Agent(Loop):
         try:  # now, while nobody waits, so that the next `recall` need not
             self.conversation.store.searcher.index_pending(_INDEXED_AT_ONCE)
         except StoreError as error:
-            self.listen(Notice(f"what was said could not be indexed for the search yet: {error}"))
+            self.listen(Notice(f"the latest messages are not in the search index yet: {error}"))
         return finished
 
     def end(self, reason: str = "exit") -> None:
@@ -394,7 +394,7 @@ class Agent(Loop):
             try:
                 self.conversation.store.sessions.use_model(self.conversation.session_id, self.asker.model)
             except StoreError as error:
-                self.listen(Notice(f"the session's model could not be noted: {error}"))
+                self.listen(Notice(f"the session's new model could not be stored: {error}"))
         if old.connection is not connection:
             old.connection.close()
 

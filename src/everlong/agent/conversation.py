@@ -106,7 +106,7 @@ class AgentConversation:
         self.flush()
         place = self._branch or self._beginning
         if place is None or self.session is None or self._waiting:
-            raise StoreError("a conversation that is not stored has the system prompt that it was begun with")
+            raise StoreError("the system prompt of a conversation that is not stored cannot be changed")
         self.store.use_system(place, text)
         self.session = self.store.sessions.move(self.session.id, folder, text)
         self.system_prompt = text
@@ -287,7 +287,7 @@ class AgentConversation:
             return work(self._branch)
         except StoreError as error:
             if not self._is_troubled:
-                self.warn(f"a request could not be noted in the store: {error}")
+                self.warn(f"a request could not be stored, so `everlong usage` misses it: {error}")
             return None
 
     # -- compacting ----------------------------------------------------------------------------------------------------

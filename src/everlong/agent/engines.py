@@ -79,7 +79,8 @@ def guarded_engine(
     try:
         engine = runner.call(lambda: _make(make, context_length, host))
     except (Failed, Overrun) as failed:
-        warn(f"context.engine is {wanted!r}, and that engine cannot be started ({failed}); compressor is used")
+        why = f"that engine cannot be started ({failed})"
+        warn(f"context.engine is {wanted!r}, and {why}; the built-in compressor is used")
         return None
     return None if engine is None else GuardedEngine(engine, fallback, warn=warn, host=host, runner=runner)
 

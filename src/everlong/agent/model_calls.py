@@ -179,7 +179,7 @@ class SideCalls:
         try:
             self._store.receipts.add(self._session(), kind, model=model, usage=usage.to_dict(), cost=cost)
         except StoreError as error:
-            self._warn(f"what a {kind} call used could not be noted, so it is missing in `everlong usage`: {error}")
+            self._warn(f"a {kind} call could not be stored, so `everlong usage` misses it: {error}")
 
     def spent(self) -> float | None:
         """Return the US dollars since the last call of this method; None where nothing with a price was spent."""

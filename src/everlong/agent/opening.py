@@ -148,6 +148,8 @@ class _Opening:
         """None until the agent is complete; nothing that needs it is called before."""
         self._first_id = ""
         """The session with which the conversation was opened."""
+        self._schemas: list[dict[str, Any]] = []
+        """The tools that are sent with the conversation."""
         self._has_told_trust = False
         host = Host(settings, main=self._main_connection, ask=self._ask_for_engine, check=self._check_watch)
         self.plugins = Plugins(settings, options.root, warn=self.warn, host=host, ask=self._ask_for_plugin)
@@ -253,7 +255,7 @@ class _Opening:
                 resumed.use_system_prompt(self._prompt(), folder)
                 self.warn(f"this conversation began in {before}; from here on it works in {folder}")
             except StoreError as error:
-                self.warn(f"the instructions of {folder} could not be noted: {error}")
+                self.warn(f"the instructions of {folder} could not be stored: {error}")
         return resumed
 
     def _prompt(self) -> str:

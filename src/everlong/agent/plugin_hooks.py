@@ -55,7 +55,7 @@ def without_clashes(tools: Iterable[Tool], taken: Iterable[Tool], warn: Callable
     kept = []
     for one in tools:
         if one.name in names:
-            warn(f"a tool {one.name!r} is there already; the one of the same name that a plugin brings is left out")
+            warn(f"a plugin's tool {one.name!r} is left out, because there is another tool of that name")
         else:
             names.add(one.name)
             kept.append(one)

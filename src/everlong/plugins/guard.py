@@ -48,7 +48,7 @@ T = TypeVar("T")
 _MOST_FAULTS = 100
 _TOLERANCE = 1.01
 """Growth that is accepted, because the engine may count differently."""
-_FULL = 0.85
+_FULL_SHARE = 0.85
 """Share of the window from which an engine must shorten the list."""
 
 
@@ -101,7 +101,7 @@ class GuardedEngine(ContextEngine):
         self._runner = runner or Runner("everlong-engine", seconds)
         self._warn = warn
         self._record = record
-        self._told: set[FaultKind] = set()
+        self._warned_kinds: set[FaultKind] = set()
         self._unread: set[str] = set()
         """Figures whose failure was reported already."""
         self._report: CompactionReport | None = None
@@ -126,7 +126,7 @@ class GuardedEngine(ContextEngine):
             return otherwise()
         try:
             value, (figures, raised) = self._runner.call(
-                lambda: self._work(work), self.host.check if self.host and method == "compress" else None
+                lambda: self._work_and_measure(work), self.host.check if self.host and method == "compress" else None
             )
         except Overrun as overrun:
             self.is_off = True
@@ -148,7 +148,7 @@ class GuardedEngine(ContextEngine):
                 self._fault("raised", name, f"raised {type(problem).__name__} when {name} was read", problem)
         return value
 
-    def _work(self, work: Callable[[], T]) -> tuple[T, tuple[dict[str, Any], dict[str, Exception]]]:
+    def _work_and_measure(self, work: Callable[[], T]) -> tuple[T, tuple[dict[str, Any], dict[str, Exception]]]:
         with running_in(self.host):
             return work(), figures_of(self.inner)
 
@@ -164,14 +164,18 @@ class GuardedEngine(ContextEngine):
             return None
         return found(*args, **wanted_arguments(found, options))
 
+    def _tell(self, method: str, *args: Any, **options: Any) -> None:
+        """Call a method of the engine inside whose answer does not matter."""
+        self._try(method, lambda: self._call(method, *args, **options), lambda: None)
+
     def _fault(self, kind: FaultKind, method: str, text: str, error: BaseException | None = None) -> None:
         trace = "".join(traceback.format_exception(error)) if error is not None else ""
         fault = EngineFault(kind, method, text, trace)
         self.faults.append(fault)
         self._count += 1
         self._record(fault)
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._warned_kinds:
+            self._warned_kinds.add(kind)
             self._warn(f"the context engine {self._name!r} {text}; {CONSEQUENCES[kind]}")
 
     # -- watching the conversation -------------------------------------------------------------------------------------
@@ -179,8 +183,8 @@ class GuardedEngine(ContextEngine):
     def update_from_response(self, usage: dict[str, Any]) -> None:
         """Tell both engines what the provider reported, so that the fallback is ready at any time."""
         self.fallback.update_from_response(dict(usage))
-        self._try("update_from_response", lambda: self._call("update_from_response", dict(usage)), lambda: None)
-        self._follow()
+        self._tell("update_from_response", dict(usage))
+        self._follow_fallback()
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Return the answer of the engine inside, or that of the fallback where it is unusable."""
@@ -216,7 +220,7 @@ class GuardedEngine(ContextEngine):
         estimate = getattr(self.fallback, "estimate_tokens", estimate_messages_tokens_rough)
         return int(estimate(messages))
 
-    def _follow(self) -> None:
+    def _follow_fallback(self) -> None:
         """Take the figures of the fallback if the engine inside is off."""
         if self.is_off:
             self._take_figures({})
@@ -271,7 +275,7 @@ class GuardedEngine(ContextEngine):
             self._fault("growth", "compress", f"compress() made {after:,} tokens of {before:,}")
             return None
         tokens, window = self.estimate_tokens(messages), self.fallback.context_length
-        if after >= before and tokens >= _FULL * window:
+        if after >= before and tokens >= _FULL_SHARE * window:
             self._fault("full", "compress", f"compress() left {tokens:,} tokens as they were in a window of {window:,}")
             return None
         if found.repairs:
@@ -285,7 +289,7 @@ class GuardedEngine(ContextEngine):
             report = replace(report, fallback_reason=f"{self._name} {self.last_fault}")
         self._report = report
         self._settle(result)
-        self._follow()
+        self._follow_fallback()
         return result
 
     def _settle(self, result: list[Message]) -> None:
@@ -304,19 +308,19 @@ class GuardedEngine(ContextEngine):
         if self.host is not None:
             facts = {"session_id": session_id, **kwargs}
             self.host.session.update({key: str(facts[key]) for key in _SESSION if facts.get(key)})
-        self._try("on_session_start", lambda: self._call("on_session_start", session_id, **kwargs), lambda: None)
+        self._tell("on_session_start", session_id, **kwargs)
 
     def on_session_end(self, session_id: str, messages: list[Message]) -> None:
         """Tell both engines, the one inside with a copy of the messages."""
         given = given_list(messages)
         self.fallback.on_session_end(session_id, messages)
-        self._try("on_session_end", lambda: self._call("on_session_end", session_id, given), lambda: None)
+        self._tell("on_session_end", session_id, given)
 
     def on_session_reset(self) -> None:
         """Tell both engines."""
         self.fallback.on_session_reset()
-        self._try("on_session_reset", lambda: self._call("on_session_reset"), lambda: None)
-        self._follow()
+        self._tell("on_session_reset")
+        self._follow_fallback()
 
     def update_model(
         self,
@@ -330,8 +334,8 @@ class GuardedEngine(ContextEngine):
         """Tell both engines; the model's window counts, whatever the engine says."""
         facts = {"base_url": base_url, "api_key": api_key, "provider": provider, **kwargs}
         self.fallback.update_model(model, context_length, **facts)
-        self._try("update_model", lambda: self._call("update_model", model, context_length, **facts), lambda: None)
-        self._follow()
+        self._tell("update_model", model, context_length, **facts)
+        self._follow_fallback()
 
     # -- tools and status ----------------------------------------------------------------------------------------------
 
